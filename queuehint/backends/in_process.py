@@ -235,7 +235,7 @@ class LocalBackend(Backend):
     def _wake(self) -> None:
         """Wake those whose wait is over after an operation."""
         table, waiting = self.engine.state.table, self._waiting
-        if waiting:
+        if waiting.waiters:
             waiting.call("job", table.ended)
             waiting.call("pool", {pool for pool, _ in table.ready.filled})
             waiting.call("user", table.ready.filled)
@@ -261,7 +261,11 @@ class LocalBackend(Backend):
             reply = engine.apply(operation, now_ms)
         finally:
             self._wake()
-        if type(operation) in _SET_TIMES and engine.state.timetable.is_due(engine.now_ms):
+        if (
+            type(operation) in _SET_TIMES
+            and engine.state.timetable.dues
+            and engine.state.timetable.is_due(engine.now_ms)
+        ):
             self._waiting.call_workers(engine.now_ms)
         if not self._adopted and not self._said_unserved:
             self._watch_unserved(now_ms)
@@ -303,11 +307,11 @@ class LocalBackend(Backend):
 
     def _begin_use(self) -> None:
         """Bind it to this process."""
-        self._pid, self._process = os.getpid(), this_process()
+        self._pid, self._process = os.getpid(), this_process.mark
 
     def _is_forked(self) -> bool:
         """Return whether this is a fork of the process that uses it."""
-        return self._process is not None and self._process is not this_process()
+        return self._process is not None and self._process is not this_process.mark
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Log once that jobs have been ready for a while and no worker runs in this process."""

@@ -42,14 +42,14 @@ class WaitingRoom:
         self._drains: dict[Waiter, None] = {}
         self._latest_ms = 0
         """No worker here sleeps longer than this."""
-        self._all: dict[Waiter, None] = {}
+        self.waiters: dict[Waiter, None] = {}
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self.waiters)
 
     def enter(self, waiter: Waiter) -> None:
         """Add a waiter."""
-        self._all[waiter] = None
+        self.waiters[waiter] = None
         for topic in waiter.topics:
             self._by_topic.setdefault(topic, {})[waiter] = None
         if waiter.pending is not None:
@@ -60,9 +60,9 @@ class WaitingRoom:
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a waiter; it may be gone already."""
-        if waiter not in self._all:
+        if waiter not in self.waiters:
             return
-        del self._all[waiter]
+        del self.waiters[waiter]
         self._workers.pop(waiter, None)
         self._drains.pop(waiter, None)
         for topic in waiter.topics:
@@ -97,6 +97,6 @@ class WaitingRoom:
 
     def call_all(self) -> None:
         """Wake everybody."""
-        for waiter in list(self._all):
+        for waiter in list(self.waiters):
             self.leave(waiter)
             waiter.wake()

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 class Timetable:
     """Schedules by name and by due time; those that are paused or have come to their end are due at no time."""
 
-    __slots__ = ("_by_name", "_dues", "versions")
+    __slots__ = ("_by_name", "dues", "versions")
 
     def __init__(self) -> None:
         self._by_name: SortedDict[str, Schedule] = SortedDict()
-        self._dues: SortedSet[tuple[int, str]] = SortedSet()
+        self.dues: SortedSet[tuple[int, str]] = SortedSet()
+        """The due time and the name of each that comes to be due."""
         self.versions = 0
         """The newest version of any schedule."""
 
@@ -57,7 +58,7 @@ class Timetable:
         """Forget a schedule; return whether there was one."""
         there = self._by_name.pop(name, None)
         if there is not None and there.next_ms is not None:
-            self._dues.discard((there.next_ms, name))
+            self.dues.discard((there.next_ms, name))
         return there is not None
 
     def pause(self, name: str) -> bool:
@@ -112,7 +113,7 @@ class Timetable:
         self.drop(schedule.name)
         self._by_name[schedule.name] = attrs.evolve(schedule, version=self.versions)
         if schedule.next_ms is not None and not schedule.is_paused:
-            self._dues.add((schedule.next_ms, schedule.name))
+            self.dues.add((schedule.next_ms, schedule.name))
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -124,21 +125,21 @@ class Timetable:
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[Schedule]:
         """Return schedules that are due, behind a place: those due first first, and of those due at once by name."""
         found = []
-        for next_ms, name in islice(self._dues.irange(after, inclusive=(False, True)), limit):
+        for next_ms, name in islice(self.dues.irange(after, inclusive=(False, True)), limit):
             if next_ms > now_ms:
                 break
             found.append(self._by_name[name])
         return found
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a schedule is due."""
-        return bool(self._dues) and self._dues[0][0] <= now_ms
+        """Return whether a schedule is due; one is in ``dues``."""
+        return bool(self.dues[0][0] <= now_ms)
 
     def next_ms(self, now_ms: int) -> int | None:
         """Return when the next schedule comes to be due, None if none does; one that is due waits for nothing."""
-        at = self._dues.bisect_left((now_ms + 1, ""))
-        return self._dues[at][0] if at < len(self._dues) else None
+        at = self.dues.bisect_left((now_ms + 1, ""))
+        return self.dues[at][0] if at < len(self.dues) else None
 
     def count_dues(self) -> int:
         """Return how many come to be due; for tests."""
-        return len(self._dues)
+        return len(self.dues)

@@ -110,7 +110,7 @@ class State:
         if self.table.leftovers:
             return self.now_ms
         next_ms = self.next_timer_ms()
-        if not self.timetable:
+        if not self.timetable.dues:
             return next_ms
         return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
 

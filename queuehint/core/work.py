@@ -40,7 +40,7 @@ def follow(state: State) -> None:
             break
         units -= 1 + called
     state.units = units
-    if state.shared:
+    if state.shared.values:
         state.shared.expire(state.now_ms)
 
 

@@ -39,7 +39,7 @@ def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
         if state.table.undelivered_cancellations
         else None
     )
-    is_due = state.timetable.is_due(state.now_ms)
+    is_due = bool(state.timetable.dues) and state.timetable.is_due(state.now_ms)
     return op.Exchanged(
         verdicts,
         tuple(grants),
@@ -137,7 +137,8 @@ def _claim_of(
 
 def _see(state: State, operation: op.Exchange) -> None:
     """Record the pools and users that are served, for `why`; drop those not requested lately."""
-    seen, now_ms, among = state.seen, state.now_ms, operation.among
+    seen, now_ms = state.seen, state.now_ms
+    among = None if operation.users is None else operation.among
     asked: Iterable[tuple[str, str | None] | str] = (
         operation.pools if among is None else product(operation.pools, among)
     )

@@ -16,26 +16,26 @@ Place = tuple[str, str]
 
 
 class SharedStore:
-    """Opaque values with a time to live; expired ones are dropped a few at a time."""
+    """Opaque values with a time to live, ``values`` by their places; expired ones are dropped a few at a time."""
 
     def __init__(self) -> None:
-        self._values: dict[Place, tuple[bytes, Entry]] = {}
+        self.values: dict[Place, tuple[bytes, Entry]] = {}
         self._ends: LazyHeap[Place] = LazyHeap()
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
     def push(self, place: Place, value: bytes, until_ms: int, now_ms: int) -> bool:
         """Store a value; return whether it replaced one."""
-        there = self._values.get(place)
+        there = self.values.get(place)
         if there is not None:
             self._ends.discard(there[1])
-        self._values[place] = (value, self._ends.push(until_ms, 0, place))
+        self.values[place] = (value, self._ends.push(until_ms, 0, place))
         return there is not None and there[1][0] > now_ms
 
     def pull(self, place: Place, now_ms: int) -> bytes | None:
         """Return the stored value, None if there is none or it has expired."""
-        there = self._values.get(place)
+        there = self.values.get(place)
         return there[0] if there is not None and there[1][0] > now_ms else None
 
     def next_ms(self) -> int | None:
@@ -49,4 +49,4 @@ class SharedStore:
             first = self._ends.first()
             if first is None or first[0] > now_ms:
                 return
-            del self._values[self._ends.pop()]
+            del self.values[self._ends.pop()]

@@ -72,10 +72,10 @@ def end_any_child(process: object, error: BaseException | None = None) -> None:
     End this process if it is not that one.
 
     Args:
-        process: what `this_process` returned there.
+        process: the mark of `this_process` there.
         error: what its code has raised; `SystemExit` says how the process is to exit, all else that it failed.
     """
-    if this_process() is process:
+    if this_process.mark is process:
         return
     code = _exit_code(error)
     for stream in (sys.stdout, sys.stderr):

@@ -36,22 +36,27 @@ class _Maker:
         return f"{text}{next(self._count) & 0xFFFFFFFF:08x}{self._mark}"
 
 
+class Process:
+    """Identity of a process: ``mark`` is an object that a fork has another one of."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self) -> None:
+        self.mark = object()
+
+
 _maker = _Maker()
-_process = object()
+this_process = Process()
 
 
 def _begin_child() -> None:
-    global _maker, _process
-    _maker, _process = _Maker(), object()
+    global _maker  # noqa: PLW0603 - one a process
+    _maker = _Maker()
+    this_process.mark = object()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_child)
-
-
-def this_process() -> object:
-    """Return an object that identifies this process; a fork gets another one."""
-    return _process
 
 
 def new_id() -> str:

@@ -139,7 +139,7 @@ class AttemptRunner:
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
         """Call the hooks after an attempt; one that fails is logged."""
         for hook in self._after:
-            process = this_process()
+            process = this_process.mark
             try:
                 answer = hook(slot.context, outcome)
                 if inspect.isawaitable(answer):
@@ -210,7 +210,7 @@ class AttemptRunner:
             return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
         if not slot.begin() or (self._marks is not None and not self._marks.begin(grant.token)):
             return outcome_of(grant, OutcomeKind.RELEASED)
-        process = this_process()
+        process = this_process.mark
         try:
             for hook in self._before:
                 answer = hook(slot.context)
@@ -275,7 +275,7 @@ class AttemptRunner:
         context = contextvars.copy_context()
 
         def call() -> tuple[Any, BaseException | None]:
-            process = this_process()
+            process = this_process.mark
             try:
                 result = context.run(function, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them

@@ -274,7 +274,7 @@ class Exchanges:
             logger.info("the store answers again", extra=extra)
             self._failures = 0
         self.started.set()
-        if not self._stopping.is_begun:
+        if (reply.due or not self._timekeeper.is_stored) and not self._stopping.is_begun:
             self._timekeeper.see(due=reply.due)
         if self._outbox:
             if self._outbox.see_answer():

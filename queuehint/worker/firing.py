@@ -217,13 +217,14 @@ class Timekeeper:
         self._backend = backend
         self._now_s = now_s
         self._definitions = definitions
-        self._is_stored = False
+        self.is_stored = False
+        """All definitions are stored: there is something to do only once a schedule is due."""
         self._rests_until_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def see(self, *, due: bool) -> None:
         """Check the reply of an exchange for due schedules, and start to fire them."""
-        if self._is_stored and not due:
+        if self.is_stored and not due:
             return
         if (self._task is None or self._task.done()) and self._now_s() >= self._rests_until_s:
             self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-timekeeper")
@@ -236,9 +237,9 @@ class Timekeeper:
     async def _work(self) -> None:
         is_well = False
         try:
-            if not self._is_stored:
+            if not self.is_stored:
                 await self._store_all()
-                self._is_stored = True
+                self.is_stored = True
             is_well = await run_steps(self._backend, fire_due())
         except BackendError as error:
             logger.warning("schedules have to wait", extra={"event": "schedule.backend", "error": str(error)})

@@ -31,10 +31,10 @@ def test_an_id_is_valid_and_28_characters_long() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads
 def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
-    parent, process = ids.new_id()[-8:], ids.this_process()
+    parent, process = ids.new_id()[-8:], ids.this_process.mark
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
-        os.write(write, f"{ids.new_id()[-8:]} {ids.this_process() is process}".encode())
+        os.write(write, f"{ids.new_id()[-8:]} {ids.this_process.mark is process}".encode())
         os._exit(0)
     os.waitpid(pid, 0)
     child, is_same = os.read(read, 100).decode().split()
@@ -43,7 +43,7 @@ def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
     assert child != parent
     assert is_same == "False"
     assert ids.new_id()[-8:] == parent
-    assert ids.this_process() is process
+    assert ids.this_process.mark is process
 
 
 def test_ids_may_be_made_otherwise_for_a_while() -> None:
