@@ -421,9 +421,9 @@ MUTANTS = (
         name="Lua: what waits for several jobs counts ends, not jobs",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="  if not fates then return 0 end\n",
+        old="  if not edge then return 0 end\n",
         new="""\
-  if not fates then
+  if not edge then
     job[BLOCKED] = job[BLOCKED] - 1
     jobs.dirty[job.id] = job
     return job[BLOCKED] == 0 and transitions.queue(job) or 0
@@ -451,8 +451,8 @@ MUTANTS = (
         name="Lua: the end of a failure is taken for that of a success",
         kind="edges",
         file=f"{LUA}/lib/structures/edges.lua",
-        old="local FATE_AT = {F = 1, X = 2, C = 3}\n",
-        new="local FATE_AT = {F = 1, X = 1, C = 3}\n",
+        old="local ACTION_AT = {F = 1, X = 2, C = 3}\n",
+        new="local ACTION_AT = {F = 1, X = 1, C = 3}\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
@@ -475,7 +475,7 @@ MUTANTS = (
         name="Lua: a child that failed is no concern of its parent's",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="  if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end\n",
+        old="  if action == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),

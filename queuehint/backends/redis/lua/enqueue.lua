@@ -5,7 +5,7 @@
   ARGV[12] firing   str  the schedule that fires these (lib/structures/schedules), "" for none
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
   ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
-                    presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the fates and the
+                    presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
@@ -68,7 +68,7 @@ end
 
 local needs_asked = {}
 
--- What a job is asked to depend on: a list of {id, fates}.
+-- What a job is asked to depend on: a list of {id, policy}.
 local function needs_of(ask)
   local text = ask[P_NEEDS]
   local needs = needs_asked[text]
@@ -101,12 +101,12 @@ end
 local function too_many()
   local new, pending, keys = {}, {}, {}
   local function add(field, index, claim_at, depth)
-    local meter = limits.of(field)
-    if not meter or not meter.pending then return nil end
+    local limiter = limits.of(field)
+    if not limiter or not limiter.pending then return nil end
     new[field] = (new[field] or 0) + 1
     pending[field] = pending[field] or limits.count_pending(field)
-    if pending[field] + new[field] <= meter.pending then return nil end
-    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], meter.pending}, ' ')
+    if pending[field] + new[field] <= limiter.pending then return nil end
+    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], limiter.pending}, ' ')
   end
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]

@@ -170,15 +170,15 @@ local function claim_of(among, found)
     else
       turn = turn + 1
       local pause = S[PAUSED] > 0 and paused_by(job)
-      local gauge = not pause and S[LIMITS] > 0 and limits.stops(job)
-      if not pause and not gauge then
+      local counter = not pause and S[LIMITS] > 0 and limits.stops(job)
+      if not pause and not counter then
         grant(job)
       else
         if pause then
           job[OFFER] = pause
           if S[LIMITS] > 0 then limits.job_left(job) end
         else
-          limits.park(job, gauge)
+          limits.park(job, counter)
         end
         work.units = work.units - 1
         if work.units <= 0 then

@@ -8,14 +8,14 @@
 -- @include lib/structures/limits
 args.count(8)
 local reply = {}
-for _, meter in ipairs(limits.all()) do
+for _, limiter in ipairs(limits.all()) do
   local started = ''
-  if meter.number > 0 then
+  if limiter.number > 0 then
     started = 0
-    for _, packed in ipairs(redis.call('HVALS', store.gauges(meter.number))) do started = started + cmsgpack.unpack(packed)[1] end
+    for _, packed in ipairs(redis.call('HVALS', store.gauges(limiter.number))) do started = started + cmsgpack.unpack(packed)[1] end
   end
-  for _, value in ipairs({meter.field, meter.most or '', meter.tokens or '', meter.per_ms or '', meter.pending or '', started,
-    meter.pending and limits.count_pending(meter.field) or ''}) do
+  for _, value in ipairs({limiter.field, limiter.most or '', limiter.tokens or '', limiter.per_ms or '', limiter.pending or '', started,
+    limiter.pending and limits.count_pending(limiter.field) or ''}) do
     reply[#reply + 1] = value
   end
 end

@@ -69,12 +69,12 @@ local function check_limits(job)
   local places = {}
   if job[STATE] == STARTED then places = limits.places(job) end
   if form.is_place(job[OFFER]) then
-    local meter, key = limits.at(job[OFFER])
-    if meter then places = {{meter = meter, key = key}} end
+    local limiter, key = limits.at(job[OFFER])
+    if limiter then places = {{limiter = limiter, key = key}} end
   end
   for _, at in ipairs(places) do
-    if redis.call('HEXISTS', store.gauges(at.meter.number), at.key) == 0 then
-      problem('gauge', 'gauges:' .. examine.int(at.meter.number), at.key, at.key, '')
+    if redis.call('HEXISTS', store.gauges(at.limiter.number), at.key) == 0 then
+      problem('gauge', 'gauges:' .. examine.int(at.limiter.number), at.key, at.key, '')
     end
   end
 end

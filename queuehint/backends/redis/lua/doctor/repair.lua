@@ -75,13 +75,13 @@ function REPAIR.edge(id, dependency_id)
   local job = examine.head(id)
   if job == nil then return end
   local blocked, waiting = 'blocked:' .. id, 'waiting:' .. dependency_id
-  local fates = redis.call('HGET', store[blocked], dependency_id)
+  local edge = redis.call('HGET', store[blocked], dependency_id)
   local waits = redis.call('ZSCORE', store[waiting], id)
   local held = job and examine.held(job, dependency_id)
   local is_open = false
   if job and not OVER[job[STATE]] then
     local missing = job[BLOCKED] - redis.call('HLEN', store[blocked]) - (joined[id] or 0)
-    if fates then
+    if edge then
       is_open = waits or held or missing >= 0
       if not is_open then joined[id] = (joined[id] or 0) - 1 end
     elseif waits and not held and missing > 0 then
@@ -94,7 +94,7 @@ function REPAIR.edge(id, dependency_id)
   else
     later('zset', waiting, id)
   end
-  if fates and not is_open then later('hash', blocked, dependency_id) end
+  if edge and not is_open then later('hash', blocked, dependency_id) end
 end
 
 -- A shared value that would stay for ever.
@@ -205,9 +205,9 @@ end
 
 -- How many jobs run at a gate by a limit, and how many are put aside; those are looked at now.
 function REPAIR.gauge(name, key)
-  local meter, place = examine.place(name, key)
-  if not meter then return end
-  local started, parked, looks = examine.gauge(meter, place)
+  local limiter, place = examine.place(name, key)
+  if not limiter then return end
+  local started, parked, looks = examine.counter(limiter, place)
   if started + parked == 0 then later('hash', name, key)
   else later('set', name, key, cmsgpack.pack({started, parked, 0, looks and NOW})) end
   if looks then later('add', 'looks', place, NOW) else later('zset', 'looks', place) end
@@ -287,8 +287,8 @@ function REPAIR.amend(_, id)
   if job[NEEDS] and redis.call('HEXISTS', store.needs, id) == 0 then
     job[NEEDS] = false
     -- Nobody could tell any more that edges which have closed are its own.
-    for dependency_id, fates in pairs(edges.open_of(job)) do
-      edges.add(job, dependency_id, string.sub(fates, 1, 3) .. string.sub(AFTER, 4))
+    for dependency_id, edge in pairs(edges.open_of(job)) do
+      edges.add(job, dependency_id, string.sub(edge, 1, 3) .. string.sub(AFTER, 4))
     end
   end
   -- What it was told to depend on says which open edges were lost.

@@ -82,7 +82,7 @@ function examine.is_left(kind, what, mark)
   return left_kinds.unread or left_kinds[kind .. tostring(what) .. '\n' .. tostring(mark or '')] or false
 end
 
--- The fates of an edge to a job that another is told to depend on and may still need; nil if it is not.
+-- The policy of an edge to a job that another is told to depend on and may still need; nil if it is not.
 function examine.held(job, dependency_id)
   if job[NEEDS] ~= HELD then return nil end
   for _, need in ipairs(edges.needs_of(job)) do
@@ -137,7 +137,7 @@ function examine.count_limits()
 end
 
 -- What has to be counted at a place, by the heads: how many jobs run, how many are put aside, whether to look at it again.
-function examine.gauge(meter, place)
+function examine.counter(limiter, place)
   if not started_at then
     started_at = {}
     for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
@@ -148,16 +148,16 @@ function examine.gauge(meter, place)
   end
   local started = started_at[place] or 0
   local parked = redis.call('ZLEXCOUNT', store.parked, '[' .. place .. '\0', '(' .. place .. '\1')
-  return started, parked, parked > 0 and not (meter.most and started >= meter.most)
+  return started, parked, parked > 0 and not (limiter.most and started >= limiter.most)
 end
 
--- The limit of a key of gauges, and a place there; nil if there is none.
+-- The limit of a key of counters, and a place there; nil if there is none.
 function examine.place(name, key)
   local number = tonumber(string.match(name, '^gauges:(%d+)$') or nil)
   if not number then return nil end
   local place = form.sortable(number) .. key
-  local is_read, meter = pcall(limits.at, place)
-  if is_read and meter then return meter, place end
+  local is_read, limiter = pcall(limits.at, place)
+  if is_read and limiter then return limiter, place end
 end
 
 -- How a head contradicts itself; nil if it does not.

@@ -42,8 +42,8 @@ local function check_member(name, base, member)
   if not entries then return nil end
   if not entries[name] or not entries[name][member] then return 'stray', id end
   if base == 'parked' and form.is_place(job[OFFER]) then
-    local is_read, meter, _, number = pcall(limits.at, job[OFFER])
-    if is_read and not meter and not examine.is_left('u', -number) then return 'unparked', id end
+    local is_read, limiter, _, number = pcall(limits.at, job[OFFER])
+    if is_read and not limiter and not examine.is_left('u', -number) then return 'unparked', id end
   elseif base == 'parked' then
     local pause = job[OFFER]
     local is_paused = false
@@ -72,14 +72,14 @@ function CHECK.jobs(_, _, id)
   if examine.head(id) ~= false and not examine.entries(id) then return 'damaged', id end
 end
 
--- Whether an edge leads to a job that is over or lost, and nobody will do with it what its fates say.
-local function is_unresolved(id, fates)
+-- Whether an edge leads to a job that is over or lost, and nobody will do with it what its policy says.
+local function is_unresolved(id, edge)
   local job = examine.head(id)
-  if job == nil or not fates then return false end
+  if job == nil or not edge then return false end
   if jobs.is_start(id) then return not job or (OVER[job[STATE]] and not examine.is_left('k', id) and not examine.is_left('x', id)) end
   if job and not OVER[job[STATE]] then return false end
-  local fate = job and not job[GONE] and edges.edge_action(fates, job[STATE])
-  return fate ~= TO_WAIT and not examine.is_left('r', id)
+  local action = job and not job[GONE] and edges.edge_action(edge, job[STATE])
+  return action ~= TO_WAIT and not examine.is_left('r', id)
 end
 
 CHECK['waiting:'] = function(name, _, dependent_id)
@@ -87,16 +87,16 @@ CHECK['waiting:'] = function(name, _, dependent_id)
   local dependent = examine.head(dependent_id)
   if dependent == nil then return nil end
   if not dependent then return 'lost', dependent_id end
-  local fates = redis.call('HGET', store.blocked(dependent_id), id)
+  local edge = redis.call('HGET', store.blocked(dependent_id), id)
   local order = tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id))
-  local is_edge = (fates and not OVER[dependent[STATE]]) or examine.held(dependent, id) or examine.is_left('p', dependent_id)
+  local is_edge = (edge and not OVER[dependent[STATE]]) or examine.held(dependent, id) or examine.is_left('p', dependent_id)
   if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
     return 'edge', dependent_id
   end
   if OVER[dependent[STATE]] and (dependent[STATE] ~= FAILED or dependent[GONE]) and not examine.is_left('p', dependent_id) then
     return 'unreleased', dependent_id
   end
-  if not OVER[dependent[STATE]] and is_unresolved(id, fates) then return 'unresolved', id end
+  if not OVER[dependent[STATE]] and is_unresolved(id, edge) then return 'unresolved', id end
 end
 
 CHECK['blocked:'] = function(name, _, id)
@@ -165,24 +165,24 @@ function CHECK.limits(_, _, field, packed)
 end
 
 CHECK['gauges:'] = function(name, _, key, packed)
-  local meter, place = examine.place(name, key)
-  if not meter then return 'stray', key end
-  local is_read, gauge = pcall(cmsgpack.unpack, packed)
-  local started, parked, looks = examine.gauge(meter, place)
-  if not is_read or type(gauge) ~= 'table' or gauge[1] ~= started or gauge[2] ~= parked or started + parked == 0
-    or type(gauge[3]) ~= 'number' or (gauge[4] and true or false) ~= looks
-    or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= gauge[4] then
+  local limiter, place = examine.place(name, key)
+  if not limiter then return 'stray', key end
+  local is_read, counter = pcall(cmsgpack.unpack, packed)
+  local started, parked, looks = examine.counter(limiter, place)
+  if not is_read or type(counter) ~= 'table' or counter[1] ~= started or counter[2] ~= parked or started + parked == 0
+    or type(counter[3]) ~= 'number' or (counter[4] and true or false) ~= looks
+    or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= counter[4] then
     return 'gauge', key
   end
 end
 
 function CHECK.looks(_, _, place)
-  local is_read, meter, key, number = pcall(limits.at, place)
-  local packed = is_read and meter and redis.call('HGET', store.gauges(number), key)
+  local is_read, limiter, key, number = pcall(limits.at, place)
+  local packed = is_read and limiter and redis.call('HGET', store.gauges(number), key)
   if not packed then return 'stray', place end
-  local is_gauge, gauge = pcall(cmsgpack.unpack, packed)
-  -- What is wrong with a gauge that says otherwise is told of that.
-  if is_gauge and type(gauge) == 'table' and gauge[4] == false then return 'stray', place end
+  local is_counter, counter = pcall(cmsgpack.unpack, packed)
+  -- What is wrong with a counter that says otherwise is told of that.
+  if is_counter and type(counter) == 'table' and counter[4] == false then return 'stray', place end
 end
 
 function CHECK.gates(_, _, key, packed)

@@ -211,8 +211,8 @@ local function reason_queued(job)
   local paused = paused_at(job)
   if paused then return {kind = 'paused', path = paused, stuck = true} end
   if form.is_place(job[OFFER]) then
-    local meter, key = limits.at(job[OFFER])
-    if meter then return {kind = 'limit', path = key} end
+    local limiter, key = limits.at(job[OFFER])
+    if limiter then return {kind = 'limit', path = key} end
   end
   if job[PRESENCE] then return {kind = 'caller'} end
   local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')

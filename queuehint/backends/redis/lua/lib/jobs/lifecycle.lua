@@ -82,7 +82,7 @@ end
 
 -- Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever.
 function lifecycle.await_children(job, ids, on_failure)
-  local fates = on_failure == 'f' and 'dnn-' or AFTER
+  local edge = on_failure == 'f' and 'dnn-' or AFTER
   local failed, children, child_ids, named = false, {}, {}, {}
   for id in string.gmatch(ids, '[^\n]+') do
     if not named[id] then
@@ -93,8 +93,8 @@ function lifecycle.await_children(job, ids, on_failure)
         return lifecycle.fail(job, 'queuehint.errors.UnknownDependencyError', 'child ' .. id .. ' does not exist')
       end
       if not OVER[child[STATE]] then
-        children[#children + 1], child_ids[#child_ids + 1] = {id, fates}, id
-      elseif not failed and edges.edge_action(fates, child[STATE]) == TO_NOTE then
+        children[#children + 1], child_ids[#child_ids + 1] = {id, edge}, id
+      elseif not failed and edges.edge_action(edge, child[STATE]) == TO_NOTE then
         failed = child[STATE] .. id
       end
     end
@@ -134,14 +134,14 @@ end
 -- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left. Of
 -- what was dropped the state is false; of what has one and is gone, only those that were to wait on find it expired.
 function lifecycle.resolve(job, id, state, gone, since_ms)
-  local fates = edges.of(job, id)
-  if not fates then return 0 end
-  local fate = edges.edge_action(fates, state or CANCELED)
-  if gone and string.sub(fates, 4) == IS_KEPT and (not state or fate == TO_WAIT) then return lifecycle.cancel_because_of(job, id, false) end
+  local edge = edges.of(job, id)
+  if not edge then return 0 end
+  local action = edges.edge_action(edge, state or CANCELED)
+  if gone and string.sub(edge, 4) == IS_KEPT and (not state or action == TO_WAIT) then return lifecycle.cancel_because_of(job, id, false) end
   state = state or CANCELED
-  if fate == TO_WAIT then return 0 end
-  if fate == TO_CANCEL then return lifecycle.cancel_because_of(job, id, state, gone) end
-  if fate == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
+  if action == TO_WAIT then return 0 end
+  if action == TO_CANCEL then return lifecycle.cancel_because_of(job, id, state, gone) end
+  if action == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
   if job[PARENT] then return lifecycle.end_parent(job) end
@@ -161,9 +161,9 @@ function lifecycle.evaluate(needs, coming, is_late)
     if not job or job[GONE] or jobs.is_hidden(job) or (is_late and is_late(job)) then
       if job or not coming[need[1]] then return {}, need[1], false end
     elseif OVER[job[STATE]] then
-      local fate = edges.edge_action(need[2], job[STATE])
-      if fate == TO_CANCEL then return {}, need[1], job[STATE] end
-      waits = fate == TO_WAIT
+      local action = edges.edge_action(need[2], job[STATE])
+      if action == TO_CANCEL then return {}, need[1], job[STATE] end
+      waits = action == TO_WAIT
     end
     if waits then blocked[#blocked + 1] = need end
   end

@@ -38,7 +38,7 @@ local function parse_common(text, at)
   return {__index = common}
 end
 
--- A head, a spec, and the fates and ids of what a job depends on: three arguments.
+-- A head, a spec, and the policies and ids of what a job depends on: three arguments.
 local function parse_asked(at)
   local id, text, claims = string.match(ARGV[at], HEAD)
   -- An id that begins with a space is that of a start.

@@ -1,8 +1,8 @@
 --[[ edges: who depends on whom, as core.structures.edges. waiting:{A} holds who depends on A and may still run, by number (by that
-  of their redrive, if they had one); blocked:{B} what B still waits for, with the fates of these edges; NEEDS, a field for
-  each job, what it was told to depend on: a line for each, fates and id. BLOCKED in a head counts what is in blocked. ]]
+  of their redrive, if they had one); blocked:{B} what B still waits for, with the policies of these edges; NEEDS, a field for
+  each job, what it was told to depend on: a line for each, policy and id. BLOCKED in a head counts what is in blocked. ]]
 local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const
-local FATE_AT = {F = 1, X = 2, C = 3}
+local ACTION_AT = {F = 1, X = 2, C = 3}
 local AFTER, START = 'ddd-', 'ddds' -- @const
 local REACH_MAX = 1000 -- @const
 -- In told what jobs of this step are told to depend on, by id.
@@ -21,7 +21,7 @@ local function waiting_of(id)
   return set
 end
 
--- What a job was told to depend on: a list of {id, fates}.
+-- What a job was told to depend on: a list of {id, policy}.
 function edges.needs_of(job)
   local text = edges.told[job.id] or redis.call('HGET', store.needs, job.id) or ''
   local known = needs_read[text]
@@ -58,7 +58,7 @@ function edges.keep(job, id)
   end
 end
 
--- The fates of an open edge; false if it is not open.
+-- The policy of an open edge; false if it is not open.
 function edges.of(job, id)
   if job[BLOCKED] == 0 then return false end
   local known = open[job.id]
@@ -70,17 +70,17 @@ function edges.of(job, id)
   return known[id]
 end
 
-local function change(job, id, fates)
+local function change(job, id, edge)
   open[job.id], changed[job.id] = open[job.id] or {}, changed[job.id] or {}
-  open[job.id][id], changed[job.id][id] = fates, true
+  open[job.id][id], changed[job.id][id] = edge, true
   jobs.dirty[job.id] = job
 end
 
--- Let a job wait for another, by an edge of these fates.
-function edges.add(job, id, fates)
+-- Let a job wait for another, by an edge of this policy.
+function edges.add(job, id, edge)
   edges.keep(job, id)
   if not edges.of(job, id) then job[BLOCKED] = job[BLOCKED] + 1 end
-  change(job, id, fates)
+  change(job, id, edge)
 end
 
 local function forget(job, id)
@@ -93,19 +93,19 @@ end
 
 -- Let a job wait no more for another.
 function edges.close(job, id)
-  local fates = edges.of(job, id)
+  local edge = edges.of(job, id)
   change(job, id, false)
   job[BLOCKED] = job[BLOCKED] - 1
-  if string.sub(fates, 4) ~= IS_KEPT then forget(job, id) end
+  if string.sub(edge, 4) ~= IS_KEPT then forget(job, id) end
 end
 
--- What a job waits for: id -> fates.
+-- What a job waits for: id -> policy.
 function edges.open_of(job)
   local all = {}
   if job[BLOCKED] == 0 then return all end
   local stored = redis.call('HGETALL', store.blocked(job.id))
   for at = 1, #stored, 2 do all[stored[at]] = stored[at + 1] end
-  for id, fates in pairs(open[job.id] or {}) do all[id] = fates or nil end
+  for id, edge in pairs(open[job.id] or {}) do all[id] = edge or nil end
   return all
 end
 
@@ -120,8 +120,8 @@ function edges.release(job)
     job[NEEDS] = not job[GONE] and KNOWN
     jobs.dirty[job.id] = job
   end
-  for id, fates in pairs(edges.open_of(job)) do
-    if string.sub(fates, 4) ~= IS_KEPT then
+  for id, edge in pairs(edges.open_of(job)) do
+    if string.sub(edge, 4) ~= IS_KEPT then
       forget(job, id)
       count = count + 1
     end
@@ -214,8 +214,8 @@ function edges.set_canceled_by(job, id)
   jobs.dirty[job.id] = job
 end
 
--- What the end of a dependency in a state does, by the fates of the edge.
-function edges.edge_action(fates, state) return string.sub(fates, FATE_AT[state], FATE_AT[state]) end
+-- What the end of a dependency in a state does, by the policy of the edge.
+function edges.edge_action(edge, state) return string.sub(edge, ACTION_AT[state], ACTION_AT[state]) end
 
 -- The number from which on a job is known: its own, or that of the commit of its submission in parts.
 function edges.came(job)

@@ -7,28 +7,28 @@ local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local limits = {}
 
 lazily(limits, function()
-local meters, changed_meters, gauges, retired = {}, {}, {}, {}
+local limiters, changed_limiters, counters, retired = {}, {}, {}, {}
 local places_known = {}
 
-local function read_meter(field, packed)
+local function read_limiter(field, packed)
   local kept = cmsgpack.unpack(packed)
   return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7]}
 end
 
 -- The limit of a field; false if there is none.
 function limits.of(field)
-  local meter = meters[field]
-  if meter == nil then
+  local limiter = limiters[field]
+  if limiter == nil then
     local packed = redis.call('HGET', store.limits, field)
-    meter = packed and read_meter(field, packed)
-    meters[field] = meter
+    limiter = packed and read_limiter(field, packed)
+    limiters[field] = limiter
   end
-  return meter
+  return limiter
 end
 
 function limits.all()
   local all, stored = {}, redis.call('HGETALL', store.limits)
-  for at = 1, #stored, 2 do all[#all + 1] = read_meter(stored[at], stored[at + 1]) end
+  for at = 1, #stored, 2 do all[#all + 1] = read_limiter(stored[at], stored[at + 1]) end
   return all
 end
 
@@ -49,12 +49,12 @@ function limits.places(job)
   local seen = {}
   found = {}
   local function add(field, key)
-    local meter = limits.of(field)
-    if meter and meter.number > 0 then
-      local place = form.sortable(meter.number) .. key
+    local limiter = limits.of(field)
+    if limiter and limiter.number > 0 then
+      local place = form.sortable(limiter.number) .. key
       if not seen[place] then
         seen[place] = true
-        found[#found + 1] = {meter = meter, key = key, place = place}
+        found[#found + 1] = {limiter = limiter, key = key, place = place}
       end
     end
   end
@@ -73,33 +73,33 @@ function limits.at(place)
   local number, key = form.split(place, 1)
   local keys = form.claims('x' .. key)[1].keys
   for _, field in ipairs({'=' .. key, #keys > 1 and '/' .. keys[#keys - 1] or nil}) do
-    local meter = limits.of(field)
-    if meter and meter.number == number then return meter, key, number end
+    local limiter = limits.of(field)
+    if limiter and limiter.number == number then return limiter, key, number end
   end
   return false, key, number
 end
 
-local function gauge_at(at)
-  local gauge = gauges[at.place]
-  if not gauge then
-    local packed = redis.call('HGET', store.gauges(at.meter.number), at.key)
+local function counter_at(at)
+  local counter = counters[at.place]
+  if not counter then
+    local packed = redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
-    gauge = {meter = at.meter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
+    counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
       was_look_ms = kept[4], added = {}, added_ids = {}}
-    gauges[at.place] = gauge
+    counters[at.place] = counter
   end
-  return gauge
+  return counter
 end
 
-local function is_full(gauge) return gauge.meter.most and gauge.started >= gauge.meter.most end
+local function is_full(counter) return counter.limiter.most and counter.started >= counter.limiter.most end
 
-local function spent_of(meter) return math.max(0, meter.spent - (NOW - meter.at) * meter.tokens) end
+local function spent_of(limiter) return math.max(0, limiter.spent - (NOW - limiter.at) * limiter.tokens) end
 
 -- When there is a token: now, or later.
-local function token_ms(meter)
-  if not meter.tokens then return NOW end
-  local lack = spent_of(meter) - (meter.tokens - 1) * meter.per_ms
-  return lack > 0 and NOW + math.ceil(lack / meter.tokens) or NOW
+local function token_ms(limiter)
+  if not limiter.tokens then return NOW end
+  local lack = spent_of(limiter) - (limiter.tokens - 1) * limiter.per_ms
+  return lack > 0 and NOW + math.ceil(lack / limiter.tokens) or NOW
 end
 
 local function sooner(left, right)
@@ -107,17 +107,17 @@ local function sooner(left, right)
   return left[2] < right[2]
 end
 
-local function is_parked(job, gauge) return job[OFFER] == gauge.place end
+local function is_parked(job, counter) return job[OFFER] == counter.place end
 
--- The first of those put aside at a gauge before this step that still is.
-local function first_stored(gauge)
-  gauge.walk = gauge.walk or paths.walk(store.parked, {{'[' .. gauge.place .. '\0', '(' .. gauge.place .. '\1'}}, 1, false, 16)
-  while not gauge.stored or not is_parked(gauge.stored, gauge) or gauge.added_ids[gauge.stored.id] do
-    local member = gauge.walk.next()
+-- The first of those put aside at a counter before this step that still is.
+local function first_stored(counter)
+  counter.walk = counter.walk or paths.walk(store.parked, {{'[' .. counter.place .. '\0', '(' .. counter.place .. '\1'}}, 1, false, 16)
+  while not counter.stored or not is_parked(counter.stored, counter) or counter.added_ids[counter.stored.id] do
+    local member = counter.walk.next()
     if not member then return nil end
-    gauge.stored = jobs.known(limits.id_of(member), store.parked)
+    counter.stored = jobs.known(limits.id_of(member), store.parked)
   end
-  return gauge.stored
+  return counter.stored
 end
 
 -- The id in a member of PARKED that stands under a place.
@@ -127,68 +127,68 @@ function limits.id_of(member)
   return id
 end
 
--- Take out the first by rank and number of those put aside at a gauge.
-local function take_parked(gauge)
-  local stored = first_stored(gauge)
-  if not gauge.is_sorted then
-    table.sort(gauge.added, sooner)
-    gauge.is_sorted = true
+-- Take out the first by rank and number of those put aside at a counter.
+local function take_parked(counter)
+  local stored = first_stored(counter)
+  if not counter.is_sorted then
+    table.sort(counter.added, sooner)
+    counter.is_sorted = true
   end
-  while gauge.added[1] and not is_parked(gauge.added[1][3], gauge) do table.remove(gauge.added, 1) end
-  local added = gauge.added[1]
-  if not stored and not added then corrupt('jobs are counted in ' .. store.gauges(gauge.meter.number) .. ' that nobody has put aside') end
+  while counter.added[1] and not is_parked(counter.added[1][3], counter) do table.remove(counter.added, 1) end
+  local added = counter.added[1]
+  if not stored and not added then corrupt('jobs are counted in ' .. store.gauges(counter.limiter.number) .. ' that nobody has put aside') end
   if stored and (not added or sooner({ready_queue.rank_of(stored), stored[NUMBER]}, added)) then return stored end
   return added[3]
 end
 
 -- Call up to *count* jobs if there is room, and work out when to look again; return how many were called.
-local function refresh(gauge, count)
+local function refresh(counter, count)
   local called, look_ms = 0, false
-  if gauge.parked > 0 and not is_full(gauge) then
-    look_ms = token_ms(gauge.meter)
+  if counter.parked > 0 and not is_full(counter) then
+    look_ms = token_ms(counter.limiter)
     if look_ms <= NOW then
-      called = math.min(count, gauge.parked)
+      called = math.min(count, counter.parked)
       for _ = 1, called do
-        local job = take_parked(gauge)
-        gauge.parked = gauge.parked - 1
+        local job = take_parked(counter)
+        counter.parked = counter.parked - 1
         ready_queue.add(job)
       end
-      look_ms = gauge.parked > 0 and NOW + LOOK_MS
+      look_ms = counter.parked > 0 and NOW + LOOK_MS
     end
   end
   local calls = look_ms and called or 0
-  if called > 0 or gauge.calls ~= calls or gauge.look_ms ~= look_ms then
-    gauge.calls, gauge.look_ms, gauge.is_changed = calls, look_ms, true
+  if called > 0 or counter.calls ~= calls or counter.look_ms ~= look_ms then
+    counter.calls, counter.look_ms, counter.is_changed = calls, look_ms, true
   end
   return called
 end
 
--- The gauge that has no room for a job; nil if it may start.
+-- The counter that has no room for a job; nil if it may start.
 function limits.stops(job)
   for _, at in ipairs(limits.places(job)) do
-    local gauge = gauge_at(at)
-    if is_full(gauge) or token_ms(at.meter) > NOW then return gauge end
+    local counter = counter_at(at)
+    if is_full(counter) or token_ms(at.limiter) > NOW then return counter end
   end
 end
 
--- Put aside a job, just taken from the ready queue, that this gauge stops.
-function limits.park(job, gauge)
-  job[OFFER] = gauge.place
+-- Put aside a job, just taken from the ready queue, that this counter stops.
+function limits.park(job, counter)
+  job[OFFER] = counter.place
   jobs.dirty[job.id] = job
-  gauge.parked, gauge.is_changed = gauge.parked + 1, true
-  gauge.added[#gauge.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
-  gauge.added_ids[job.id], gauge.is_sorted = true, false
-  refresh(gauge, 1)
-  limits.job_left(job, gauge)
+  counter.parked, counter.is_changed = counter.parked + 1, true
+  counter.added[#counter.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
+  counter.added_ids[job.id], counter.is_sorted = true, false
+  refresh(counter, 1)
+  limits.job_left(job, counter)
 end
 
 -- Order a job that is put aside by the level it has now, which is a better one.
 function limits.rerank(job)
   for _, at in ipairs(limits.places(job)) do
     if at.place == job[OFFER] then
-      local gauge = gauge_at(at)
-      gauge.added[#gauge.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
-      gauge.added_ids[job.id], gauge.is_sorted = true, false
+      local counter = counter_at(at)
+      counter.added[#counter.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
+      counter.added_ids[job.id], counter.is_sorted = true, false
     end
   end
 end
@@ -196,32 +196,32 @@ end
 -- Count a job that starts.
 function limits.enter(job)
   for _, at in ipairs(limits.places(job)) do
-    local gauge, meter = gauge_at(at), at.meter
-    gauge.started, gauge.is_changed = gauge.started + 1, true
-    if meter.tokens then
-      meter.spent, meter.at = spent_of(meter) + meter.per_ms, NOW
-      changed_meters[meter.field] = true
+    local counter, limiter = counter_at(at), at.limiter
+    counter.started, counter.is_changed = counter.started + 1, true
+    if limiter.tokens then
+      limiter.spent, limiter.at = spent_of(limiter) + limiter.per_ms, NOW
+      changed_limiters[limiter.field] = true
     end
   end
-  for _, at in ipairs(limits.places(job)) do refresh(gauge_at(at), 1) end
+  for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
 end
 
 -- Count a job no more that has stopped running.
 function limits.leave(job)
   for _, at in ipairs(limits.places(job)) do
-    local gauge = gauge_at(at)
-    gauge.started, gauge.is_changed = gauge.started - 1, true
-    if gauge.started < 0 then corrupt('fewer than no jobs run at ' .. form.queue_key(at.key) .. ' by ' .. store.gauges(at.meter.number)) end
+    local counter = counter_at(at)
+    counter.started, counter.is_changed = counter.started - 1, true
+    if counter.started < 0 then corrupt('fewer than no jobs run at ' .. form.queue_key(at.key) .. ' by ' .. store.gauges(at.limiter.number)) end
   end
-  for _, at in ipairs(limits.places(job)) do refresh(gauge_at(at), 1) end
+  for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
 end
 
 -- Take back a job that was put aside.
 function limits.withdraw(job)
   for _, at in ipairs(limits.places(job)) do
     if at.place == job[OFFER] then
-      local gauge = gauge_at(at)
-      gauge.parked, gauge.is_changed = gauge.parked - 1, true
+      local counter = counter_at(at)
+      counter.parked, counter.is_changed = counter.parked - 1, true
     end
   end
   job[OFFER] = false
@@ -229,18 +229,18 @@ function limits.withdraw(job)
 end
 
 -- Have others called in the stead of a job that is not in the ready queue any more and was not started; those at or below
--- the gauge where it was put aside, if it was, could not start either.
+-- the counter where it was put aside, if it was, could not start either.
 function limits.job_left(job, parked_at)
   for _, at in ipairs(limits.places(job)) do
     local key = parked_at and parked_at.key
     local is_below = key and (key == '' or at.key == key or string.sub(at.key, 1, #key + 1) == key .. ':')
-    if not is_below then refresh(gauge_at(at), 1) end
+    if not is_below then refresh(counter_at(at), 1) end
   end
 end
 
 local due, due_at, due_offset, is_due_read = {}, 1, 0, false
 
--- The first gauge whose time to look again has come; nil if there is none.
+-- The first counter whose time to look again has come; nil if there is none.
 local function first_due()
   while true do
     if due_at > #due then
@@ -248,9 +248,9 @@ local function first_due()
       due = redis.call('ZRANGEBYSCORE', store.looks, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', due_offset, 16)
       due_at, due_offset, is_due_read = 1, due_offset + 16, #due < 32
     else
-      local meter, key = limits.at(due[due_at])
-      local gauge = meter and gauge_at({meter = meter, key = key, place = due[due_at]})
-      if gauge and gauge.look_ms == tonumber(due[due_at + 1]) then return gauge end
+      local limiter, key = limits.at(due[due_at])
+      local counter = limiter and counter_at({limiter = limiter, key = key, place = due[due_at]})
+      if counter and counter.look_ms == tonumber(due[due_at + 1]) then return counter end
       due_at = due_at + 2
     end
   end
@@ -258,30 +258,30 @@ end
 
 function limits.is_due() return first_due() ~= nil end
 
--- Let the first gauge look whose time has come; return how many jobs it called, nil if there is no gauge.
+-- Let the first counter look whose time has come; return how many jobs it called, nil if there is no counter.
 function limits.recheck()
-  local gauge = first_due()
-  if not gauge then return nil end
-  local count = math.min(2 * gauge.calls, CALLED_MAX)
-  return refresh(gauge, count > 0 and count or 1)
+  local counter = first_due()
+  if not counter then return nil end
+  local count = math.min(2 * counter.calls, CALLED_MAX)
+  return refresh(counter, count > 0 and count or 1)
 end
 
 -- Look again at what was to be looked at later, by a clock that was ahead, and let tokens come from now on.
 function limits.turn_back(now_ms)
-  for _, meter in ipairs(limits.all()) do
-    if meter.at > now_ms then
-      meter.at = now_ms
-      meters[meter.field], changed_meters[meter.field] = meter, true
+  for _, limiter in ipairs(limits.all()) do
+    if limiter.at > now_ms then
+      limiter.at = now_ms
+      limiters[limiter.field], changed_limiters[limiter.field] = limiter, true
     end
   end
   local offset = 0
   repeat
     local page = redis.call('ZRANGEBYSCORE', store.looks, string.format('(%.0f', now_ms), '+inf', 'LIMIT', offset, 1000)
     for _, place in ipairs(page) do
-      local meter, key = limits.at(place)
-      if meter then
-        local gauge = gauge_at({meter = meter, key = key, place = place})
-        gauge.look_ms, gauge.is_changed = now_ms, true
+      local limiter, key = limits.at(place)
+      if limiter then
+        local counter = counter_at({limiter = limiter, key = key, place = place})
+        counter.look_ms, counter.is_changed = now_ms, true
       end
     end
     offset = offset + #page
@@ -289,31 +289,31 @@ function limits.turn_back(now_ms)
 end
 
 -- Stop holding back by a limit: what was put aside is offered again.
-local function retire(meter)
+local function retire(limiter)
   S[LIMITS] = S[LIMITS] - 1
-  local looks, stored = {}, redis.call('HGETALL', store.gauges(meter.number))
+  local looks, stored = {}, redis.call('HGETALL', store.gauges(limiter.number))
   for at = 1, #stored, 2 do
-    if cmsgpack.unpack(stored[at + 1])[4] then looks[#looks + 1] = form.sortable(meter.number) .. stored[at] end
+    if cmsgpack.unpack(stored[at + 1])[4] then looks[#looks + 1] = form.sortable(limiter.number) .. stored[at] end
   end
-  retired[meter.number] = looks
-  work.push({'u', -meter.number})
+  retired[limiter.number] = looks
+  work.push({'u', -limiter.number})
 end
 
 -- Begin to hold back, from what runs and what was spent.
-local function measure(meter, old)
+local function measure(limiter, old)
   S[PAUSE], S[LIMITS] = S[PAUSE] + 1, S[LIMITS] + 1
-  meter.number = S[PAUSE]
-  if meter.tokens and old and old.tokens then
+  limiter.number = S[PAUSE]
+  if limiter.tokens and old and old.tokens then
     local spent = math.ceil(spent_of(old) / old.per_ms)
-    meter.spent, meter.at = math.min(spent, meter.tokens) * meter.per_ms, NOW
+    limiter.spent, limiter.at = math.min(spent, limiter.tokens) * limiter.per_ms, NOW
   end
   for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.leases)
     for _, at in ipairs(job[STATE] == STARTED and limits.places(job) or {}) do
-      if at.meter == meter then
-        local gauge = gauge_at(at)
-        gauge.started, gauge.is_changed = gauge.started + 1, true
+      if at.limiter == limiter then
+        local counter = counter_at(at)
+        counter.started, counter.is_changed = counter.started + 1, true
       end
     end
   end
@@ -328,24 +328,24 @@ function limits.set(field, most, tokens, per_ms, pending)
   if not is_measured_anew and was.pending == pending then return false end
   if not old and redis.call('HLEN', store.limits) >= LIMITS_MAX then return nil end
   S[WATCHED] = S[WATCHED] + (pending and 1 or 0) - (was.pending and 1 or 0)
-  local meter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, spent = 0, at = 0}
-  meters[field] = (holds_back or pending) and meter
-  changed_meters[field], places_known = true, {}
+  local limiter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, spent = 0, at = 0}
+  limiters[field] = (holds_back or pending) and limiter
+  changed_limiters[field], places_known = true, {}
   if not is_measured_anew then
-    if old then meter.number, meter.spent, meter.at = old.number, old.spent, old.at end
+    if old then limiter.number, limiter.spent, limiter.at = old.number, old.spent, old.at end
     return true
   end
   if old and old.number > 0 then retire(old) end
-  if holds_back then measure(meter, old) end
+  if holds_back then measure(limiter, old) end
   return true
 end
 
 function limits.write()
-  for field in pairs(changed_meters) do
-    local meter = meters[field]
-    if meter then
+  for field in pairs(changed_limiters) do
+    local limiter = limiters[field]
+    if limiter then
       redis.call('HSET', store.limits, field,
-        cmsgpack.pack({meter.number, meter.most, meter.tokens, meter.per_ms, meter.pending, meter.spent, meter.at}))
+        cmsgpack.pack({limiter.number, limiter.most, limiter.tokens, limiter.per_ms, limiter.pending, limiter.spent, limiter.at}))
     else
       redis.call('HDEL', store.limits, field)
     end
@@ -354,16 +354,16 @@ function limits.write()
     for _, place in ipairs(looks) do redis.call('ZREM', store.looks, place) end
     redis.call('UNLINK', store.gauges(number))
   end
-  for place, gauge in pairs(gauges) do
-    if gauge.is_changed then
-      if gauge.started == 0 and gauge.parked == 0 then
-        redis.call('HDEL', store.gauges(gauge.meter.number), gauge.key)
+  for place, counter in pairs(counters) do
+    if counter.is_changed then
+      if counter.started == 0 and counter.parked == 0 then
+        redis.call('HDEL', store.gauges(counter.limiter.number), counter.key)
       else
-        redis.call('HSET', store.gauges(gauge.meter.number), gauge.key,
-          cmsgpack.pack({gauge.started, gauge.parked, gauge.calls, gauge.look_ms}))
+        redis.call('HSET', store.gauges(counter.limiter.number), counter.key,
+          cmsgpack.pack({counter.started, counter.parked, counter.calls, counter.look_ms}))
       end
-      if gauge.look_ms ~= gauge.was_look_ms then
-        if gauge.look_ms then redis.call('ZADD', store.looks, gauge.look_ms, place) else redis.call('ZREM', store.looks, place) end
+      if counter.look_ms ~= counter.was_look_ms then
+        if counter.look_ms then redis.call('ZADD', store.looks, counter.look_ms, place) else redis.call('ZREM', store.looks, place) end
       end
     end
   end
