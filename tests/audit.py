@@ -97,8 +97,10 @@ def _audited(name: str, text: str) -> str:
 
 @functools.cache
 def audited_library() -> Library:
-    """Return the library of the product that also puts down what it does."""
-    return Library(_audited)
+    """Return the library of the product that also puts down what it does; no doctor takes it for one of ours."""
+    made = Library(_audited)
+    made.name = f"audited_{made.digest}"
+    return made
 
 
 def install() -> None:

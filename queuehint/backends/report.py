@@ -35,7 +35,7 @@ class Finding:
 
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `job`,
-            `conflict`, `circle`, or what is wrong with a job or an entry.
+            `conflict`, `circle`, `library`, or what is wrong with a job or an entry.
         level: a warning makes no difference to `Report.is_clean`.
         where: a setting, or a key.
         what: for people.

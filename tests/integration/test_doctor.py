@@ -26,6 +26,7 @@ from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.keyspace import BATCH
 from queuehint.backends.redis.doctor.server import lacks_lua_fixes
 from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
+from queuehint.backends.redis.functions import library as functions
 from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
@@ -1234,6 +1235,35 @@ def test_a_server_that_is_almost_full_is_a_warning(start_server: StartServer) ->
     server.call("SET", "filler", "x" * 20_000_000)
     server.call("CONFIG", "SET", "maxmemory", int(1.05 * server.info("memory")["used_memory"]))
     assert "maxmemory" in settings_of(server, level="warning")
+
+
+def old_library(server: Server, name: str) -> None:
+    text = f"#!lua name={name}\nredis.register_function('qh_{name}_tick', function() return 1 end)"
+    server.call("FUNCTION", "LOAD", text)
+
+
+def test_libraries_of_other_releases_are_named_and_deleted(start_server: StartServer) -> None:
+    server = start_server(acl=["user ann on >secret ~* &* +@all -function|delete"])
+    backend = RedisBackend(parse_url(server.url))
+    backend.call_sync(Enqueue((job("1", "a"),)))
+    old_library(server, "queuehint_0_0_9_ab")
+    old_library(server, "queuehints")
+    report = diagnose(backend)
+    assert [(found.kind, found.where) for found in report.warnings if found.kind == "library"] == [
+        ("library", "queuehint_0_0_9_ab")
+    ]
+    assert report.is_clean
+    denied = RedisBackend(parse_url(server.url.replace("redis://", "redis://ann:secret@")))
+    report = diagnose(denied, fix=True)
+    assert any(text.startswith("libraries of other releases: ") for text in report.unchecked)
+    assert "library" in {found.kind for found in report.warnings}
+    report = diagnose(backend, fix=True)
+    assert [found.where for found in report.repaired] == ["queuehint_0_0_9_ab"]
+    left = {library[b"library_name"].decode() for library in server.call("FUNCTION", "LIST")}
+    assert left == {"queuehints", functions.library().name}
+    assert not {"library"} & {found.kind for found in diagnose(backend).findings}
+    backend.close_sync()
+    denied.close_sync()
 
 
 def test_without_the_rights_to_scan_or_read_settings_omitted_checks_are_listed(start_server: StartServer) -> None:

@@ -4,6 +4,7 @@ from tests.mutants.gate import Mutant, tests
 
 CONVERSATION = tests("tests/unit/test_redis_session.py")
 FUNCTIONS = tests("tests/unit/test_redis_functions.py")
+LIBRARIES = tests("tests/integration/test_doctor.py", "-k", "libraries_of_other_releases")
 NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
@@ -371,6 +372,22 @@ MUTANTS = (
         old='                body.append(_set(", ".join(each.names), each.value or "nil").text)\n',
         new='                made.append(_set(", ".join(each.names), each.value or "nil").text)\n',
         caught_by=(FUNCTIONS,),
+    ),
+    Mutant(
+        name="The doctor deletes libraries that are not ours",
+        kind="wire",
+        file="backends/redis/doctor/server.py",
+        old='f"{PREFIX}*"',
+        new='"*"',
+        caught_by=(LIBRARIES,),
+    ),
+    Mutant(
+        name="The doctor deletes the library of its own release",
+        kind="wire",
+        file="backends/redis/doctor/server.py",
+        old="            if name != library().name:\n",
+        new="            if name:\n",
+        caught_by=(LIBRARIES,),
     ),
     Mutant(
         name="Two releases share the names of their functions",

@@ -122,6 +122,7 @@ class _Doctor:
         found: dict[tuple[str, str, str], Finding] = {}
         failures = 0
         before: list[Repair] = []
+        deleted, reasons = (yield from self._checkup.delete_libraries()) if self._checkup.is_primary else ([], [])
         last: Pass = yield from self._read()
         if last.clock is not None and self._checkup.is_primary:
             found |= last.findings
@@ -144,7 +145,8 @@ class _Doctor:
                 break
             last = yield from self._read()
         repaired = {key: each for key, each in found.items() if each.is_repairable and key not in last.findings}
-        return self._report(last, tuple(repaired.values()))
+        last.notes += reasons
+        return self._report(last, (*deleted, *repaired.values()))
 
     def _report(self, last: Pass, repaired: tuple[Finding, ...] = ()) -> Report:
         return Report(

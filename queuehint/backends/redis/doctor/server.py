@@ -1,4 +1,4 @@
-"""Server checks of ``queuehint doctor``: settings that endanger jobs."""
+"""Server checks of ``queuehint doctor``: settings that endanger jobs, and libraries of other releases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.examination import durability_class, parse_info, wrong_policy, wrong_role, wrong_version
+from queuehint.backends.redis.functions.library import PREFIX, library
 from queuehint.backends.report import Finding, Level
-from queuehint.errors import BackendError
+from queuehint.errors import BackendDeniedError, BackendError
 
 if TYPE_CHECKING:
     from queuehint.backends.redis.session import Session
@@ -80,9 +81,42 @@ class Checkup:
             )
         yield from self._look_at_durability(info)
         self._look_at_memory(info)
+        yield from self._look_at_libraries()
         self.facts["latency_ms"] = yield from self._latency_ms()
         if self._session.address.is_remote_plaintext:
             self._find("tls", "the traffic can be read on the way; use rediss://")
+
+    def delete_libraries(self) -> Talk:
+        """Delete the libraries of other releases; return what was found of them, and why any of them stay."""
+        deleted, reasons = [], []
+        for finding in [each for each in self.findings if each.kind == "library"]:
+            try:
+                yield from self._ask("FUNCTION", "DELETE", finding.where)
+            except BackendDeniedError as error:
+                reasons.append(f"libraries of other releases: {error}")
+                break
+            except BackendError as error:
+                if "not found" not in str(error):  # else somebody was faster
+                    raise
+            self.findings.remove(finding)
+            deleted.append(finding)
+        return deleted, reasons
+
+    def _look_at_libraries(self) -> Talk:
+        """Name the libraries of ours that this release does not call; whoever still does loads them again."""
+        try:
+            listed = yield from self._ask("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
+        except BackendError:
+            return
+        for name in sorted(each[1].decode() for each in listed):
+            if name != library().name:
+                what = (
+                    "holds the functions of another release, some 2.5 MB; --fix deletes it, and a process of that "
+                    "release that still runs loads it again"
+                )
+                self.findings.append(
+                    Finding(kind="library", level="warning", where=name, what=what, is_repairable=True)
+                )
 
     def _ask(self, *command: str) -> Talk:
         return (yield from self._session.plain(*command))
