@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from queuehint.testing.draining import TooManyRunsError, drain, drain_sync, on_memory
     from queuehint.testing.interleaving import SerialEquivalence, check_serial_equivalence
     from queuehint.testing.model import ReferenceModel
-    from queuehint.testing.queue_check import QueueFaultError, QueueUnderTest, check_queue
+    from queuehint.testing.queue_check import QueueFaultError, QueueReport, check_queue
+    from queuehint.testing.queue_story import QueueUnderTest
     from queuehint.testing.simulation import (
         FaultPlan,
         Simulation,
@@ -73,7 +74,8 @@ _MODULES: dict[str, str] = {
     "FaultPlan": "simulation",
     "InvalidTraceError": "trace",
     "QueueFaultError": "queue_check",
-    "QueueUnderTest": "queue_check",
+    "QueueReport": "queue_check",
+    "QueueUnderTest": "queue_story",
     "ReferenceModel": "model",
     "Rule": "trace",
     "SerialEquivalence": "interleaving",
@@ -126,6 +128,7 @@ __all__ = [
     "FaultPlan",
     "InvalidTraceError",
     "QueueFaultError",
+    "QueueReport",
     "QueueUnderTest",
     "ReferenceModel",
     "Rule",
@@ -178,7 +181,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in {"hypothesis", "pytest"}:
+        if (error.name or "").partition(".")[0] not in {"hypothesis", "pytest"}:
             raise
         raise MissingExtraError("testing", f"{__name__}.{name} and its like") from error
 

@@ -13,7 +13,7 @@ from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
-    from queuehint.testing.queue_check import Ended
+    from queuehint.testing.queue_story import Ended
     from queuehint.testing.trace import TraceJob
 
 
@@ -27,10 +27,14 @@ class BackendQueue:
 
     >>> from queuehint import Scheduler
     >>> from queuehint.testing import BackendQueue, check_queue
-    >>> check_queue(lambda: BackendQueue(Scheduler("memory://")), max_examples=50)
+    >>> check_queue(lambda: BackendQueue(Scheduler("memory://")), max_examples=50).histories
+    50
 
     .. versionadded:: 0.1
     """
+
+    features = ("edges", "shared", "several")
+    """What it can do, for `check_queue`."""
 
     def __init__(self, backend: Backend | Scheduler, *, close: bool = True) -> None:
         self._backend: Backend = backend.backend if isinstance(backend, Scheduler) else backend

@@ -29,12 +29,10 @@ order: b at doc1:intro overtook a at doc1:intro, which was queued before it and 
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import string
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -42,39 +40,33 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from queuehint.testing.queue_story import (
+    JOBS_MAX,
+    OUTCOMES,
+    CancelStep,
+    Ended,
+    EndStep,
+    EnqueueStep,
+    QueueUnderTest,
+    StartStep,
+    Step,
+    Story,
+    counted,
+)
 from queuehint.testing.strategies.arguments import check_amount, check_choices, check_strategy
-from queuehint.testing.trace import Fault, Rule, TraceError, TraceEvent, TraceJob, find_faults
-from queuehint.testing.trace.picture import draw
-from queuehint.values.hint import Claim, conflict, parse_key, queue_key
-from queuehint.values.spec import Dependency, JobSpec
+from queuehint.testing.trace import Rule, TraceError
+from queuehint.values.hint import Claim
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-Ended = Literal["finished", "retried", "failed"]
-"""How a job ends: it is over; it failed and has its place until its next attempt; it failed and is over."""
-OUTCOMES: Final[tuple[Ended, ...]] = ("finished", "retried", "failed")
-JOBS_MAX: Final = len(string.ascii_lowercase)
-
-
-class QueueUnderTest(Protocol):
-    """
-    What `check_queue` asks of a queue. Methods may be plain or asynchronous.
-
-    With ``cancels=True`` it also has ``cancel(job_id)``, which takes away a job that does not run. One that has a
-    ``close`` method is closed after each history.
-
-    .. versionadded:: 0.1
-    """
-
-    def enqueue(self, job: TraceJob, /) -> Awaitable[None] | None:
-        """Take a job; its place is ``job.path``, or what ``job.claims`` say."""
-
-    def start(self) -> Awaitable[str | None] | str | None:
-        """Return the id of a job that runs from now on, for a worker that is free; None if none may run now."""
-
-    def end(self, job_id: str, outcome: Ended, /) -> Awaitable[None] | None:
-        """Learn how a job ended that runs: ``"finished"``, ``"retried"`` or ``"failed"``."""
+FEATURES: Final = ("edges", "shared", "several")
+"""What a queue may say of itself that it can do."""
+SLOTS: Final = (3, 1, 2)
+FEW_JOBS: Final = 5
+"""Most histories have no more jobs than these: what goes wrong goes wrong with few, and more often."""
+SLOTS_MAX: Final = 16
 
 
 class QueueFaultError(TraceError):
@@ -92,292 +84,143 @@ class QueueFaultError(TraceError):
         self.jobs = tuple(story.jobs)
         self.steps = tuple(story.steps)
         self.events = tuple(story.events)
-        size = f"{_counted(len(self.jobs), 'job')} and {_counted(len(self.steps), 'step')}"
+        size = f"{counted(len(self.jobs), 'job')} and {counted(len(self.steps), 'step')}"
         self.args = ("\n\n".join([f"{story.name} breaks a rule: {size} show it.", *story.told()]),)
 
 
-# --- what is done ----------------------------------------------------------------------------------------------------
+@attrs.frozen(kw_only=True)
+class QueueReport:
+    """
+    What was tried of a queue that broke no rule; ``str`` says it in a few lines.
+
+    Args:
+        histories: how many there were.
+        jobs, starts, retries, failures, cancels: how many, in all of them.
+        jobs_max, depth_max: the most jobs of a history, and the most segments of a path.
+        not_tried: what never came, in words, with what to say so that it does.
+
+    .. versionadded:: 0.1
+    """
+
+    histories: int
+    jobs: int
+    starts: int
+    retries: int
+    failures: int
+    cancels: int
+    jobs_max: int
+    depth_max: int
+    not_tried: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = (
+            f"no rule was broken in {counted(self.histories, 'history')} of up to {counted(self.jobs_max, 'job')} and "
+            f"{counted(self.depth_max, 'level')}:\n{counted(self.starts, 'start')}, "
+            f"{counted(self.retries, 'retry')}, {counted(self.failures, 'failure')}, "
+            f"{counted(self.cancels, 'cancellation')}"
+        )
+        return "\n".join([said, *[f"not tried: {each}" for each in self.not_tried]])
+
+
+# --- what comes ------------------------------------------------------------------------------------------------------
+
+_DOCUMENTS = (("doc1", "intro"), ("doc1", "body"), ("doc1",), ("doc1", "intro", "p1"), ("doc2",), (), None)
+_DEEP = (
+    ("doc1", "a", "b", "c"),
+    ("doc1", "a", "b", "d"),
+    ("doc1", "a"),
+    ("doc1", "a", "b", "c", "d", "e"),
+    ("doc1", "a", "b", "c", "d", "f"),
+)
+_FAMILY = (("doc1",), ("doc1", "intro"), ("doc1", "body"))
+"""Of which many come in rows."""
+_ALIKE = (
+    (("doc1",), ("doc10",)),
+    (("doc1",), ("Doc1",)),
+    (("doc1", "a"), ("doc1:a",)),
+    (("doc1", "a"), ("doc1/a",)),
+    (("doc1",), ("doc1 ",)),
+    (("é",), ("e\u0301",)),
+)
+"""Paths that do not conflict, and are alike to code that compares text, joins segments, ignores case, or normalizes."""
 
 
 @attrs.frozen
-class _Enqueue:
-    spec: Any
-    """A `JobSpec`, if the strategy is one of those."""
-    back: tuple[int, ...] = ()
-    """For each edge how many jobs are between, counted round."""
+class _Plan:
+    slots: int
+    jobs_max: int
+    steps: tuple[Step, ...]
+    ends: tuple[EndStep, ...]
+    """How those end that still run or wait after the steps; the others finish."""
 
 
-@attrs.frozen
-class _Start:
-    pass
+def _specs(paths: Collection[tuple[str, ...] | None], *, is_shared: bool, is_several: bool) -> SearchStrategy[JobSpec]:
+    claim = st.builds(Claim, st.sampled_from([path for path in paths if path is not None]))
+    if is_shared:
+        claim = st.one_of(claim, claim.map(lambda each: Claim(each.path, "shared")))
+    one = st.sampled_from([() if path is None else (Claim(path),) for path in paths])
+    claims: SearchStrategy[tuple[Claim, ...]] = st.one_of(one, claim.map(lambda each: (each,))) if is_shared else one
+    if is_several:
+        several = st.lists(claim, min_size=2, max_size=2, unique_by=lambda each: each.path).map(tuple)
+        claims = st.one_of(claims, several)
+    return claims.map(lambda made: JobSpec(id="a", task="task", claims=made))
 
 
-@attrs.frozen
-class _End:
-    outcome: Ended
-    which: int = 0
-    """Which of the running jobs, counted round."""
+def _plans(
+    specs: Collection[SearchStrategy[JobSpec]],
+    family: SearchStrategy[JobSpec] | None,
+    *,
+    ends: Collection[Ended],
+    slots: Collection[int],
+    max_jobs: int,
+    max_steps: int,
+    has_edges: bool,
+    has_cancels: bool,
+) -> SearchStrategy[_Plan]:
+    """Return a strategy for histories: of few jobs that come one by one, or of some that come in rows first."""
+    few = min(max_jobs, FEW_JOBS)
+    endings = [EndStep(how, which) for how in ends for which in range(max(slots))]
+    cancels = [CancelStep(which) for which in range(few)] if has_cancels else []
+    back = st.lists(st.integers(0, max(few - 2, 0)), max_size=2, unique=True).map(tuple) if has_edges else st.just(())
+    other: SearchStrategy[Step] = st.sampled_from([*[StartStep()] * len(endings), *endings, *cancels])
 
+    def in_rows(made: tuple[list[tuple[EnqueueStep, int]], list[Step]]) -> list[Step]:
+        rows, others = made
+        return [*[step for step, count in rows for _ in range(count)], *others]
 
-@attrs.frozen
-class _Cancel:
-    which: int = 0
-    """Which of the jobs that wait, counted round."""
+    def plans(jobs_max: int, steps: SearchStrategy[list[Step]]) -> SearchStrategy[_Plan]:
+        last = st.lists(st.sampled_from(endings), max_size=max_steps // 2).map(tuple)
+        return st.builds(_Plan, st.sampled_from(tuple(slots)), st.just(jobs_max), steps.map(tuple), last)
 
-
-_Step = _Enqueue | _Start | _End | _Cancel
-
-
-_RESOLVES = frozenset({"finished", "canceled"})
-"""What lets those go on that depend on a job; they wait for one that failed."""
-
-
-class Story:
-    """One history of a queue: what it was asked, what it did, and which rule that breaks."""
-
-    def __init__(self, queue: QueueUnderTest, slots: int, max_jobs: int) -> None:
-        self.name = type(queue).__name__
-        lacking = [name for name in ("enqueue", "start", "end") if not callable(getattr(queue, name, None))]
-        if lacking:
-            raise InvalidArgument(
-                f"factory() returned {self.name}, which has no method {' and no '.join(lacking)}: a queue under test "
-                "has enqueue(job), start() and end(job_id, outcome)"
-            )
-        self._queue = queue
-        self._slots = slots
-        self._max_jobs = max_jobs
-        self._runner: asyncio.Runner | None = None
-        self._running: list[str] = []
-        self._over: dict[str, str] = {}
-        self._awaited: dict[str, set[str]] = {}
-        """By job the dependencies that have not finished."""
-        self._was_refused = False
-        """A worker got nothing, and nothing has happened since."""
-        self.jobs: list[TraceJob] = []
-        self.steps: list[str] = []
-        self.events: list[TraceEvent] = []
-        self.faults: tuple[Fault, ...] = ()
-        self.problem: str | None = None
-        """What the queue did that no trace can tell."""
-        self.error: Exception | None = None
-        self._is_odd = False
-        """Nothing can follow what it did."""
-
-    # --- what a queue is asked -----------------------------------------------------------------------------------
-
-    def play(self, plan: Sequence[_Step]) -> None:
-        """Go through a plan, as far as it makes sense; then let everything run and end."""
-        try:
-            for step in plan:
-                if self._is_odd:
-                    return
-                match step:
-                    case _Enqueue():
-                        self._enqueue(step)
-                    case _Start():
-                        self._start()
-                    case _End() if self._running:
-                        self._end(self._running[step.which % len(self._running)], step.outcome)
-                    case _Cancel():
-                        self._cancel(step.which)
-            while not self._is_odd:
-                if self._can_start and not self._was_refused:
-                    self._start()
-                elif self._running:
-                    self._end(self._running[0], "finished")
-                else:
-                    break
-        finally:
-            if (close := getattr(self._queue, "close", None)) is not None:
-                self._await(close())
-            if self._runner is not None:
-                self._runner.close()
-
-    @property
-    def _can_start(self) -> bool:
-        return len(self._running) < self._slots
-
-    def _enqueue(self, step: _Enqueue) -> None:
-        if len(self.jobs) == self._max_jobs:
-            return
-        if not isinstance(step.spec, JobSpec):
-            raise InvalidArgument(f"jobs= must generate JobSpec values, got {type(step.spec).__name__}: {step.spec!r}")
-        job_id = string.ascii_lowercase[len(self.jobs)]
-        edges = {self.jobs[-1 - back % len(self.jobs)].id for back in step.back} if self.jobs else set()
-        spec = attrs.evolve(step.spec, id=job_id, depends_on=tuple(map(Dependency, sorted(edges))))
-        job = TraceJob.of(spec)
-        self.jobs.append(job)
-        self._awaited[job_id] = {other for other in edges if self._over.get(other) not in _RESOLVES}
-        self._tell("enqueued" if self._awaited[job_id] else "queued", job_id, ahead=1)
-        self._ask(f"enqueue {_described(job)}", self._queue.enqueue, job)
-        self._was_refused = False
-
-    def _start(self) -> None:
-        if not self._can_start:
-            return
-        found = self._ask("start", self._queue.start)
-        if self._is_odd:
-            return
-        self.steps[-1] += f": {'nothing' if found is None else found}"
-        if found is None:
-            self._tell("idle")
-            self._was_refused = True
-        elif all(job.id != found for job in self.jobs):
-            self.problem, self._is_odd = f"start() returned {found!r}, which is the id of no job", True
-        else:
-            self._is_odd = found in self._running or found in self._over
-            self._tell("started", found)
-            self._running.append(found)
-            self._was_refused = False
-
-    def _end(self, job_id: str, outcome: Ended) -> None:
-        self._running.remove(job_id)
-        self._tell(outcome, job_id, ahead=1)
-        if outcome != "retried":
-            self._over[job_id] = outcome
-        if outcome in _RESOLVES:
-            self._resolve(job_id)
-        self._ask(f"end {job_id}: {outcome}", self._queue.end, job_id, outcome)
-        self._was_refused = False
-
-    def _cancel(self, which: int) -> None:
-        waiting = [job.id for job in self.jobs if job.id not in self._over and job.id not in self._running]
-        if not waiting:
-            return
-        job_id = waiting[which % len(waiting)]
-        self._tell("canceled", job_id, ahead=1)
-        self._over[job_id] = "canceled"
-        self._awaited[job_id].clear()
-        self._resolve(job_id)
-        queue: Any = self._queue
-        self._ask(f"cancel {job_id}", queue.cancel, job_id)
-        self._was_refused = False
-
-    def _resolve(self, job_id: str) -> None:
-        """Let those that depended on a job, and on none besides, take their places."""
-        for other, awaited in self._awaited.items():
-            if job_id in awaited:
-                awaited.remove(job_id)
-                if not awaited:
-                    self._tell("queued", other, ahead=1)
-
-    def _ask(self, step: str, method: Callable[..., Any], *arguments: Any) -> Any:
-        self.steps.append(step)
-        try:
-            return self._await(method(*arguments))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what is wrong
-            self.error, self._is_odd = error, True
-            self.problem = f"{method.__name__}() raised {type(error).__name__}: {error}"
-            return None
-
-    def _await(self, answer: Any) -> Any:
-        if not inspect.isawaitable(answer):
-            return answer
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(_finish(answer))
-
-    def _tell(self, kind: Any, job_id: str = "", *, ahead: int = 0) -> None:
-        self.events.append(TraceEvent(kind=kind, job=job_id, at_ms=len(self.steps) + ahead))
-
-    # --- what is wrong with it -----------------------------------------------------------------------------------
-
-    def judge(self, rules: Collection[Rule]) -> bool:
-        """Return whether it breaks one of these rules; if so, forget what happened after it did."""
-        faults = [fault for fault in self._faults(self.events, is_whole=not self._is_odd) if fault.rule in rules]
-        if not faults:
-            return self.problem is not None
-        first = faults[0]
-        if first.rule is not Rule.NOT_OVER:
-            self.events = self.events[: first.index + 1]
-            steps = round(first.at_ms)
-            self.problem = self.error = None
-            del self.steps[steps:]
-            seen = {event.job for event in self.events}
-            self.jobs = [job for job in self.jobs if job.id in seen]
-            faults = [fault for fault in self._faults(self.events, is_whole=False) if fault.rule in rules]
-        (first,) = faults[:1]
-        known = {job.id: job for job in self.jobs}
-        # Who ran beside a job that should have run is what the picture of an idle slot is to show.
-        beside = next(iter(self._running_at_the_end()), None) if first.rule is Rule.IDLE else None
-        shown = attrs.evolve(first, other=first.other or beside)
-        (picture,) = draw(self.events, range(len(self.events)), known, [shown], unit="step")
-        self.faults = (attrs.evolve(first, picture=picture),)
-        return True
-
-    def _running_at_the_end(self) -> list[str]:
-        running: dict[str, None] = {}
-        for event in self.events:
-            if event.kind == "started":
-                running[event.job] = None
-            else:
-                running.pop(event.job, None)
-        return list(running)
-
-    def _faults(self, events: Sequence[TraceEvent], *, is_whole: bool) -> list[Fault]:
-        """Return what is wrong; those that wait for a job that failed do so for ever."""
-        found = find_faults(events, self.jobs, complete=is_whole)
-        return [fault for fault in found if fault.rule is not Rule.NOT_OVER or not self._awaited[fault.job]]
-
-    def told(self) -> list[str]:
-        """Return what happened, in words and pictures, paragraph by paragraph."""
-        said = [f"{fault.rule}: {fault.message}{self._why(fault)}" for fault in self.faults]
-        if self.problem is not None:
-            said.append(f"error: {self.problem}")
-        width = len(str(len(self.steps)))
-        steps = [f"  {number:>{width}}  {step}" for number, step in enumerate(self.steps, 1)]
-        return [*said, "\n".join(steps), *[fault.picture for fault in self.faults]]
-
-    def _why(self, fault: Fault) -> str:
-        """Return what a picture of an idle slot does not show: with what runs, the job has nothing to do."""
-        if fault.rule is not Rule.IDLE:
-            return ""
-        known = {job.id: job for job in self.jobs}
-        running = self._running_at_the_end()
-        others = [_described(known[job_id]) for job_id in running]
-        if not others:
-            return ";\nnothing ran then"
-        assert not any(conflict(known[fault.job].claims, known[job_id].claims) for job_id in running)
-        verb = "does" if len(others) == 1 else "do"
-        return f";\n{' and '.join(others)} ran then, which {verb} not conflict with {_described(known[fault.job])}"
-
-
-async def _finish(answer: Awaitable[Any]) -> Any:
-    return await answer
-
-
-def _described(job: TraceJob) -> str:
-    places = [queue_key(claim.path) + (" shared" if claim.mode == "shared" else "") for claim in job.claims]
-    after = f" after {', '.join(edge.id for edge in job.depends_on)}" if job.depends_on else ""
-    return f"{job.id} at {' and '.join(places)}{after}" if places else f"{job.id} without a place{after}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+    kinds = [
+        plans(few, st.lists(st.one_of(st.builds(EnqueueStep, spec, back), other), max_size=max_steps)) for spec in specs
+    ]
+    if family is not None and max_jobs > few:
+        row = st.tuples(st.builds(EnqueueStep, family, back), st.integers(1, max_jobs - 2))
+        rows = st.lists(row, min_size=2, max_size=4)
+        kinds.append(plans(max_jobs, st.tuples(rows, st.lists(other, max_size=max_steps // 2)).map(in_rows)))
+    return st.one_of(kinds)
 
 
 # --- the check -------------------------------------------------------------------------------------------------------
-
-_KEYS = ("doc1:intro", "doc1:body", "doc1", "doc1:intro:p1", "doc2", "root", None)
-_DOCUMENTS: SearchStrategy[JobSpec] = st.sampled_from(
-    [JobSpec(id="a", task="task", claims=() if key is None else (Claim(parse_key(key)),)) for key in _KEYS]
-)
 
 
 def check_queue(
     factory: Callable[[], QueueUnderTest],
     *,
-    jobs: SearchStrategy[JobSpec] = _DOCUMENTS,
+    jobs: SearchStrategy[JobSpec] | None = None,
     outcomes: Collection[Ended] = OUTCOMES,
-    edges: bool = False,
-    cancels: bool = False,
-    slots: int = 3,
-    max_jobs: int = 5,
+    edges: bool | None = None,
+    cancels: bool | None = None,
+    shared: bool | None = None,
+    several: bool | None = None,
+    slots: int | None = None,
+    max_jobs: int = 8,
     max_steps: int = 20,
     rules: Collection[Rule | str] = tuple(Rule),
-    max_examples: int = 500,
+    max_examples: int = 1000,
     seed: int | None = 0,
-) -> None:
+) -> QueueReport:
     """
     Check that a queue keeps the rules of order, whatever jobs come and however they end.
 
@@ -387,16 +230,23 @@ def check_queue(
 
     Args:
         factory: makes a new, empty queue; called once for each history. See `QueueUnderTest`.
-        jobs: what is enqueued; ids and edges are replaced. By default jobs with one exclusive claim, or none.
+        jobs: what is enqueued; ids and edges are replaced. By default jobs at few paths, up to six segments deep, some
+            of them alike but for case, a separator or the form of an accent; with one exclusive claim, or none.
         outcomes: how jobs end; leave out what the queue does not know.
         edges: jobs also depend on others, in ``job.depends_on``.
-        cancels: jobs that wait are also canceled.
-        slots: how many jobs run at once, 1–16.
-        max_jobs: how many jobs a history has at most, 1–26.
+        cancels: jobs that wait are also canceled. By default if the queue has a method ``cancel``.
+        shared: jobs have shared claims too, unless *jobs* says what they have.
+        several: jobs have several claims too, unless *jobs* says what they have. *edges*, *shared* and *several* are
+            by default what the queue has in an attribute ``features``.
+        slots: how many jobs run at once, 1–16; by default one to three.
+        max_jobs: how many jobs a history has at most, 1–26. Most have no more than five.
         max_steps: how many steps are made up for a history at most; then what is there runs and ends.
         rules: which rules to look at.
         max_examples: how many histories are tried before the queue is acquitted.
         seed: the same histories each time; None for others.
+
+    Returns:
+        What was tried, and what was not.
 
     Raises:
         QueueFaultError: the queue breaks a rule, raises, or hands out what is no job; with the smallest history found.
@@ -407,36 +257,110 @@ def check_queue(
     __tracebackhide__ = True
     if not callable(factory):
         raise InvalidArgument(f"factory={factory!r} must be a class or a function that makes a queue")
-    check_strategy("jobs", jobs)
+    if jobs is not None:
+        check_strategy("jobs", jobs)
     check_amount("max_jobs", max_jobs, most=JOBS_MAX)
     check_amount("max_steps", max_steps, most=1000)
-    check_amount("slots", slots, most=16)
+    if slots is not None:
+        check_amount("slots", slots, most=SLOTS_MAX)
     check_amount("max_examples", max_examples, most=10**9)
     if seed is not None and type(seed) is not int:
         raise InvalidArgument(f"seed={seed!r} must be an int, or None")
     looked_at = frozenset(map(Rule, check_choices("rules", rules, list(Rule))))
-    ends = [_End(how, which) for how in check_choices("outcomes", outcomes, OUTCOMES) for which in range(slots)]
-    taken = [_Cancel(which) for which in range(max_jobs)] if cancels else []
-    back = st.lists(st.integers(0, max(max_jobs - 2, 0)), max_size=2, unique=True).map(tuple) if edges else st.just(())
-    step: SearchStrategy[_Step] = st.one_of(
-        st.builds(_Enqueue, jobs, back), st.sampled_from([*[_Start()] * len(ends), *ends, *taken])
+    ends = check_choices("outcomes", outcomes, OUTCOMES)
+    features = _features(factory)
+    can = {
+        name: name in features if said is None else said
+        for name, said in (("edges", edges), ("cancels", cancels), ("shared", shared), ("several", several))
+    }
+    make = partial(_specs, is_shared=can["shared"], is_several=can["several"])
+    plans = partial(
+        _plans,
+        ends=ends,
+        slots=SLOTS if slots is None else (slots,),
+        max_jobs=max_jobs,
+        max_steps=max_steps,
+        has_edges=can["edges"],
+        has_cancels=can["cancels"],
     )
-    steps = st.lists(step, max_size=max_steps)
-    search = partial(_search, factory, steps, slots, looked_at, seed)
-    convicted = story = search(max_examples, max_jobs)
-    # A shrinker does not get from one kind of counterexample to a smaller one of another kind: look for it afresh.
-    while story is not None and len(story.jobs) > 1:
-        convicted, story = story, search(max(1, max_examples // 4), len(story.jobs) - 1)
-    if convicted is not None:
-        raise QueueFaultError(convicted) from convicted.error
+    # Everyday paths first: of two counterexamples the one with these is read more easily.
+    worlds = (
+        [plans([make(_DOCUMENTS)], None), plans([make(_DEEP), *map(make, _ALIKE)], make(_FAMILY))]
+        if jobs is None
+        else [plans([jobs], jobs)]
+    )
+    tried = _Tried()
+    for world in worlds:
+        search = partial(_search, factory, world, looked_at, seed, tried)
+        convicted = story = search(max(1, max_examples // len(worlds)), max_jobs)
+        # A shrinker does not get from one kind of counterexample to a smaller one of another kind: look for it afresh.
+        while story is not None and len(story.jobs) > 1:
+            convicted, story = story, search(max(1, max_examples // 8), len(story.jobs) - 1)
+        if convicted is not None:
+            convicted = _shortened(factory, convicted, looked_at)
+            raise QueueFaultError(convicted) from convicted.error
+    return tried.report()
+
+
+def _features(factory: Callable[[], QueueUnderTest]) -> frozenset[str]:
+    """Return what a queue says that it can do."""
+    queue = factory()
+    story = Story(queue, 1, 1)
+    said = check_choices("features", getattr(queue, "features", FEATURES[:0]), FEATURES, may_be_empty=True)
+    story.close()
+    return frozenset({*said, *(["cancels"] if callable(getattr(queue, "cancel", None)) else [])})
+
+
+class _Tried:
+    """Counts of all histories."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+        self._jobs_max = self._depth_max = 0
+
+    def add(self, story: Story) -> None:
+        """Count what came in a history."""
+        self._counts.update(event.kind for event in story.events)
+        self._counts["histories"] += 1
+        self._counts["jobs"] += len(story.jobs)
+        self._jobs_max = max(self._jobs_max, len(story.jobs))
+        for job in story.jobs:
+            self._counts["edges"] += len(job.depends_on)
+            self._counts["several"] += len(job.claims) > 1
+            for claim in job.claims:
+                self._counts["shared"] += claim.mode == "shared"
+                self._depth_max = max(self._depth_max, len(claim.path))
+
+    def report(self) -> QueueReport:
+        """Return the counts, and what never came."""
+        counts = self._counts
+        missing = {
+            "retried": 'retries (outcomes has no "retried")',
+            "failed": 'failures (outcomes has no "failed")',
+            "canceled": "cancellations (a method cancel, or cancels=True)",
+            "edges": 'dependencies (features = {"edges"}, or edges=True)',
+            "shared": 'shared claims (features = {"shared"}, or shared=True)',
+            "several": 'jobs with several claims (features = {"several"}, or several=True)',
+        }
+        return QueueReport(
+            histories=counts["histories"],
+            jobs=counts["jobs"],
+            starts=counts["started"],
+            retries=counts["retried"],
+            failures=counts["failed"],
+            cancels=counts["canceled"],
+            jobs_max=self._jobs_max,
+            depth_max=self._depth_max,
+            not_tried=tuple([text for name, text in missing.items() if not counts[name]]),
+        )
 
 
 def _search(
     factory: Callable[[], QueueUnderTest],
-    plans: SearchStrategy[list[_Step]],
-    slots: int,
+    plans: SearchStrategy[_Plan],
     rules: Collection[Rule],
     seed: int | None,
+    tried: _Tried,
     max_examples: int,
     max_jobs: int,
 ) -> Story | None:
@@ -454,9 +378,10 @@ def _search(
         verbosity=Verbosity.quiet,
     )
     @given(plans)
-    def convict(plan: list[_Step]) -> None:
-        story = Story(factory(), slots, max_jobs)
-        story.play(plan)
+    def convict(plan: _Plan) -> None:
+        story = Story(factory(), plan.slots, min(plan.jobs_max, max_jobs))
+        story.play(plan.steps, plan.ends)
+        tried.add(story)
         if story.judge(rules):
             found[:] = [story]
             raise _Convicted
@@ -466,6 +391,19 @@ def _search(
     except _Convicted:
         return found[0]
     return None
+
+
+def _shortened(factory: Callable[[], QueueUnderTest], story: Story, rules: Collection[Rule]) -> Story:
+    """Return the same history without the steps that it does not take."""
+    left_out = 0
+    while left_out < len(story.done):
+        shorter = Story(factory(), story.slots, story.max_jobs)
+        shorter.play([*story.done[:left_out], *story.done[left_out + 1 :]])
+        if shorter.judge(rules) and len(shorter.steps) < len(story.steps) and shorter.kind == story.kind:
+            story, left_out = shorter, 0
+        else:
+            left_out += 1
+    return story
 
 
 class _Convicted(Exception):  # noqa: N818 - no error, but a way out

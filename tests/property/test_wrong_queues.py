@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.memory import MemoryBackend
 from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_trace, claims, find_faults, jobs
-from queuehint.testing.queue_check import Ended
+from queuehint.testing.queue_story import Ended
 from queuehint.values.hint import conflict
 from tests.servers import new_namespace
 from tests.support import thorough
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.testing import TraceJob
-    from queuehint.testing.queue_check import QueueUnderTest
+    from queuehint.testing.queue_story import QueueUnderTest
 
 
 class Right:
@@ -352,6 +353,139 @@ class WithoutSharing(Right):
         super().enqueue(type(job)(id=job.id, claims=[claim.path for claim in job.claims]))
 
 
+# --- what the defaults try -------------------------------------------------------------------------------------------
+
+
+class ByItsOwnRule(Right):
+    """A right queue, but for what it takes for a conflict."""
+
+    def conflicts(self, one: TraceJob, other: TraceJob) -> bool:
+        return any(self.overlap(a.path, b.path) for a in one.claims for b in other.claims)
+
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return one[: len(other)] == other or other[: len(one)] == one
+
+    def start(self) -> str | None:
+        before: list[TraceJob] = []
+        for job in self.jobs.values():
+            if job.id not in self.running and not any(self.conflicts(job, other) for other in before):
+                self.running.append(job.id)
+                return job.id
+            before.append(job)
+        return None
+
+
+class ThreeSegments(ByItsOwnRule):
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return super().overlap(one[:3], other[:3])
+
+
+class PrefixOfText(ByItsOwnRule):
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return ":".join(one).startswith(":".join(other)) or ":".join(other).startswith(":".join(one))
+
+
+class JoinedKeys(ByItsOwnRule):
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return super().overlap(*(tuple(":".join(path).split(":")) if path else () for path in (one, other)))
+
+
+class IgnoresCase(ByItsOwnRule):
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return super().overlap(tuple(map(str.lower, one)), tuple(map(str.lower, other)))
+
+
+class Normalizes(ByItsOwnRule):
+    def overlap(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return super().overlap(*(tuple(unicodedata.normalize("NFC", part) for part in path) for path in (one, other)))
+
+
+class LosesASlot(Right):
+    """Never gets back the slot of a job that was retried and failed at last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retried: set[str] = set()
+        self.lost = 0
+
+    def start(self) -> str | None:
+        return None if self.lost and self.lost + len(self.running) >= 3 else super().start()
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        super().end(job_id, outcome)
+        if outcome == "retried":
+            self.retried.add(job_id)
+        self.lost += outcome == "failed" and job_id in self.retried
+
+
+class TakesSharedForExclusive(WithoutSharing):
+    features = ("shared",)
+
+
+class TakesTheFirstClaim(Right):
+    features = ("several",)
+
+    def enqueue(self, job: TraceJob) -> None:
+        super().enqueue(type(job)(id=job.id, claims=job.claims[:1]))
+
+
+WRONG = (
+    *(OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail, Forgetful),
+    *(HoldsThePlace, KeepsWhatIsCanceled, LosesASlot, TakesSharedForExclusive, TakesTheFirstClaim),
+    *(ThreeSegments, PrefixOfText, JoinedKeys, IgnoresCase, Normalizes),
+)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [pytest.param(queue, marks=[] if 5 <= number < 10 else pytest.mark.nightly) for number, queue in enumerate(WRONG)],
+)
+def test_the_defaults_convict_a_wrong_queue(queue: Callable[[], QueueUnderTest]) -> None:
+    assert len(convict(queue).jobs) <= 7
+
+
+def test_it_is_said_what_was_tried_and_what_was_not() -> None:
+    report = check_queue(Right, max_examples=300)
+    assert (report.histories, report.cancels, report.depth_max) == (300, 0, 6)
+    assert min(report.starts, report.retries, report.failures) > 0
+    text = str(report)
+    assert text.startswith(f"no rule was broken in 300 histories of up to {report.jobs_max} jobs and 6 levels:\n")
+    assert f"{report.starts} starts, " in text
+    assert [line.split("(")[0].strip() for line in text.splitlines()[2:]] == [
+        "not tried: cancellations",
+        "not tried: dependencies",
+        "not tried: shared claims",
+        "not tried: jobs with several claims",
+    ]
+    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
+    assert whole.not_tried == ()
+    assert not check_queue(Right, outcomes=["finished"], max_examples=50).retries
+
+
+def test_a_job_in_place_of_its_id_is_told() -> None:
+    class HandsOutJobs(Right):
+        def start(self) -> Any:
+            found = super().start()
+            return None if found is None else self.jobs[found]
+
+    assert "start() returned a TraceJob: return its id" in str(convict(HandsOutJobs))
+
+
+def test_all_that_a_text_names_is_drawn() -> None:
+    error = convict(LosesASlot)
+    lanes = error.faults[0].picture.splitlines()[1:]
+    named = [job.id for job in error.jobs if f"{job.id} at" in str(error).split("\n\n")[1]]
+    assert all(any(line[2:].startswith(f"{job_id} ") for line in lanes) for job_id in named)
+
+
+def test_features_that_are_none_are_refused() -> None:
+    class Able(Right):
+        features = ("flying",)
+
+    with pytest.raises(InvalidArgument, match=r"features=\('flying',\) must be some of 'edges', 'shared', 'several'"):
+        check_queue(Able)
+
+
 def test_a_right_queue_is_acquitted() -> None:
     check_queue(Right, max_examples=thorough(200, quick=40))
     check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=thorough(50, quick=10))
@@ -449,7 +583,7 @@ def test_redis_is_acquitted(redis_url: str) -> None:
     "wrong",
     [
         {"factory": None},
-        {"jobs": None},
+        {"jobs": "a"},
         {"outcomes": ["lost"]},
         {"outcomes": []},
         {"rules": ["politeness"]},

@@ -10,7 +10,7 @@ The moment of a fault in text: a lane for each job, a column for each event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from queuehint.testing.trace.faults import Fault
 from queuehint.testing.trace.values import TraceEvent, TraceJob
@@ -54,17 +54,20 @@ def draw(
     faults: Sequence[Fault],
     *,
     unit: str = "ms",
+    also: Collection[str] = (),
 ) -> list[str]:
     """
     Draw the moment of each fault.
 
     Args:
         order: the positions of *events* in the order in which they were gone through.
+        also: other jobs to show, as many as there is room for.
         unit: of the times. They are shown from the first one on; in another unit than ms they are shown as they are.
     """
     if not faults:
         return []
     wanted = {job_id for fault in faults for job_id in (fault.job, fault.other) if job_id is not None}
+    wanted.update(also)
     ranks: dict[str, list[int]] = {job_id: [] for job_id in wanted}
     moments = dict.fromkeys([fault.index for fault in faults], 0)
     for rank, index in enumerate(order):
@@ -72,7 +75,7 @@ def draw(
             ranks[events[index].job].append(rank)
         if index in moments:
             moments[index] = rank
-    return [_Picture(events, order, jobs, ranks, moments[fault.index]).of(fault, unit) for fault in faults]
+    return [_Picture(events, order, jobs, ranks, moments[fault.index]).of(fault, unit, also) for fault in faults]
 
 
 class _Picture:
@@ -94,9 +97,10 @@ class _Picture:
     def _at(self, rank: int) -> TraceEvent:
         return self._all[self._order[rank]]
 
-    def of(self, fault: Fault, unit: str) -> str:
+    def of(self, fault: Fault, unit: str, also: Collection[str]) -> str:
         culprits = [job_id for job_id in (fault.other, fault.job) if job_id is not None]
-        lanes = sorted([*culprits, *self._neighbours(culprits)], key=self._place)
+        known = dict.fromkeys([*culprits, *also][: max(LANES_MAX, len(culprits))])
+        lanes = sorted([*known, *self._neighbours(culprits, known)], key=self._place)
         columns = self._columns(culprits, lanes)
         base = self._at(columns[0]).at_ms if unit == "ms" else 0
         times = [self._at(rank).at_ms - base for rank in columns]
@@ -130,7 +134,7 @@ class _Picture:
         )
         return f"{'*' if is_culprit else ' '} {_cut(job_id, ID_WIDTH)}  {_cut(keys, PLACE_WIDTH)}"
 
-    def _neighbours(self, culprits: Sequence[str]) -> list[str]:
+    def _neighbours(self, culprits: Sequence[str], known: Collection[str]) -> list[str]:
         """Return other jobs of late that conflict with one of the two, and have their events remembered."""
         claims = [claim for job_id in culprits if job_id in self._jobs for claim in self._jobs[job_id].claims]
         first = self._moment - len(self._events)
@@ -138,10 +142,10 @@ class _Picture:
         for offset in range(len(self._events) - 1, -1, -1):
             job_id = self._events[offset].job
             job = self._jobs.get(job_id)
-            if job_id in culprits or job is None:
+            if job_id in known or job is None:
                 continue
             if job_id not in found:
-                if len(found) + len(culprits) >= LANES_MAX or not conflict(job.claims, claims):
+                if len(found) + len(known) >= LANES_MAX or not conflict(job.claims, claims):
                     continue
                 found[job_id] = []
             found[job_id].append(first + offset)
