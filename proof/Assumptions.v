@@ -1,6 +1,6 @@
 (** What each promise rests on: nothing. The list is that of docs/explanation/proof.md. *)
 
-Require Import Settled Normalise Promises Progress Fairness Running Blockers PackedCounts.
+Require Import Settled Normalise Promises Progress Fairness Running Serial Blockers PackedCounts.
 
 Print Assumptions granted_never_conflict.
 Print Assumptions granted_conflicts_with_none_before.
@@ -28,3 +28,6 @@ Print Assumptions packed_sub.
 Print Assumptions running_jobs_never_conflict.
 Print Assumptions running_jobs_conflict_with_none_before.
 Print Assumptions run_is_plain_run.
+Print Assumptions serial_equivalence.
+Print Assumptions one_after_another_sorted.
+Print Assumptions one_after_another_keeps_each_job.
