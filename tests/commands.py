@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from typer.testing import CliRunner, Result
+from typer import testing
+from typer.main import get_command
+from typer.testing import Result
 
 from queuehint import Scheduler
 from queuehint.cli.app import app
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
+
+
+class CliRunner(testing.CliRunner):
+    """Runs the commands in this process; they are made once, not for each run, which would take longer than most."""
+
+
+testing._get_command = functools.cache(get_command)  # type: ignore[attr-defined]
 
 
 @attrs.define

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from queuehint import BackendUnavailableError, JobState
 from queuehint.backends.redis import session as redis_session
@@ -19,7 +18,7 @@ from queuehint.cli.app import app
 from queuehint.cli.live import repeat
 from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
 from queuehint.values.outcome import JobError, Progress
-from tests.commands import FAILED, System, open_system
+from tests.commands import FAILED, CliRunner, System, open_system
 from tests.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli import said as door
@@ -17,6 +17,7 @@ from queuehint.cli.app import PANELS, app
 from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
 from queuehint.errors import BackendUnavailableError
+from tests.commands import CliRunner
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
 from queuehint.cli.app import app
 from queuehint.testing.simulation.__main__ import main
+from tests.commands import CliRunner
 
 if TYPE_CHECKING:
     from pathlib import Path

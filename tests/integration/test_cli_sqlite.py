@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint.backends.sqlite.address import parse_url
@@ -25,6 +24,7 @@ from queuehint.core.structures.edges import AFTER
 from queuehint.core.structures.trie import X
 from queuehint.operations import Cancel, CountJobs, Draw, Enqueue
 from queuehint.values.hint import Claim
+from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.probes import ask, free_port, until
 

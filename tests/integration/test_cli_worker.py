@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from queuehint import JobState, Scheduler, cli
 from queuehint.backends.memory import MemoryBackend
@@ -25,6 +24,7 @@ from queuehint.cli.app import app as app_of_commands
 from queuehint.cli.health import Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
+from tests.commands import CliRunner
 from tests.deaths import POINTS
 from tests.far import ROOT, serving
 from tests.probes import ask, free_port, until

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import pytest
-from typer.testing import CliRunner
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import examination, keys, scripts
@@ -64,6 +63,7 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
 from tests.calls import script_of
+from tests.commands import CliRunner
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Cluster, Server, new_namespace, shared_server
 from tests.support import thorough

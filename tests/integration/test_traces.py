@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from typer.testing import CliRunner
 
 from queuehint import Backoff, JobContext, Scheduler
 from queuehint.cli.app import app
 from queuehint.cli.logs import JsonFormatter
 from queuehint.testing import TraceEvent, TraceJob, check_trace, examine_trace, find_faults, read_trace, trace_lines
 from queuehint.testing.trace.records import Past, events_of
-from tests.commands import System, open_system
+from tests.commands import CliRunner, System, open_system
 from tests.doors import run
 from tests.servers import new_namespace
 
