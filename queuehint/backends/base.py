@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,6 +18,7 @@ from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
+    from importlib.metadata import EntryPoint
     from urllib.parse import SplitResult
 
     from queuehint.operations import CountPending, Operation
@@ -154,17 +156,31 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
         # Its message may hold the password.
         raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
     options = attrs.evolve(options, namespace=_namespace_of(parts, options.namespace))
-    from importlib.metadata import entry_points  # here: it takes a tenth of the time to import a scheduler
-
-    found = entry_points(group=ENTRY_POINTS, name=parts.scheme)
-    if not found:
-        known = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
+    try:
+        entry = _entry_point(parts.scheme)
+    except LookupError as error:
         said = masked(url)
         scheme = said.partition(":")[0]
-        raise InvalidJobError(f"url {said!r}: no backend serves {scheme!r}; known are {', '.join(known)}")
-    factory: Callable[[str, BackendOptions], Any] = next(iter(found)).load()
+        raise InvalidJobError(f"url {said!r}: no backend serves {scheme!r}; known are {error}") from None
+    factory: Callable[[str, BackendOptions], Any] = entry.load()
     backend: Backend = factory(url, options)
     return backend
+
+
+@lru_cache(maxsize=32)
+def _entry_point(scheme: str) -> EntryPoint:
+    """
+    Return the entry point of a scheme; it is looked for once: that reads the metadata of all installed packages.
+
+    Raises:
+        LookupError: there is none; the message has the schemes for which there are. The next call looks again.
+    """
+    from importlib.metadata import entry_points  # here: it takes a tenth of the time to import a scheduler
+
+    found = entry_points(group=ENTRY_POINTS)
+    for entry in found.select(name=scheme):
+        return entry
+    raise LookupError(", ".join(sorted({entry.name for entry in found})))
 
 
 def namespace_of(url: str, otherwise: str) -> str:

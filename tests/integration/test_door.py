@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import uuid
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -35,6 +36,7 @@ from queuehint import (
     Snooze,
     WouldDeadlockError,
 )
+from queuehint.backends import base
 from queuehint.operations import CountPending, Tick
 from queuehint.values.report import ReasonKind
 from tests.doors import Gate, memory, scheduler, turns, until
@@ -165,6 +167,16 @@ def test_a_scheduler_connects_on_first_use() -> None:
     with pytest.raises(InvalidJobError, match=r"no backend serves 'nowhere'; known are .*memory") as caught:
         sched.stats_sync()
     assert "secret" not in str(caught.value)
+
+
+def test_what_serves_a_scheme_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+    entry_points = metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **group: asked.append(group) or entry_points(**group))
+    base._entry_point.cache_clear()
+    for _ in range(3):
+        assert Scheduler("memory://").stats_sync().unfinished == 0
+    assert asked == [{"group": "queuehint.backends"}]
 
 
 def test_two_schedulers_on_memory_are_separate_stores() -> None:

@@ -17,14 +17,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import queuehint
 from queuehint import JobContext, Outcome, OutcomeKind, QueueHintError, Scheduler
-from queuehint.backends import base
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.client.options import TASK_OPTIONS
 from queuehint.operations import Exchange
@@ -334,14 +332,6 @@ def judge(runner: asyncio.Runner, call: Callable[..., Any], args: list[Any], kwa
         return None
     spent_s = time.thread_time() - begun_s
     return said or ("" if spent_s < LIMIT_S else f"took {spent_s:.1f} s")
-
-
-@pytest.fixture(autouse=True)
-def entry_points_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "entry_points", ENTRY_POINTS)
-
-
-ENTRY_POINTS = functools.cache(entry_points)
 
 
 def wrong_answers(
