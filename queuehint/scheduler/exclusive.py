@@ -7,6 +7,7 @@ waits: if the caller dies, waiting or holding, the job is CANCELED (``waiter_los
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import logging
@@ -222,7 +223,7 @@ class _Request:
         self.judge_renewal(renew, (yield renew).verdicts, sent_s)
 
 
-class _Entrance:
+class _Entrance(abc.ABC):
     """The steps by which a place is waited for, kept and left; who drives them renews, on a loop or in a thread."""
 
     def __init__(
@@ -295,11 +296,13 @@ class _Entrance:
             self._forget()
         self._request = None
 
+    @abc.abstractmethod
     def _begin_to_renew(self, request: _Request) -> None:
-        raise NotImplementedError
+        """Renew the lease from time to time, beside the block."""
 
+    @abc.abstractmethod
     def _end_renewing(self) -> None:
-        raise NotImplementedError
+        """Renew it no more."""
 
 
 @contextlib.contextmanager

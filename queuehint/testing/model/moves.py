@@ -6,6 +6,7 @@ The effect of an end on dependents is in `edges`.
 
 from __future__ import annotations
 
+import abc
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Path
 
 
-class Moves(Jobs):
+class Moves(Jobs, abc.ABC):
     """What a job does by itself."""
 
     # --- to its place ------------------------------------------------------------------------------------------------
@@ -144,9 +145,9 @@ class Moves(Jobs):
         if waiting:
             self.agenda.append(partial(self.resolve, job, sorted(waiting, key=lambda other: other.since)))
 
+    @abc.abstractmethod
     def resolve(self, dependency: Actor, waiting: list[Actor]) -> None:
-        """Do with those that wait for a job that is over what their edges say."""
-        raise NotImplementedError
+        """Apply the edge policies of dependents to the end of a job."""
 
     def kept_ms(self, job: Actor) -> int:
         """Return how long the record of a job that is over is kept."""

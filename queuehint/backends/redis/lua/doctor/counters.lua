@@ -15,13 +15,9 @@ local function add(list, name, number)
 end
 for name, at in pairs(examine.counted) do add(counters, name, S[at]) end
 for name, at in pairs(examine.others) do add(counters, name, S[at]) end
-add(sizes, 'jobs', redis.call('HLEN', store.jobs))
-add(sizes, 'specs', redis.call('HLEN', store.specs))
-add(sizes, 'results', redis.call('HLEN', store.results))
-add(sizes, 'progress', redis.call('HLEN', store.progress))
-add(sizes, 'needs', redis.call('HLEN', store.needs))
-add(sizes, 'shared', redis.call('HLEN', store.shared))
-add(sizes, 'schedules', redis.call('HLEN', store.schedules))
+for _, name in ipairs({'jobs', 'specs', 'results', 'progress', 'needs', 'shared', 'schedules'}) do
+  add(sizes, name, redis.call('HLEN', store[name]))
+end
 add(sizes, 'next_schedule', redis.call('ZRANGE', store.schedule_dues, 0, 0, 'WITHSCORES')[2] or -1)
 for name, key in pairs({next_timer = store.timers, next_lease = store.leases, next_prune = store.prunes}) do
   add(sizes, name, redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or -1)
