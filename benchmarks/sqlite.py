@@ -1,5 +1,5 @@
 """
-Jobs in a file: what it costs beside memory, taken in turns in one run, and how long it takes to open one.
+SQLite backend: cost compared with memory, measured in turns in one run, and the time to open a file.
 
 Jobs carry hints of depth 3 over many documents. Operations are built outside the timed parts, outcomes are made of
 grants. Each figure is of calls that wait for their answer: one after the other, or many at once on one loop.

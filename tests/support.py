@@ -1,4 +1,4 @@
-"""Hostile values, and how often something is tried, for tests of several rooms."""
+"""Shared by tests: values that lie or raise, and how many examples a test tries."""
 
 from __future__ import annotations
 

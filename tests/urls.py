@@ -1,4 +1,4 @@
-"""URLs with a password in them, wherever it may have ended up."""
+"""URLs with a password, in its place or misplaced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Guard of the speed: counts that no machine and no load changes, held against those in ``guard.json``.
+Performance guard: counts that depend on no machine and no load, compared with those in ``guard.json``.
 
 ``make bench-guard`` runs it, and so does CI. It fails when a count has grown by more than 3 %; ``ARGS=--write`` accepts
 the new ones.

@@ -226,7 +226,7 @@ class _Look:
 
 
 class _Question:
-    """What is wanted, checked, and how much of it a record is."""
+    """Expected fields of a job, checked, and their comparison with a record."""
 
     def __init__(self, sched: Scheduler, task: str | Job[..., Any] | None, wanted: Wanted) -> None:
         known = Wanted.__annotations__

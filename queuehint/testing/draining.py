@@ -192,7 +192,7 @@ async def _drain(sched: Scheduler, options: _Options, executor: Executor | None)
 
 @contextlib.asynccontextmanager
 async def _worker(sched: Scheduler, options: _Options, executor: Executor | None) -> AsyncIterator[None]:
-    """See to it that a worker runs."""
+    """Start a worker unless one runs."""
     if sched._workers:
         yield
         return
@@ -206,7 +206,7 @@ async def _worker(sched: Scheduler, options: _Options, executor: Executor | None
 
 
 async def _run_all(sched: Scheduler, options: _Options, watch: _Watch) -> None:
-    """Let jobs run and time move until there is nothing left to do."""
+    """Run jobs and move the time until nothing is left to do."""
     clock = options.clock
     end_ms = None if options.within_ms is None else clock.now_ms() + options.within_ms
     await sched.schedules.sync()
@@ -339,7 +339,7 @@ class _Caller(Executor):
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have something called by the thread that waits."""
+        """Schedule a callback on the waiting thread."""
         future: Future[T] = Future()
 
         def call() -> None:

@@ -89,7 +89,7 @@ class Driver(ABC):
 
     @abstractmethod
     def advance(self, ms: int) -> None:
-        """Let time pass; nothing is done yet of what comes due."""
+        """Advance the time, without doing what becomes due."""
 
     # --- producers ---
 
@@ -122,7 +122,7 @@ class Driver(ABC):
         return self.apply(Enqueue(jobs, staged=part))
 
     def commit(self, part: str) -> int:
-        """Have all parts take effect; return how many jobs they were."""
+        """Commit all parts; return their number of jobs."""
         return self.apply(Commit(part)).jobs
 
     def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:
@@ -166,7 +166,7 @@ class Driver(ABC):
         return self.apply(Enqueue(jobs, parent=(parent, self.grants[parent].token)))
 
     def await_children(self, id: str, *children: str, **fields: Any) -> None:
-        """Have a running job be over when these are."""
+        """Settle a running job with children: it is over when they are."""
         assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is Verdict.DONE
 
     def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False, blocked_ms: int = 0) -> list[Verdict]:
@@ -189,7 +189,7 @@ class Driver(ABC):
         return self.apply(Tick())
 
     def wait(self, ms: int) -> None:
-        """Let time pass, then do what is due and all that follows."""
+        """Advance the time, then do what is due and all follow-up work."""
         self.advance(ms)
         for _ in range(TICKS_MAX):
             if not self.tick().more:
@@ -280,7 +280,7 @@ class Queue(Driver):
                 self.engine.check()
 
     def advance(self, ms: int) -> None:
-        """Let time pass; nothing is done yet of what comes due."""
+        """Advance the time, without doing what becomes due."""
         self.now_ms += ms
 
     def everything(self) -> object:

@@ -64,7 +64,7 @@ def check_settled(engine: Engine) -> None:
 
 
 def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
-    """What shared claims may add: an earlier job stands in line at a node that both pass."""
+    """Return whether shared claims explain a wait: an earlier job stands in line at a node that both pass."""
     return any(
         walk.node is not None and at_or_below(job.spec.claims, walk.node.path)
         for other in before
@@ -74,7 +74,7 @@ def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
 
 
 def check_edges(engine: Engine) -> None:
-    """Once nothing is left over who waits for others waits for some that are not over, or may be redriven."""
+    """Without leftovers, each job that waits has an open edge to one that is unfinished or may be redriven."""
     jobs = engine.table.jobs
     for job in jobs.values():
         assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)

@@ -112,7 +112,7 @@ class Story:
         self.events: list[TraceEvent] = []
         self.faults: tuple[Fault, ...] = ()
         self.problem: str | None = None
-        """What the queue did that no trace can tell."""
+        """Faults of the queue that are not visible in its trace."""
         self.error: Exception | None = None
         self._is_odd = False
         """Nothing can follow what it did."""
@@ -221,7 +221,7 @@ class Story:
         self._was_refused = False
 
     def _resolve(self, job_id: str) -> None:
-        """Let those that depended on a job, and on none besides, take their places."""
+        """Give places to the dependents that waited for this job only."""
         for other, awaited in self._awaited.items():
             if job_id in awaited:
                 awaited.remove(job_id)

@@ -12,7 +12,7 @@ __all__ = ["as_code"]
 
 def as_code(value: Any) -> str:
     """
-    Return an expression that makes a value of ours anew, with nothing in it that is so by default.
+    Return an expression that evaluates to an equal value of ours; fields with their defaults are left out.
 
     >>> from queuehint.values.hint import Claim
     >>> from queuehint.operations import Enqueue

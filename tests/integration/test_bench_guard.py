@@ -1,4 +1,4 @@
-"""The guard of the speed: what it accepts, and that scripts see in it what Redis lets them see."""
+"""Performance guard: what it accepts, and that its server shows scripts what Redis shows them."""
 
 from __future__ import annotations
 

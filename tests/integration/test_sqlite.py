@@ -1,4 +1,4 @@
-"""Jobs in a file: opened, closed, cut off, damaged, full, shared with nobody."""
+"""SQLite backend: opening and closing, torn and damaged files, full disks, one process at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: jobs made by a running one, and jobs that are over when their children are."""
+"""The engine: children enqueued by a running job, and parents that end with their children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces as lines, of what can be read and of what is refused; what records and logs tell; drawings."""
+"""Trace lines: accepted and refused input, events from records and logs, drawings."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class SerialEquivalence:
 
 @attrs.frozen
 class _End:
-    """What a run is judged by: the state, as it is looked at, and what jobs raised, by number."""
+    """Result of a run: the observed state, and the errors of jobs by their numbers."""
 
     state: Any
     errors: dict[int, type[BaseException]]
@@ -214,7 +214,7 @@ class _Check:
     def judge(
         self, parts: Sequence[Part], played: Played[Any], allowed: Sequence[_End]
     ) -> tuple[str, BaseException | None] | None:
-        """Say what is wrong with a run, and what was raised."""
+        """Describe the fault of a run, and the errors that were raised."""
         for number, error in sorted(played.errors.items()):
             if not isinstance(error, self.expected):
                 return f"Job {number}, {_named(parts, number)}, raises {error!r}; one by one it does not.", error

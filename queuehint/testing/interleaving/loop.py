@@ -33,7 +33,7 @@ _WAKE_SLEEPER = getattr(asyncio.futures, "_set_result_unless_cancelled", None)
 
 
 class _Timers:
-    """What one owner has asked for later, and what time it is there."""
+    """Timers of one owner, and its virtual time."""
 
     __slots__ = ("heap", "now_s")
 
@@ -78,7 +78,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return timers is not None and timers.first() is not None and timers.sleeps()
 
     def step(self, owner: int | None) -> None:
-        """Let an owner that `can_step` do one thing; then what belongs to nobody."""
+        """Run one step of an owner that `can_step`, then all callbacks without an owner."""
         ready = self._ready.setdefault(owner, deque())
         if not ready:
             self._timers[owner].pop()._run()
@@ -111,7 +111,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Have something called in a step of its owner."""
+        """Schedule a callback in a step of its owner."""
         handle = asyncio.Handle(callback, args, self, context)
         owner = OWNER.get() if context is None else context.get(OWNER)
         self._ready.setdefault(owner, deque()).append(handle)
@@ -126,13 +126,13 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Have something called when its owner has slept for so long."""
+        """Schedule a callback after a delay of its owner's time."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Have something called at a time of its owner."""
+        """Schedule a callback at a time of its owner."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         owner = OWNER.get() if context is None else context.get(OWNER)
         timers = self._timers.setdefault(owner, _Timers())

@@ -184,7 +184,7 @@ class _Run:
         self.startable = [job for job in self.rules.may_start(self.ends) if job not in self.begun]
 
     def abandon(self) -> None:
-        """Let go of what has not ended, without a word about it."""
+        """Drop tasks that have not ended, without warnings."""
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()

@@ -50,7 +50,7 @@ def cause_of(job_id: str, state: JobState | None) -> str:
 
 
 class Edges(Moves):
-    """What jobs do because of others."""
+    """Effects of the end of a job on its dependents."""
 
     # --- at first ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class Edges(Moves):
         return None if other is None or other.enqueued > job.enqueued else other
 
     def bind(self, job: Actor, coming: Collection[str] = ()) -> bool:
-        """Let a job wait for what it needs; False if it is canceled instead."""
+        """Open the edges of a job; return False if it is canceled instead."""
         waits, canceled_by = self.evaluate(job, coming)
         if canceled_by is None:
             job.waits.update(dict.fromkeys(waits, "need"))
@@ -153,7 +153,7 @@ class Edges(Moves):
     # --- children ----------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Actor, outcome: Outcome) -> None:
-        """Have a running job wait for others; it fails if one is unknown, or waits for the parent in turn."""
+        """Suspend a running job until others are over; it fails if one is unknown, or waits for the parent in turn."""
         # Of one whose record has expired it is still known how it ended, as long as its id is kept.
         children = [(child_id, self.jobs.get(child_id)) for child_id in dict.fromkeys(outcome.children)]
         unfinished = [child_id for child_id, child in children if child is not None and not child.is_over]

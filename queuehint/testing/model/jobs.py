@@ -96,7 +96,7 @@ class Actor:
 
     @property
     def is_for_a_caller(self) -> bool:
-        """Nobody but who enqueued it may start it, and it lives as long as that one waits."""
+        """It belongs to its caller: only that one may start it, and it is canceled when the caller stops waiting."""
         return self.spec.presence_ms is not None
 
     @property
@@ -121,18 +121,18 @@ class Jobs:
         self.placed: list[Actor] = []
         """Those with a place, in order."""
         self.starts: dict[str, Actor] = {}
-        """What has an alarm for each submission in parts that waits for its commit."""
+        """Alarms of submissions in parts that wait for their commits, by their names."""
         self.hidden: dict[str, Actor] = {}
         """The jobs of such submissions."""
         self.paused: set[Path] = set()
         self.closed: set[Path] = set()
         self.limits: dict[tuple[Path | None, bool], Limit] = {}
         self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
-        """What is left of the bucket of each rate, and when that was so."""
+        """Tokens left in the bucket of each rate limit, and the time of that count."""
         self.undelivered_cancellations: dict[str, list[str]] = {}
         """Which jobs each worker has still to be told to stop."""
         self.agenda: deque[Callable[[], None]] = deque()
-        """What follows from what was done, first in first out."""
+        """Follow-up work, first in first out."""
         self.now_ms = self.numbers = self.seqs = self.tokens = self.pruned = 0
         self.awaited: set[str] = set()
         """Jobs on which others depend or did: a new job of the id of one that is forgotten is none of these."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Limits(Jobs):
-    """What keeps a job that is ready from being started, and a submission out."""
+    """Rate and concurrency limits of ready jobs, and limits of submissions."""
 
     def places(self, job: Actor, limit: Limit) -> set[Path]:
         """Return at which places a job counts towards a limit on starts."""

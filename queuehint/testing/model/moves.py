@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class Moves(Jobs, abc.ABC):
-    """What a job does by itself."""
+    """Transitions of one job."""
 
     # --- to its place ------------------------------------------------------------------------------------------------
 
     def begin(self, job: Actor) -> None:
-        """Let a job wait for its time, else for its edges, else take its place unless it has it."""
+        """Move a job on: SCHEDULED before its time, DEFERRED while an edge is open, else QUEUED with a place."""
         spec = job.spec
         job.alarms = {}
         due = self.now_ms + spec.delay_ms if spec.delay_ms else spec.run_at_ms
@@ -90,7 +90,7 @@ class Moves(Jobs, abc.ABC):
             job.alarms[DUE] = again
 
     def yield_place(self, job: Actor, again: int) -> None:
-        """Have a job give its place up and take a new one when it is due."""
+        """Release the place of a job; it takes a new one when it is due."""
         self.stop(job)
         self.vacate(job)
         job.state, job.due = SCHEDULED, again
@@ -118,7 +118,7 @@ class Moves(Jobs, abc.ABC):
             self.put_back(job, None)
 
     def begin_anew(self, job: Actor) -> None:
-        """Have a job that is over be a new one that takes a new number."""
+        """Revive a job that is over: it counts as new, with a new number."""
         self.numbers += 1
         job.since = self.numbers
         job.attempts = job.losses = 0
@@ -140,7 +140,7 @@ class Moves(Jobs, abc.ABC):
         self.tell(job)
 
     def tell(self, job: Actor) -> None:
-        """Have those that wait for a job learn that it is over, or that nothing is known of it any more."""
+        """Queue the resolution of dependents of a job that is over, or whose record is gone."""
         waiting = [other for other in self.jobs.values() if job.id in other.waits]
         if waiting:
             self.agenda.append(partial(self.resolve, job, sorted(waiting, key=lambda other: other.since)))

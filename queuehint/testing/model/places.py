@@ -1,5 +1,5 @@
 """
-The rules of places, R1 and R2: who is in whose way, and who may start. Begin to read here.
+The rules of places, R1 and R2: conflicts of jobs, and which may start. Begin to read here.
 
 A *claim* is a path, such as ``("doc1", "intro")``, and whether it is exclusive or shared. Two jobs *conflict* when
 claims of theirs lie on one line of the tree, one at or below the other, and not both are shared. Jobs take *places* in
@@ -9,7 +9,7 @@ the order in which they become QUEUED. A job has its place until it is over, thr
 - R2, order: a job starts only when no job that conflicts with it has a place before it.
 
 R1 follows from R2: of two jobs in conflict one has the earlier place, and the other starts only when that one has left.
-That is all; what follows in the other modules is who takes a place when, and who leaves it.
+That is all; the other modules say when a job takes its place and when it leaves it.
 
 >>> from queuehint.values.hint import Claim
 >>> document, intro, notes = (Claim(("doc",)),), (Claim(("doc", "intro")),), (Claim(("doc", "notes")),)
@@ -58,7 +58,7 @@ class HasPlace(Protocol):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """What it wants for itself, or shares."""
+        """Its claims, exclusive or shared."""
 
     @property
     def is_waiting(self) -> bool:

@@ -39,7 +39,7 @@ Verdicts = list[tuple[Verdict, JobState | None]]
 
 
 class Records(Work):
-    """What people do with jobs by id, and what they ask."""
+    """Operations on jobs by id, and questions about them."""
 
     def __init__(self, retention: Retention) -> None:
         super().__init__(retention)

@@ -251,7 +251,7 @@ class ReferenceModel(Refusals):
         return Marked(any(changed), more=False)
 
     def weigh(self, operation: Weigh, told: Marked | None) -> Marked:
-        """Let a user have more starts a turn; the rules leave turns to the backend."""
+        """Set the weight of a user; the rules leave turns to the backend."""
         changed = self.weights.get(operation.user, 1) != operation.weight
         self.weights[operation.user] = operation.weight
         self.catch_up()

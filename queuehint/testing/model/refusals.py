@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Refusals(Records):
-    """What nobody may do."""
+    """Refusals: which error an operation must raise."""
 
     def refuses(self, operation: Any) -> type[QueueHintError] | None:
         """Return the error an operation must be refused with, None if it must be done."""
@@ -49,7 +49,7 @@ class Refusals(Records):
         return None
 
     def _refuses_here(self, operation: Enqueue) -> type[QueueHintError] | None:
-        """What the jobs that are there forbid."""
+        """Return the error that existing jobs require, None without one."""
         if operation.parent is not None and self.held(*operation.parent) is None:
             return LeaseLostError
         start = self.starts.get(f"{START_MARK}{operation.staged}")

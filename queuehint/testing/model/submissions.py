@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Submissions(Times):
-    """What producers do."""
+    """Operations of producers."""
 
     exact = True
     """Ready is foretold exactly: no claim so far was shared."""
@@ -65,7 +65,7 @@ class Submissions(Times):
         return EnqueuedJob(job.id, job.number, job.state, created, presence_token)
 
     def admit(self, spec: JobSpec, after: Actor | None, coming: Collection[str], token: int | None) -> Actor:
-        """Let a new job begin; *after* is the one of its key that it waits for, *token* that of its caller."""
+        """Admit a new job; *after* is the one of its key that it waits for, *token* that of its caller."""
         self.numbers += 1
         job = self.jobs[spec.id] = Actor(spec, self.numbers)
         job.enqueued = self.now_ms
@@ -87,7 +87,7 @@ class Submissions(Times):
         return self.tokens
 
     def replace(self, job: Actor, spec: JobSpec) -> None:
-        """Have a job that was never started be another one, at its place if it claims the same."""
+        """Replace a job that was never started; the new one keeps the place if its claims are the same."""
         if spec.claims != job.spec.claims:
             self.vacate(job)
         job.set_spec(spec)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Times(Edges):
-    """What jobs do because of the time."""
+    """Effects of time: due times, expiry of leases and of records."""
 
     def next_alarm(self) -> tuple[int, TimerKind, int, Actor] | None:
         """Return what is due first: when, why, and who, the one enqueued first before others."""

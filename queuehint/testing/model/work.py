@@ -39,7 +39,7 @@ STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5_000, 300_000
 
 
 class Work(Submissions, Limits):
-    """What workers do."""
+    """Operations of workers."""
 
     level_of: Callable[[str], int] | None = None
     """

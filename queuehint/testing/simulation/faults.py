@@ -174,7 +174,7 @@ def check_seed(seed: object, *, steps: object = 1) -> None:
 
 
 class Fault(NamedTuple):
-    """What befell whom: the request after which, counted by its sender, says when."""
+    """A fault that occurred: its process, and the number of the request after which."""
 
     kind: str
     sender: str
@@ -194,7 +194,7 @@ class FaultSchedule:
         self.plan = plan
         self.only = None if only is None else frozenset(only)
         self.faults: list[Fault] = []
-        """What has happened."""
+        """Kind of the fault."""
 
     def of(self, sender: str, request: int) -> RequestFaults:
         """Draw for a request."""
@@ -202,7 +202,7 @@ class FaultSchedule:
 
 
 class RequestFaults:
-    """What befalls one request; all is drawn, whatever happens, so that what is left out changes nothing else."""
+    """Faults of one request; all are drawn in any case, so that leaving one out changes no other."""
 
     def __init__(self, schedule: FaultSchedule, sender: str, request: int, random: Random) -> None:
         self._schedule = schedule

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from queuehint.worker.worker import Worker
 
 STEADY_LEASE_MS, STEADY_DELAY_MS, STEADY_LOSS = 15_000, 5_000, 0.2
-"""With these leases last, however unlucky a wire is."""
+"""With these values leases do not expire, whatever the network loses or delays."""
 
 
 def has_time(lease_ms: int, plan: FaultPlan) -> bool:

@@ -27,7 +27,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("queuehint_process", default=No
 
 
 class Process:
-    """What runs together and dies together: a worker, or a producer."""
+    """A simulated process, a worker or a producer: its tasks run and die together."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,16 +36,16 @@ class Process:
         self._parked: list[_Call] = []
 
     def kill(self) -> None:
-        """Have nothing of it run any more."""
+        """Kill it: none of its tasks runs any more."""
         self.is_dead = True
         self._parked.clear()
 
     def pause(self) -> None:
-        """Have it stand still, while the time passes."""
+        """Pause it while the time passes."""
         self.is_paused = True
 
     def resume(self, loop: VirtualLoop) -> None:
-        """Have it go on, with all that came up meanwhile, in order."""
+        """Resume it: callbacks that came due meanwhile run in order."""
         self.is_paused = False
         parked, self._parked = self._parked, []
         for call in parked:
@@ -128,7 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def pass_time(self, seconds: float) -> None:
-        """Let time jump, not beyond the next timer."""
+        """Advance the time, at most to the next timer."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         then_s = self._now_s + seconds
         self._now_s = min(then_s, scheduled[0].when()) if scheduled else then_s
@@ -136,7 +136,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Have something called in its turn, unless the process it belongs to is killed before."""
+        """Schedule a callback in its turn, unless its process is killed before."""
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Have something called at a virtual time, unless the process it belongs to is killed before."""
+        """Schedule a callback at a virtual time, unless its process is killed before."""
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
@@ -163,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_again(self, call: Any) -> None:
-        """Have a callback called that came up while its process stood still."""
+        """Schedule a callback that came due while its process was paused."""
         super().call_soon(call, context=call.context)
 
     def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
@@ -179,4 +179,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing comes from outside."""
 
     def _write_to_self(self) -> None:
-        """Nobody has to be woken: there is one thread only."""
+        """Do nothing: there is one thread only."""

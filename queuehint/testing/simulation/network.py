@@ -73,7 +73,7 @@ class _Lane:
 
 
 class Link:
-    """What one process knows of its requests."""
+    """Requests of one process, as it knows them."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -74,7 +74,7 @@ class Recorder(Journal):
 
 
 class Book:
-    """What the moves of one job have made of it."""
+    """State of one job, as its events show it."""
 
     __slots__ = ("claims", "id", "lease_until_ms", "spec", "state", "token", "worker")
 

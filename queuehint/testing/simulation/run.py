@@ -202,7 +202,7 @@ def _scheduler(target: object) -> Scheduler:
 
 @attrs.frozen(kw_only=True)
 class _Case:
-    """What is simulated, whatever the seed."""
+    """Parameters of a simulation, except the seed."""
 
     sched: Scheduler
     jobs: list[JobLike]
@@ -317,7 +317,7 @@ class _Case:
 
 @contextmanager
 def _hosted(sched: Scheduler, world: HandlerWorld, seed: int) -> Iterator[None]:
-    """Have a scheduler work in a world, and all that is random be the seed's."""
+    """Bind a scheduler to a world, and all randomness to the seed."""
     made = count(1)
     state, before = random.getstate(), (sched._backend, sched._worker_class)
     random.seed(seed)

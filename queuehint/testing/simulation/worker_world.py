@@ -102,7 +102,7 @@ class HandlerWorld:
 
     @property
     def faults(self) -> list[Fault]:
-        """What has befallen whom."""
+        """Faults that occurred, with their processes."""
         return self._schedule.faults
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class HandlerWorld:
         return max(self.store.engine.now_ms, BEGIN_MS + round(self.loop.time() * 1000) + self._clock_ms)
 
     def _post(self, in_ms: int, callback: Callable[..., object], *args: Any) -> None:
-        """Have something done in the world itself, which no process takes along when it dies."""
+        """Schedule a callback of the world itself: it survives the death of processes."""
 
         def call() -> None:
             if self._end is None or self._end.done():
@@ -240,7 +240,7 @@ class HandlerWorld:
         return ", ".join(f"{job.id} ({job.spec.task}) is {job.state}" for job in jobs) or "code that does not end"
 
     def close(self) -> None:
-        """Let go of everything: nothing of any process may run any more, and what is let go of changes nothing."""
+        """Kill all processes and drop their tasks, which change nothing any more."""
         self._is_closed = True
         for process in self._sent:
             process.kill()

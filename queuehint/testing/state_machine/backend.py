@@ -65,7 +65,7 @@ class BackendStateMachine(OperationMachine):
     """How long the store keeps records; a store that `open` tells otherwise says so here."""
 
     leases_end_at_restart: ClassVar[bool] = False
-    """Whoever held a lease is known to be dead once a store was reopened: its jobs are reaped at once."""
+    """Reopening the store ends all leases: their jobs are reaped at once."""
 
     _done: Comparison | None = None
     _is_replay = False
@@ -136,7 +136,7 @@ class BackendStateMachine(OperationMachine):
             machine.teardown()
 
     def do(self, operation: Operation[Reply]) -> Reply | None:
-        """Have all do an operation, and compare."""
+        """Apply an operation to all, and compare the replies."""
         reply: Reply | None = self._try(lambda: self.bench.do(operation))
         return reply
 
@@ -193,7 +193,7 @@ class BackendStateMachine(OperationMachine):
     @precondition(lambda self: type(self).reopen is not BackendStateMachine.reopen)
     @rule()
     def restart(self) -> None:
-        """Have the store end and begin anew."""
+        """Close and reopen the store."""
         self.do(Restart())
 
     def teardown(self) -> None:
@@ -217,7 +217,7 @@ class BackendStateMachine(OperationMachine):
 
 
 def _fault_of(error: Exception) -> tuple[object, ...]:
-    """What an error is and where it was raised: a shorter history may show another fault."""
+    """Return the class and the place of an error: a shorter history may show another fault."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next

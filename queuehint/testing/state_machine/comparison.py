@@ -107,7 +107,7 @@ class Comparison(Lockstep):
             self._runner.close()
 
     def do(self, operation: Operation[Any]) -> Any:
-        """Have all do an operation and compare; return the reply, None if it was refused."""
+        """Apply an operation to all and compare; return the reply, None if it was refused."""
         if isinstance(operation, Ask):
             self.history.append((self.now_ms, operation))
             return self.ask(operation.claim)
@@ -136,7 +136,7 @@ class Comparison(Lockstep):
             super().go_to(now_ms)
 
     def put(self, operation: Operation[Reply]) -> Reply:
-        """Have the engine and the backend do an operation, and compare what they answer."""
+        """Apply an operation to the engine and the backend, and compare the replies."""
         try:
             reply: Reply = super().put(operation)
         except QueueHintError as error:

@@ -242,7 +242,7 @@ class OperationGenerator:
         return Dependency(job_id, when=when, data=when != "failure" and self.random.random() < 0.15)
 
     def weave(self, specs: list[JobSpec], known: list[str]) -> list[JobSpec]:
-        """Have some of the jobs just made depend on others: of their submission, or *known* to it, or any."""
+        """Add dependencies to some of the jobs just made: on jobs of their submission, on *known* ones, or on any."""
         random = self.random
         woven: list[JobSpec] = []
         for spec in specs:

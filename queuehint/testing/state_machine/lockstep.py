@@ -138,7 +138,7 @@ class Lockstep:
         return reply
 
     def put(self, operation: Operation[Reply]) -> Reply:
-        """Have the engine, and whoever is compared with it, do an operation; return its reply or raise its error."""
+        """Apply an operation to the engine, and to what is compared with it; return the reply or raise the error."""
         return self.engine.apply(operation, self.now_ms)
 
     def _look_ms(self) -> int | None:
@@ -348,7 +348,7 @@ class Lockstep:
                 cursor = page.cursor
 
     def _ask_for_records(self, claim: Claim) -> None:
-        """What is listed, page by page, and counted is what a look at every record finds."""
+        """Compare listings, page by page, and counts with a scan of all records."""
         _engine, model, now_ms = self.engine, self.model, self.now_ms
         for wanted in filters(claim.path, now_ms):
             for newest_first in (False, True):

@@ -84,7 +84,7 @@ def _simplify(history: History, fails: Callable[[History], bool]) -> History:
 
 
 def _hurry(history: History, fails: Callable[[History], bool]) -> History:
-    """Let no time pass where none has to."""
+    """Remove time steps that are not needed."""
     for at in range(len(history)):
         passed_ms = history[at][0] - (history[at - 1][0] if at else 0)
         if passed_ms > 0:

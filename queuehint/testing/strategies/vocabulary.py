@@ -50,7 +50,7 @@ _LINES = few(st.text(max_size=10))
 
 @attrs.frozen(kw_only=True)
 class _Named:
-    """What operations name, as strategies."""
+    """Strategies for the ids, grants, paths and specs that operations name."""
 
     has_grants: bool
     jobs: SearchStrategy[JobSpec]

@@ -9,7 +9,7 @@ import attrs
 
 
 class Rule(StrEnum):
-    """What must hold in every trace."""
+    """Rules that hold in every trace."""
 
     OVERLAP = "overlap"
     """Two jobs that conflict do not run at once."""
@@ -26,7 +26,7 @@ class Rule(StrEnum):
     STARTED_AFTER_END = "started_after_end"
     """A job that is over is not started, unless it is queued again."""
     NOT_STARTED = "not_started"
-    """What has not been started does not end."""
+    """A job ends only after it was started."""
     TOKEN = "token"
     """Each grant of a job has a greater token, and only the newest can settle it."""
     NOT_OVER = "not_over"

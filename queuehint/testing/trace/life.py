@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Life:
-    """What is known of one job at one moment."""
+    """State of one job at one moment of a trace."""
 
     __slots__ = (
         "after",
@@ -43,7 +43,7 @@ class Life:
         self.after = 0
         """A place it takes unseen is not before this one."""
         self.bound = 0
-        """Who has a lesser place than this was surely before it."""
+        """Jobs with a smaller place than this were certainly queued before it."""
         self.ran = 0
         """The number of its start, while it runs."""
         self.started_ms = 0.0

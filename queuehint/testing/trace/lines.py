@@ -51,7 +51,7 @@ class Trace:
 
 
 class _LineError(Exception):
-    """What is wrong with one line."""
+    """Problem of one line."""
 
 
 def read_trace(lines: Iterable[str | bytes]) -> Trace:

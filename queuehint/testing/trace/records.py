@@ -26,7 +26,7 @@ _ENDED, _QUEUED = -2, -1
 
 @attrs.frozen(kw_only=True)
 class Past:
-    """What a record tells of one job."""
+    """Events of one job, as its record shows them."""
 
     job: TraceJob
     state: str

@@ -43,7 +43,7 @@ PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
 
 
 class InvalidTraceError(QueueHintError, ValueError):
-    """What is to be checked is no trace."""
+    """The input is not a trace."""
 
 
 def _claims(value: object) -> tuple[Claim, ...]:

@@ -1,5 +1,5 @@
 #!lua
---[[ put_schedule: store a schedule, in place of that of its name if they differ.
+--[[ put_schedule: store a schedule; it replaces one of its name that differs.
   ARGV[9] name      str  ARGV[10] next_ms int, when it is due first, "" for never
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL

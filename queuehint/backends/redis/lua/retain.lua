@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ retain: keep for how long records are kept in this namespace, as a process was told that uses it.
+--[[ retain: store the retention of this namespace, as stated by one of its processes.
   ARGV[9] stated    str  finished, failed, canceled, with a service, ms; name and ms of single services in lines behind them
   ARGV[10] wins     int  1 to take the place of what is kept, 0 of nothing only
   Returns what was kept, "" if nothing.   Cost O(1) ]]

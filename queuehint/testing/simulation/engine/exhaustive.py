@@ -48,7 +48,7 @@ class _Clients:
         self._paths = paths
 
     def step(self, client: int) -> None:
-        """Let a client do its next operation."""
+        """Run the next operation of a client."""
         letter = self._programs[client][self.at[client]]
         self.at[client] += 1
         self.story.append(f"c{client} {_WORDS[letter]}")

@@ -144,7 +144,7 @@ class GateWorld:
             walk = walk.next
 
     def advance(self, budget: int) -> None:
-        """Let lines move by about so many gates."""
+        """Advance lines by about so many gates."""
         leftovers, arrived = self.leftovers, self._arrived
         while leftovers and budget > 0:
             node: Node = leftovers.popleft()

@@ -108,7 +108,7 @@ class Driver:
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def _act(self, client: Client, life: int) -> None:
-        """Let a client do what it wants to do next, unless it waits for an answer, stands still or has died."""
+        """Draw the next action of a client, unless it waits for an answer, is paused or has died."""
         if client.life != life or client.is_paused or client.request is not None:
             return
         self._keys += 1
@@ -121,7 +121,7 @@ class Driver:
             self._later(self._pace_ms, self._act, client, life)
 
     def _work(self, client: Client) -> tuple[Any, ...] | None:
-        """What a worker does: settle what has ended, renew, claim; seldom anything when there is nothing to do."""
+        """Draw an action of a worker: settle, renew or claim; seldom anything when it has no work."""
         random, now_ms = self._random, self._at_ms
         held = client.held
         until_ms = min([holding.until_ms for holding in held.values()], default=0)
@@ -149,7 +149,7 @@ class Driver:
         return [str(number) for number in self._random.sample(last, min(self._random.choice((1, 1, 2)), len(last)))]
 
     def _produce(self) -> tuple[Any, ...] | None:
-        """What a producer does: it mostly enqueues, as long as there is room for more."""
+        """Draw an action of a producer: mostly an enqueue, as long as there is room for more."""
         operation = self._order_of()
         return None if operation is None else ("do", operation)
 

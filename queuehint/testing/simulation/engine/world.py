@@ -199,7 +199,7 @@ class World:
         return operation
 
     def _deliver(self, key: int) -> bool:
-        """Let a request arrive, for the first time or again."""
+        """Deliver a request, for the first time or again."""
         request = self.requests.get(key)
         if request is None:
             return False
@@ -223,7 +223,7 @@ class World:
         return True
 
     def _answer(self, key: int) -> bool:
-        """Let a client learn the answer to its request."""
+        """Deliver the answer to a request to its client."""
         request = self.requests.get(key)
         if request is None or request.answer is None:
             return False
