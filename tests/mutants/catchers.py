@@ -30,3 +30,7 @@ PROVED = Catcher("proof", ("tests/proof/test_tries.py", "-m", "not nightly"), ne
 """Short histories of the trie, all of them, and random ones, beside the program made from the proof."""
 PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py", "-m", "not nightly"), needs="ocamlopt")
 """Each transition of random crowds of jobs beside the machine made from the proof."""
+PROVED_STORES = Catcher(
+    "proof beside redis", ("tests/proof/test_stores.py", "-k", "redis and not long"), needs="ocamlopt"
+)
+"""The gates in Redis after each operation of random histories, beside the program made from the proof."""

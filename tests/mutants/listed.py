@@ -1,6 +1,19 @@
 """All mutants of the gate."""
 
-from tests.mutants import doors, graphs, lives, lua, notes, places, promises, shells, twin_edges, twin_ends, twins
+from tests.mutants import (
+    doors,
+    graphs,
+    lives,
+    lua,
+    notes,
+    places,
+    promises,
+    shells,
+    twin_edges,
+    twin_ends,
+    twin_lua,
+    twins,
+)
 
 MUTANTS = (
     *places.MUTANTS,
@@ -14,4 +27,5 @@ MUTANTS = (
     *twins.MUTANTS,
     *twin_ends.MUTANTS,
     *twin_edges.MUTANTS,
+    *twin_lua.MUTANTS,
 )

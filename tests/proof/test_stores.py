@@ -13,6 +13,7 @@ from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED
 from tests.proof.stores import Gates, ProvedLockstep, gates_of_engine
 from tests.property.agreement import walk_together
 from tests.property.test_sqlite_agreement import walk
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,8 @@ def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
 @pytest.mark.redis
 @pytest.mark.parametrize("budget", [1, 3, BUDGET])
 def test_gates_in_redis_are_those_of_the_proved_program(trie_program: Path, budget: int) -> None:
-    compare_redis(trie_program, budget, MIXED, 70, budget)
+    for seed in range(budget, budget + thorough(5, quick=1)):
+        compare_redis(trie_program, seed, MIXED, 70, budget)
 
 
 @pytest.mark.nightly
