@@ -172,7 +172,12 @@ def test_a_scheduler_connects_on_first_use() -> None:
 def test_what_serves_a_scheme_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, str]] = []
     entry_points = metadata.entry_points
-    monkeypatch.setattr(metadata, "entry_points", lambda **group: asked.append(group) or entry_points(**group))
+
+    def ask(**group: str) -> Any:
+        asked.append(group)
+        return entry_points(**group)
+
+    monkeypatch.setattr(metadata, "entry_points", ask)
     base._entry_point.cache_clear()
     for _ in range(3):
         assert Scheduler("memory://").stats_sync().unfinished == 0
