@@ -88,7 +88,7 @@ class LocalBackend(Backend):
 
     @abstractmethod
     async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
-        """Tell the engine that a caller waits for jobs."""
+        """Record in the engine that a caller waits for jobs."""
 
     @abstractmethod
     def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ def ls(target: Target = None, namespace: Namespace = None, as_json: AsJson = Fal
 
 @app.command()
 def pause(name: Name, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Have a schedule fire nothing until it is resumed."""
+    """Pause a schedule: it fires nothing until it is resumed."""
     with opened(target, namespace, as_json=as_json) as sched:
         Printer(as_json=as_json).done("name", name, "paused", changed=sched.schedules.pause_sync(name))
 

@@ -72,7 +72,7 @@ def choosing(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Choose(Protocol):
-    """What says which jobs are meant, besides their states."""
+    """Options that choose jobs, besides their states."""
 
     def __call__(self, state: str | list[str] | None = None) -> Filter:
         """Return a filter; raises as `filtered`."""

@@ -302,7 +302,7 @@ class FlowHandle:
         return self._ends
 
     def _keep(self) -> Steps[None]:
-        """Have the records of its jobs kept until they are read: what ends meanwhile, however short its retention."""
+        """Keep the records of its jobs until they are read, however short their retention."""
         for begin in range(0, len(self._jobs), IDS_MAX):
             yield Wait(Interest(kept=self._jobs[begin : begin + IDS_MAX]), 0)
 

@@ -39,7 +39,7 @@ UNSET = Unset()
 
 
 class Awaited(Protocol):
-    """What `Job.using(after=...)` takes besides ids and `Dependency` values: handles, nodes and flows."""
+    """Values that `Job.using(after=...)` takes besides ids and `Dependency`: handles, nodes and flows."""
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """Return the edges of a job of *client*, in *flow* if it is added to one, that depends on this."""

@@ -34,7 +34,7 @@ class BackendQueue:
     """
 
     features = ("edges", "shared", "several")
-    """What it can do, for `check_queue`."""
+    """Its abilities, for `check_queue`."""
 
     def __init__(self, backend: Backend | Scheduler, *, close: bool = True) -> None:
         self._backend: Backend = backend.backend if isinstance(backend, Scheduler) else backend

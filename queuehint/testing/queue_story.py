@@ -108,7 +108,7 @@ class Story:
         self.jobs: list[TraceJob] = []
         self.done: list[Step] = []
         self.steps: list[str] = []
-        """What was done, in words."""
+        """The operations, in words."""
         self.events: list[TraceEvent] = []
         self.faults: tuple[Fault, ...] = ()
         self.problem: str | None = None
@@ -274,7 +274,7 @@ class Story:
 
     @property
     def kind(self) -> str:
-        """What is wrong, without the jobs: a rule, or that the queue raised or answered what makes no sense."""
+        """The fault without the jobs: a rule, an error of the queue, or an answer that makes no sense."""
         return self.faults[0].rule if self.faults else "error"
 
     def _running_at_the_end(self) -> list[str]:

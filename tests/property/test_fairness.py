@@ -1,4 +1,4 @@
-"""Users in turn: how many starts of others there may be between two turns of one, whatever comes when."""
+"""Fairness: a bound on the starts of other users between two turns of one, for any order of arrivals."""
 
 from __future__ import annotations
 

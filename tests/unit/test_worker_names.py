@@ -1,4 +1,4 @@
-"""Whom a worker is there for: the lists of its options, as values and as texts of a command line."""
+"""Pools and users that a worker serves, as arguments and as options of the command line."""
 
 from __future__ import annotations
 

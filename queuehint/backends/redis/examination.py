@@ -56,7 +56,7 @@ class Examination:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.policy: str | None = None
-        """What is wrong with the eviction policy, as far as is known."""
+        """The problem of the eviction policy, as far as is known."""
         self.clock_behind_ms = 0
         """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
 

@@ -125,7 +125,7 @@ class Session:
         self._must_state = self._retention is not None
         self._has_stated = False
         self._other_retention = ""
-        """What the store was last seen to keep in place of what this process has stated."""
+        """The retention that the store keeps in place of that stated by this process, as last seen."""
         self.time_ms, self._time_s = 0, 0.0
         """The newest time of the store, and when it was first received."""
         self.due_s: float | None = None

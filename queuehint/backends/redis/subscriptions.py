@@ -163,7 +163,7 @@ class Subscriptions:
                 self._round.set_result(None)
 
     async def _ask(self, job_ids: list[str]) -> None:
-        """Have jobs remember this loop, and wake those whose wait is over."""
+        """Register this loop as a waiter of jobs, and wake those whose wait is over."""
         asked = [(job_id, self._newest(job_id)) for job_id in job_ids]
         args = [arg for job_id, version in asked for arg in (job_id, "" if version is None else version)]
         self._told, asked_s = set(), time.monotonic()

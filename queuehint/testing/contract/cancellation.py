@@ -20,7 +20,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def fill_every_state(store: Store) -> None:
-    """Have a job in every state, and in every way to be QUEUED."""
+    """Make a job in every state, and in every way to be QUEUED."""
     store.enqueue(
         job("started", ["x"], key="k"),
         job("finished"),
@@ -118,7 +118,7 @@ class CanceledByIds:
 
 
 class CanceledByPath:
-    """What has a place at or below a path is canceled."""
+    """Jobs with a place at or below a path are canceled."""
 
     def test_a_path_is_canceled_at_and_below_it_and_nowhere_else(self, store: Store) -> None:
         store.enqueue(

@@ -24,14 +24,14 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def die(store: Store, id: str) -> None:
-    """Have a job that is QUEUED or STARTED be dead."""
+    """Fail a QUEUED or STARTED job for good."""
     if store.state(id) is QUEUED:
         store.start()
     store.fail(id, final=True)
 
 
 def end_first(store: Store, how: str) -> None:
-    """Have `a` end so, which may be `finished`, `failed` or `canceled`."""
+    """End `a` as `finished`, `failed` or `canceled`."""
     store.enqueue(job("a", max_attempts=1))
     finish_off(store, how)
 
@@ -202,7 +202,7 @@ class _Cell:
 
 
 class Judged:
-    """What the end of a dependency means is the same at enqueue, while a job waits, and later."""
+    """The end of a dependency has the same effect at enqueue, while a job waits, and later."""
 
     @pytest.mark.parametrize(
         "how, on_failure, state, cause",

@@ -180,7 +180,7 @@ class Refusals:
 
 
 class Ends:
-    """What the end of a dependency does is the dependent's choice."""
+    """The policy of the dependent decides about the end of a dependency."""
 
     @pytest.mark.parametrize("late", [False, True])
     @pytest.mark.parametrize("on_failure", ON_DEPENDENCY_FAILURE)

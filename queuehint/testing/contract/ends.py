@@ -86,7 +86,7 @@ class Attempts:
 
 
 def let_first_die(store: Store, on_dead: str, **fields: Any) -> None:
-    """Have j1 be dead, and behind it wait j2 on its path, `below`, `above` and `late`."""
+    """Make j1 dead; behind it wait j2 on its path, `below`, `above` and `late`."""
     store.enqueue(
         job("j1", ["a", "b"], on_dead=on_dead, max_attempts=1, **fields),
         job("j2", ["a", "b"]),
@@ -100,7 +100,7 @@ def let_first_die(store: Store, on_dead: str, **fields: Any) -> None:
 
 
 class OnDead:
-    """What the death of a job does to those behind it is its own choice."""
+    """The policy of a dead job decides about those behind it."""
 
     def test_on_dead_hold_keeps_the_place_until_it_is_discarded(self, store: Store) -> None:
         let_first_die(store, "hold")

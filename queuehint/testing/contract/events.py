@@ -239,7 +239,7 @@ class Events(_Followed):
 
 
 class Following(_Followed):
-    """Who follows reads every event once; nothing is kept for nobody, and what was missed is told."""
+    """A subscriber reads every event once; without one none is kept, and missed events are reported."""
 
     def test_to_follow_begins_now(self, store: Store) -> None:
         store.enqueue(job("a"))
@@ -291,7 +291,7 @@ class Following(_Followed):
 
 
 class Totals:
-    """What has happened is counted, whether anybody follows or not."""
+    """Events are counted with and without a subscriber."""
 
     def test_each_kind_of_end_and_of_return_is_counted(self, store: Store) -> None:
         store.enqueue(*[job(each, max_attempts=2) for each in "abcdefg"])

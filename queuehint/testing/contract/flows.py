@@ -78,7 +78,7 @@ class Parts:
         assert store.commit("T") == 2
 
     def test_a_job_that_takes_an_id_after_the_commit_is_not_the_dependency(self, store: Store) -> None:
-        """What a job needs is a job and not an id: else one that is taken up late waits for one that waits for it."""
+        """A dependency is a job and not an id: else one that is taken up late waits for one that waits for it."""
         store.stage("S", job("a"))
         for part in range(3):
             store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])

@@ -137,7 +137,7 @@ class Grants:
 
 
 def start_waiting(store: Store, **fields: Any) -> int:
-    """Have a caller wait behind a running job and before another; return the caller's token."""
+    """Put a caller behind a running job and before another; return the caller's token."""
     store.enqueue(job("before", ["x"]))
     store.start(lease_ms=10**6)
     made = store.enqueue(job("caller", ["x"], presence_ms=10_000, pool="private", **fields), job("after", ["x"]))

@@ -345,7 +345,7 @@ class Presence:
 
 
 class Waiting:
-    """Who waits for work or for an end is woken; a wait never outlasts its time."""
+    """Waits for work or for an end are woken; none outlasts its timeout."""
 
     def test_a_wait_for_what_is_there_returns_at_once(self, store: Store) -> None:
         store.enqueue(job("a"))

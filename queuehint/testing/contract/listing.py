@@ -292,7 +292,7 @@ def fill(store: Store) -> None:
 
 
 class ListingByPath:
-    """What is at or below a path is listed in order of queue key, then of number, unfinished or over."""
+    """Jobs at or below a path are listed in order of queue key, then of number, unfinished or over."""
 
     def test_a_prefix_is_a_prefix_of_segments(self, store: Store) -> None:
         fill(store)

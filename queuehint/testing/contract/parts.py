@@ -34,7 +34,7 @@ def stage_two(store: Store) -> None:
 
 
 class HiddenParts:
-    """Nobody knows of a part before the commit."""
+    """A part is invisible before the commit."""
 
     def test_the_jobs_of_a_part_are_told_as_deferred(self, store: Store) -> None:
         reply = store.stage("T", job("a"), job("b", after=["a"]))

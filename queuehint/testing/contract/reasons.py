@@ -21,7 +21,7 @@ def enqueue_many(store: Store, count: int, *, shared: bool = False) -> None:
 
 
 def kill(store: Store, name: str, *path: str) -> None:
-    """Let a job fail for good that keeps its place."""
+    """Fail a job for good that keeps its place."""
     store.enqueue(job(name, list(path), max_attempts=1, on_dead="hold"))
     assert name in store.start(1_000)
     store.fail(name)

@@ -374,7 +374,7 @@ def asleep(store: Store) -> threading.Thread:
 
 
 class ScheduleWaits:
-    """Who waits for work is up when a schedule is due."""
+    """A wait for work ends when a schedule is due."""
 
     def test_a_sleeping_worker_is_woken_by_a_schedule_that_is_due_already(self, store: Store) -> None:
         sleeper = asleep(store)

@@ -1,4 +1,4 @@
-"""The rules of concurrency slots: who gets one, when it is free, which job is released next."""
+"""The rules of concurrency slots: which job gets one, when it is free, which job is released next."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Submissions:
 
 
 def make_busy(store: Store) -> None:
-    """Have something of everything in a store: a refused operation must not touch any of it."""
+    """Put one of each kind of thing into a store: a refused operation must not touch any of them."""
     store.enqueue(job("a", ["x"], key="k"), job("b", ["x"]), job("timed", delay_ms=10), job("dead", max_attempts=1))
     store.apply(Close(("closed",)))
     store.start()

@@ -38,7 +38,7 @@ class Tokens(Binding):
         raise NotImplementedError(f"{type(self).__name__} needs a method count_to(self, store, count)")
 
     def near_the_end(self, store: Store, left: int = 3) -> None:
-        """Have a store grant a job, and then be able to grant *left* more in its epoch."""
+        """Bring a store to its last tokens: it grants a job, and can grant *left* more in its epoch."""
         store.enqueue(job("first"))
         store.run()
         self.count_to(store, COUNT_END - 1 - left)

@@ -149,7 +149,7 @@ def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
 
 
 def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
-    """See that wrong operations are refused by name, and that nothing has changed."""
+    """Check that wrong operations are refused by name, and that nothing has changed."""
     store.enqueue(job("a", ["x"]), job("b", ["x"]))
     store.start(1)
     before = store.everything()

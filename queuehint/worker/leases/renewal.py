@@ -87,7 +87,7 @@ class Helper(Protocol):
 
     @property
     def marks(self) -> BeginMarks | None:
-        """What it shares with the worker; None if it gives nothing back."""
+        """The marks shared with the worker; None if it gives nothing back."""
 
     def start(self, lease_s: float) -> None:
         """Start the process; it knows of no leases."""
@@ -417,7 +417,7 @@ class Renewal:
 
 @functools.cache
 def _say_renewed_by_thread(lease_s: float) -> None:
-    """Say what a worker without a helper cannot do, once in a process for each length of leases."""
+    """Log the limits of a worker without a helper, once in a process for each length of leases."""
     logger.info(
         "leases are renewed by a thread: code that holds the GIL for longer than a lease loses it",
         extra={"event": "worker.renews_by_thread", "lease_s": lease_s},

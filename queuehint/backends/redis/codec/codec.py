@@ -58,7 +58,7 @@ _DROPPED_AT: Final = {Exchange: 6, Tick: 3}
 
 @attrs.frozen
 class Clocked:
-    """What every reply to a change says besides: the store's time, and when something is due next; ms, None never."""
+    """Header of every reply to a change: the store's time, and when something is due next; ms, None never."""
 
     now_ms: int
     next_ms: int | None

@@ -46,7 +46,7 @@ def _reason(reply: list[Any]) -> Reason:
 
 
 def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reason:
-    """Say of a running job whether it runs past its timeout, which no script knows."""
+    """Add to the report of a running job whether it runs past its timeout, which no script knows."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
     timeout_ms = facts(rest.partition(b"\n")[0], "").policy.timeout_ms

@@ -184,7 +184,7 @@ def _edge(edge: Dependency) -> list[Any]:
 
 
 class Facts(NamedTuple):
-    """What the first line of a rest and a policy's line say: fields of a spec."""
+    """Fields of a spec that the first line of its rest and the line of its policy hold."""
 
     on_conflict: OnConflict = "return"
     delay_ms: int | None = None

@@ -68,7 +68,7 @@ class _Room:
 
 
 class _AsyncLink(Link, abc.ABC):
-    """What both links of a running loop share: they find the node, and connect to it."""
+    """Base of both links of a running loop: find the node, and connect to it."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         super().__init__(address, redis.asyncio, Retry(NoBackoff(), 0))

@@ -158,17 +158,17 @@ class Pipeline(asyncio.Protocol):
             self._end(None)
 
     def pause_writing(self) -> None:
-        """Let calls wait until the server reads, for the loop."""
+        """Hold calls back until the server reads; called by the loop."""
         self._may_write = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let them go on, for the loop."""
+        """Release calls that were held back; called by the loop."""
         if self._may_write is not None and not self._may_write.done():
             self._may_write.set_result(None)
         self._may_write = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who wait, for the loop."""
+        """Fail the calls in flight; called by the loop."""
         self._end(exc or driver.ConnectionError("the server closed the connection"))
 
     # --- its end -----------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Pass:
         self.is_quiet = False
         self.packed = b""
         self.clock: Finding | None = None
-        """What is said of the server's clock if it is behind what it was."""
+        """The finding about a server's clock that was set back."""
         self.by_prefix: dict[str, list[str]] = {}
         self.begin_sums()
 

@@ -35,7 +35,7 @@ _PASSING: Final = ("OOM", "command not allowed when used memory", "MISCONF", "NO
 
 
 class Calls:
-    """What a session knows about the functions of its server."""
+    """Functions of a session's server, as far as they are known."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -96,7 +96,7 @@ class Call:
         self._calls, self._which, self._words = calls, which, words
         self._loads = 0
         self.load: Send | None = None
-        """What loads the library, if it was sent: its reply is none of the script."""
+        """The command that loads the library, if it was sent: its reply is none of the script."""
 
     def first(self) -> Send:
         """Return what to send at first, and again after a pause."""

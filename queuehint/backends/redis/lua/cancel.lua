@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ cancel: cancel jobs by id; those that run are told.
+--[[ cancel: cancel jobs by id; running ones are asked to stop.
   ARGV[9] reason    str
   ARGV[10..]        ids
   Returns more, now, next, and for each id its verdict (D done, Q requested, R refused, U unknown) and state ("-" none).
