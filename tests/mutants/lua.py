@@ -244,8 +244,8 @@ MUTANTS = (
         name="Lua: the loop of a worker before is called blocked",
         kind="worker",
         file=f"{LUA}/lib/jobs/transitions.lua",
-        old="  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end\n",
-        new="",
+        old="    job[EXPIRY_MS], job[LOOP_BLOCKED] = false, false\n",
+        new="    job[EXPIRY_MS] = false\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(

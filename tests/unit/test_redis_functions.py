@@ -227,6 +227,11 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
     assert marked == {
         ("lib/request/keys", "local ROOT = ''"),  # of the names of keys
         ("lib/request/epoch", "local own_run = false"),  # the server's, which has another one when it starts anew
+        # What texts mean, which is the same in every call.
+        ("lib/jobs/fields", "local claims_parsed, claims_count = {}, 0"),
+        ("lib/request/asked", "local common_known, common_count = {}, 0"),
+        ("lib/structures/head_format", "local UNSAID = {"),
+        ("lib/structures/head_format", "local facts_known, facts_count = {}, 0"),
     }
 
 

@@ -154,6 +154,10 @@ local function grant(job)
   local token = epoch.next_token()
   transitions.start(job, worker, token, NOW + lease_ms, announces)
   granted[#granted + 1] = job.id
+  if job.is_plain then
+    told_heads[#told_heads + 1] = job.id .. '\n' .. token .. '\n' .. job[ATTEMPTS] .. '\n0\n' .. job.facts .. job[CLAIMS]
+    return
+  end
   told_heads[#told_heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
     job[TASK], job[SERVICE], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end

@@ -72,7 +72,9 @@ function form.less(left, right)
   return #left < #right
 end
 
-local claims_parsed = {}
+-- Claims that were taken apart; they are the same in every call.
+local TEXTS_KEPT = 1000 -- @const
+local claims_parsed, claims_count = {}, 0 -- @once
 
 -- A claim with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
 local function parse_claim(claim_text)
@@ -109,7 +111,8 @@ function form.claims(claims_text)
     elseif claims_text ~= '' then
       claims[1] = parse_claim(claims_text)
     end
-    claims_parsed[claims_text] = claims
+    if claims_count >= TEXTS_KEPT then claims_parsed, claims_count = {}, 0 end
+    claims_parsed[claims_text], claims_count = claims, claims_count + 1
   end
   return claims
 end

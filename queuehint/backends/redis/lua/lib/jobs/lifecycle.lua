@@ -7,6 +7,8 @@ lazily(lifecycle, function()
 -- End a job and begin to resolve the edges of those that depend on it; return the gates left.
 function lifecycle.finish(job, state, cause, keep_place)
   local left = transitions.finish(job, state, cause, keep_place)
+  -- Nobody depends on a plain job, and it on nobody.
+  if job.is_plain then return left end
   lifecycle.resolve_dependents(job)
   -- A dead job may be redriven: what it needs is kept for it.
   if job[BLOCKED] > 0 or (job[NEEDS] == HELD and state ~= FAILED) then work.push({'p', job.id}) end

@@ -88,7 +88,7 @@ end
 
 function transitions.place(job)
   job[QUEUED_AT] = NOW
-  if job[DUE_AT] then job[DUE_AT] = false end
+  if not job.is_plain then job[DUE_AT] = false end
   S[PLACES] = S[PLACES] + 1
   job[SEQ] = S[PLACES]
   jobs.dirty[job.id] = job
@@ -115,11 +115,12 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
   gates.check(job)
   transitions.become(job, STARTED)
   if S[LIMITS] > 0 then limits.enter(job) end
-  if job[EXPIRY_MS] then job[EXPIRY_MS] = false end
   timers.set(job, LEASE, lease_until_ms)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
-  if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
-  if job[LOOP_BLOCKED] then job[LOOP_BLOCKED] = false end
+  if not job.is_plain then
+    job[EXPIRY_MS], job[LOOP_BLOCKED] = false, false
+    if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
+  end
   event_log.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
 end
@@ -128,8 +129,10 @@ end
 function transitions.stop(job)
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
-  if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
-  if job[CANCEL] then transitions.forget_cancellation(job) end
+  if not job.is_plain then
+    if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
+    if job[CANCEL] then transitions.forget_cancellation(job) end
+  end
   job[WORKER] = false
 end
 
@@ -171,8 +174,9 @@ local END = {F = 'finished', X = 'failed', C = 'canceled'}
 -- End a job: -> FINISHED, FAILED or CANCELED; return the gates left. (Its twin is called `end`, a word of Lua.)
 function transitions.finish(job, state, cause, keep_place)
   local old = job[STATE]
+  local is_special = not job.is_plain
   -- It was committed, and is over before it was let go.
-  if job[STAGED] then
+  if is_special and job[STAGED] then
     event_log.note(job, 'enqueued', false)
     job[CAME] = edges.came(job)
   end
@@ -181,16 +185,16 @@ function transitions.finish(job, state, cause, keep_place)
   elseif job[OFFER] then
     transitions.withdraw(job)
   end
-  if job[BACKING_OFF] then job[BACKING_OFF] = false end
-  if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
   timers.drop(job)
-  if job[EXPIRY_MS] then job[EXPIRY_MS] = false end
+  if is_special then
+    job[BACKING_OFF], job[EXPIRY_MS], job[DUE_AT], job[CAUSE] = false, false, false, false
+    if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
+  end
   transitions.become(job, state)
   event_log.note(job, END[state], old, cause)
   job[ENDED] = NOW
-  if cause or job[CAUSE] then job[CAUSE] = cause or false end
-  if job[DUE_AT] then job[DUE_AT] = false end
-  if state ~= FINISHED and job[RESULT] then job[RESULT] = false end
+  if cause then job[CAUSE] = cause end
+  if state ~= FINISHED then job[RESULT] = false end
   local left = 0
   if keep_place and job[WALKS] then job[LEVEL] = false else left = gates.vacate(job) end
   local kept_ms = transitions.kept_ms(job, state)

@@ -22,7 +22,7 @@ local function check_claims(text, at)
 end
 
 -- What jobs have in common that are alike but for their ids, claims, specs and edges, by its text.
-local common_known = {}
+local common_known, common_count = {}, 0 -- @once
 
 local function parse_common(text, at)
   local priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy = string.match(text, COMMON_FORM)
@@ -46,7 +46,8 @@ local function parse_asked(at)
   local common = common_known[text]
   if not common then
     common = parse_common(text, at)
-    common_known[text] = common
+    if common_count >= TEXTS_KEPT then common_known, common_count = {}, 0 end
+    common_known[text], common_count = common, common_count + 1
   end
   if claims ~= '' then check_claims(claims, at) end
   return setmetatable({id, ARGV[at + 1], claims, ARGV[at + 2]}, common)

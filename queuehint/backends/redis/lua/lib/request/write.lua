@@ -133,7 +133,7 @@ local function see_types()
     for _, session in ipairs(job[WATCHERS] or {}) do redis.call('ZCARD', store.session_wake(form.session(session))) end
   end
   for _, job in pairs(jobs.dirty) do
-    local watchers = job[WATCHERS]
+    local watchers = not job.is_plain and job[WATCHERS]
     for at = 1, watchers and #watchers or 0 do
       local watcher = watchers[at]
       if form.session(watcher) ~= watcher then redis.call('ZCARD', store.session_wake(form.session(watcher))) end
@@ -177,7 +177,7 @@ function plan.commit(tells)
   if rawget(edges, 'write') then edges.write() end
   for _, buried in ipairs(jobs.buried) do indexes.write(buried[1], buried[2]) end
   for id, job in pairs(jobs.dirty) do
-    if job[WATCHERS] then tell_change(id, job) end
+    if not job.is_plain and job[WATCHERS] then tell_change(id, job) end
     indexes.write(id, job)
   end
   write_ready()

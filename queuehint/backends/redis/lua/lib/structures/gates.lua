@@ -36,16 +36,20 @@ end
 -- Read the gates of some claims at once; of each all it passes, or with *own* the last alone.
 function gates.prefetch(some, own)
   local wanted = {}
+  local function want(key)
+    if not cached[key] then
+      cached[key] = true
+      wanted[#wanted + 1] = key
+    end
+  end
   for at = 1, #some do
-    local claims = form.claims(some[at])
-    for index = 1, #claims do
-      local keys = claims[index].keys
-      for depth = own and #keys or 1, #keys do
-        local key = keys[depth]
-        if not cached[key] then
-          cached[key] = true
-          wanted[#wanted + 1] = key
-        end
+    if own and not string.find(some[at], '\n', 1, true) then
+      if some[at] ~= '' then want(string.sub(some[at], 2)) end
+    else
+      local claims = form.claims(some[at])
+      for index = 1, #claims do
+        local keys = claims[index].keys
+        for depth = own and #keys or 1, #keys do want(keys[depth]) end
       end
     end
   end
@@ -290,20 +294,24 @@ function gates.vacate(job)
     end
   end
   job[SEQ], job[WALKS] = 0, false
-  if job[LEVEL] then job[LEVEL] = false end
+  if not job.is_plain then job[LEVEL] = false end
   return left
+end
+
+local function check_claim(job, claim_text)
+  local gate = gates.of(string.sub(claim_text, 2))
+  local others = gate[IX] + gate[X_MODE] - 1
+  if string.byte(claim_text) == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
+  else others = others + gate[IS] + gate[S_MODE] end
+  if others ~= 0 then
+    corrupt('job ' .. job.id .. ' was let through the gate of ' .. form.queue_key(string.sub(claim_text, 2)) .. ', which others hold')
+  end
 end
 
 -- See, as a second lock on the door, that nobody else holds what a job that starts was granted.
 function gates.check(job)
-  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
-    local gate = gates.of(string.sub(claim_text, 2))
-    local others = gate[IX] + gate[X_MODE] - 1
-    if string.byte(claim_text) == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
-    else others = others + gate[IS] + gate[S_MODE] end
-    if others ~= 0 then
-      corrupt('job ' .. job.id .. ' was let through the gate of ' .. form.queue_key(string.sub(claim_text, 2)) .. ', which others hold')
-    end
-  end
+  local claims = job[CLAIMS]
+  if not string.find(claims, '\n', 1, true) then return claims == '' or check_claim(job, claims) end
+  for claim_text in string.gmatch(claims, '[^\n]+') do check_claim(job, claim_text) end
 end
 end)

@@ -15,7 +15,7 @@ do
 local function put(job, at, value)
   if value then rawset(job, at, value) end
 end
-local UNSAID = {
+local UNSAID = { -- @once
   __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0},
   __newindex = put,
 }
@@ -27,7 +27,8 @@ local function put_special(job, at, value)
   rawset(job, at, value)
 end
 
-local facts_known = {}
+-- Texts mean the same in every call, so what they mean is kept, as long as there is not too much of it.
+local facts_known, facts_count = {}, 0 -- @once
 
 -- The facts of a text: a metatable by which the jobs that have them answer for them.
 function heads.facts(text)
@@ -42,7 +43,8 @@ function heads.facts(text)
       },
       __newindex = put_special,
     }
-    facts_known[text] = facts
+    if facts_count >= TEXTS_KEPT then facts_known, facts_count = {}, 0 end
+    facts_known[text], facts_count = facts, facts_count + 1
   end
   return facts
 end

@@ -265,11 +265,6 @@ function indexes.derive(id, was, now)
   write_notes(was, now, id)
 end
 
-local function count_plain(state, level, by)
-  S[COUNT_OF[state]] = S[COUNT_OF[state]] + by
-  if level < CRITICAL and state ~= FINISHED then S[LEVELS + level] = S[LEVELS + level] + by end
-end
-
 -- What follows from a job that is plain, as `indexes.derive` would have it: it has no timer but its lease and its end, no
 -- offer but in the ready queue, one claim, and nothing else that an index is about. Before this step it was plain too, or not.
 local function derive_plain(id, job)
@@ -278,13 +273,18 @@ local function derive_plain(id, job)
   local is_queued, was_queued = state == QUEUED, was_state == QUEUED
   if was_state ~= state then
     local number, level = job[NUMBER], job[PRIORITY]
+    S[COUNT_OF[state]] = S[COUNT_OF[state]] + 1
     if was_state then
-      count_plain(was_state, level, -1)
+      S[COUNT_OF[was_state]] = S[COUNT_OF[was_state]] - 1
       record_index.move(was_state, state, number)
     else
       record_index.enter(id, job)
     end
-    count_plain(state, level, 1)
+    -- Those of a level are counted that have a place.
+    if level < CRITICAL then
+      local by = (state == FINISHED and 0 or 1) - (was_state and was_state ~= FINISHED and 1 or 0)
+      S[LEVELS + level] = S[LEVELS + level] + by
+    end
     if state == FINISHED or not was_state then
       local member = paths.member(claims ~= '' and string.sub(claims, 2), job)
       if state ~= FINISHED then

@@ -177,7 +177,7 @@ local function first_ready(user)
       local job = jobs.known(id_in(member, user.prefix), store.ready)
       if job[OFFER] == 'r' and not job.is_new_offer then
         job.ready_member = member
-        stored = {rank_of(job), job[NUMBER], job}
+        stored = job
       else
         user.at = user.at + 1
       end
@@ -194,9 +194,9 @@ local function first_ready(user)
     while user.added[user.added_at] and user.added[user.added_at][3][OFFER] ~= 'r' do user.added_at = user.added_at + 1 end
     added = user.added[user.added_at]
   end
-  if stored and (not added or sooner(stored, added)) then
+  if stored and (not added or sooner({rank_of(stored), stored[NUMBER]}, added)) then
     user.at = user.at + 1
-    return stored[3]
+    return stored
   end
   if not added then corrupt('user ' .. user.name .. ' of pool ' .. user.pool.name .. ' is counted in ' .. store.users .. ' and has no ready job') end
   user.added_at = user.added_at + 1

@@ -111,17 +111,21 @@ function record_index.write(id, was, job)
   count(there and record_index.tally_key(job), 1)
 end
 
+local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
+
 -- Bits with some of them changed, nil if none is left.
 local function with_changes(packed, bits)
   local first, data = 0, ''
   if packed and #packed > 4 then first, data = string.byte(packed) * 4, string.sub(packed, 2) end
   local low, high, bytes = 128, -1, {}
   for offset, is_there in pairs(bits) do
-    local at = math.floor(offset / 8)
-    local byte = bytes[at] or (at >= first and string.byte(data, at - first + 1)) or 0
-    local mask = 2 ^ (7 - offset % 8)
-    bytes[at] = is_there and bit.bor(byte, mask) or bit.band(byte, 255 - mask)
-    low, high = math.min(low, at), math.max(high, at)
+    local place = offset % 8
+    local at = (offset - place) / 8
+    local byte, mask = bytes[at] or (at >= first and string.byte(data, at - first + 1)) or 0, MASKS[place]
+    if (byte % (2 * mask) >= mask) ~= is_there then byte = is_there and byte + mask or byte - mask end
+    bytes[at] = byte
+    if at < low then low = at end
+    if at > high then high = at end
   end
   if data == '' then first = low - low % 4 end
   local from, to = math.min(first, low - low % 4), math.max(first + #data, high - high % 4 + 4)
@@ -209,7 +213,12 @@ end
 local function write_numbers()
   local set, gone = {}, {}
   for number, id in pairs(numbered) do
-    if id then push(set, string.format('%.0f', number), id) else push(gone, string.format('%.0f', number)) end
+    if id then
+      local size = #set
+      set[size + 1], set[size + 2] = string.format('%.0f', number), id
+    else
+      gone[#gone + 1] = string.format('%.0f', number)
+    end
   end
   in_parts(function(...) redis.call('HSET', store.numbers, ...) end, set)
   in_parts(function(...) redis.call('HDEL', store.numbers, ...) end, gone)
