@@ -68,6 +68,10 @@ class Backend(Protocol):
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Carry out one operation, for code without a loop."""
 
+    def prepare(self, operation: Operation[Any]) -> None:
+        """Work out what `call` is going to send, for a caller that waits for another one; never waits, never raises."""
+        return
+
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         """
         Return once a topic may have news, also if it has them already, or after *timeout_s*.

@@ -49,7 +49,15 @@ def was_in_vain(begun_s: float, wait_s: float) -> bool:
     return time.monotonic() - begun_s >= wait_s - TICK_S
 
 
-Steps = Generator[Operation[Any] | Wait, Any, T]
+@attrs.frozen
+class Ahead:
+    """Carry out an operation, and meanwhile prepare the one that follows if this one is not refused."""
+
+    operation: Operation[Any]
+    following: Operation[Any]
+
+
+Steps = Generator[Operation[Any] | Ahead | Wait, Any, T]
 
 
 async def run_steps(backend: Backend, steps: Steps[T]) -> T:
@@ -68,13 +76,28 @@ async def run_steps(backend: Backend, steps: Steps[T]) -> T:
         return answer
 
 
-async def _take(backend: Backend, step: Operation[Any] | Wait) -> Any:
+async def _take(backend: Backend, step: Operation[Any] | Ahead | Wait) -> Any:
     if isinstance(step, Wait):
         return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
+    if isinstance(step, Ahead):
+        return await _take_ahead(backend, step)
     reply = await backend.call(step)
     if backend.owes_turn(step):
         await asyncio.sleep(0)
     return reply
+
+
+async def _take_ahead(backend: Backend, step: Ahead) -> Any:
+    """Carry out an operation; while the store is at it, prepare the next one."""
+    call = asyncio.ensure_future(backend.call(step.operation))
+    try:
+        # In this turn the call is sent.
+        await asyncio.sleep(0)
+        backend.prepare(step.following)
+    except BaseException:
+        call.cancel()
+        raise
+    return await call
 
 
 def run_steps_sync(backend: Backend, steps: Steps[T]) -> T:
@@ -93,7 +116,9 @@ def run_steps_sync(backend: Backend, steps: Steps[T]) -> T:
         return answer
 
 
-def _take_sync(backend: Backend, step: Operation[Any] | Wait) -> Any:
+def _take_sync(backend: Backend, step: Operation[Any] | Ahead | Wait) -> Any:
+    if isinstance(step, Ahead):
+        return backend.call_sync(step.operation)
     if not isinstance(step, Wait):
         return backend.call_sync(step)
     if step.is_plain:

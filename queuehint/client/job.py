@@ -312,8 +312,8 @@ class Job(Generic[P, R]):
 
         Args:
             calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB of
-                arguments, are one submission, all or nothing; more are several submissions in order, up to
-                1 000 000 calls with 1 GiB of arguments.
+                arguments, are one submission, all or nothing; more are several submissions in order (on Redis of
+                200), up to 1 000 000 calls with 1 GiB of arguments.
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Steps, tick_until_done
+from queuehint.backends.steps import Ahead, Steps, tick_until_done
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LISTED_MAX = 10
+PART_JOBS = 200
+"""How many jobs go to a server at a time where there are more than one submission: it serves others in between."""
+PART_BYTES = 1 << 20
 
 
 def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
@@ -83,7 +86,7 @@ def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
 
 
 def submit(
-    specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+    specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False, small_parts: bool = False
 ) -> Steps[list[EnqueuedJob]]:
     """
     Submit checked specs.
@@ -92,6 +95,7 @@ def submit(
         specs: an empty id is drawn from the backend.
         parent: the id and token of the running job whose handler makes them.
         whole: they are a flow, and take effect all at once.
+        small_parts: more than one submission goes in small ones, each prepared while the store does the one before.
 
     Returns:
         One job for each spec, in the order of the specs.
@@ -110,7 +114,7 @@ def submit(
         if enqueued.more:
             yield from tick_until_done(more=True, at_most=1)
         return [*enqueued.jobs]
-    arranged = arrange(specs, whole=whole)
+    arranged = arrange(specs, whole=whole, small_parts=small_parts)
     parts = arranged.parts
     if missing := sum([not spec.id for spec in specs]):
         firsts: list[int] = []
@@ -125,8 +129,8 @@ def submit(
     # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
     steps = 1
     try:
-        for part in parts:
-            reply = yield Enqueue(part, staged, parent, flow=flow)
+        for step in _in_order([Enqueue(part, staged, parent, flow=flow) for part in parts], ahead=small_parts):
+            reply = yield step
             jobs += reply.jobs
             more = reply.more
         if staged is not None:
@@ -145,6 +149,13 @@ def submit(
         raise
     yield from tick_until_done(more=more, at_most=steps)
     return arranged.as_given(jobs)
+
+
+def _in_order(operations: list[Enqueue], *, ahead: bool) -> Iterator[Enqueue | Ahead]:
+    """Yield operations, each but the last one with the one that follows if they are to be prepared *ahead*."""
+    for index, operation in enumerate(operations):
+        is_last = index == len(operations) - 1
+        yield operation if is_last or not ahead else Ahead(operation, operations[index + 1])
 
 
 def _is_plain(spec: JobSpec) -> bool:
@@ -196,7 +207,7 @@ class Arranged:
         return [tuple([spec if spec.id else evolved(spec, id=next(numbers)) for spec in part]) for part in self.parts]
 
 
-def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
+def arrange(specs: list[JobSpec], *, whole: bool = False, small_parts: bool = False) -> Arranged:
     """
     Resolve the names by which checked specs call each other, put them in order and cut them into parts.
 
@@ -204,6 +215,7 @@ def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
 
     Args:
         whole: they take effect all at once, also if none depends on another.
+        small_parts: those that are too many for one submission are cut into parts of at most `PART_JOBS`.
 
     Raises:
         InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
@@ -237,6 +249,8 @@ def arrange(specs: list[JobSpec], *, whole: bool = False) -> Arranged:
     parts = list(submissions(specs))
     if is_one and len(parts) > 1:
         _check_parts(specs)
+    if small_parts and len(parts) > 1:
+        parts = list(submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES))
     return Arranged(parts, order, is_one, tuple(stand_ins))
 
 
@@ -395,7 +409,9 @@ def portions(total: int) -> Iterator[int]:
         total -= JOBS_PER_SUBMISSION_MAX
 
 
-def submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
+def submissions(
+    specs: list[JobSpec], *, jobs_max: int = JOBS_PER_SUBMISSION_MAX, bytes_max: int = BYTES_PER_SUBMISSION_MAX
+) -> Iterator[tuple[JobSpec, ...]]:
     """Cut specs into submissions within the limits, in order."""
     part: list[JobSpec] = []
     gates = edges = size = 0
@@ -403,10 +419,10 @@ def submissions(specs: list[JobSpec]) -> Iterator[tuple[JobSpec, ...]]:
         more_gates = sum([len(claim.path) + 1 for claim in spec.claims])
         more_edges = len(spec.depends_on)
         if (
-            len(part) == JOBS_PER_SUBMISSION_MAX
+            len(part) == jobs_max
             or gates + more_gates > GATES_PER_SUBMISSION_MAX
             or edges + more_edges > EDGES_PER_SUBMISSION_MAX
-            or (size + len(spec.arguments) > BYTES_PER_SUBMISSION_MAX and part)
+            or (size + len(spec.arguments) > bytes_max and part)
         ):
             yield tuple(part)
             part, gates, edges, size = [], 0, 0, 0

@@ -111,14 +111,18 @@ class SchedulerBase:
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
-        jobs = await run_steps(self.backend, submit(specs, parent=parent, whole=whole))
+        backend = self.backend
+        steps = submit(specs, parent=parent, whole=whole, small_parts=not backend.is_local)
+        jobs = await run_steps(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     def submit_checked_sync(
         self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
-        jobs = run_steps_sync(self.backend, submit(specs, parent=parent, whole=whole))
+        backend = self.backend
+        steps = submit(specs, parent=parent, whole=whole, small_parts=not backend.is_local)
+        jobs = run_steps_sync(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     def runs_workers_here(self) -> bool:

@@ -110,6 +110,22 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_memory.py", "-k", "turns"),),
     ),
     Mutant(
+        name="What was prepared for one operation is sent for another",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="        if prepared is not None and prepared[0] is operation:\n",
+        new="        if prepared is not None:\n",
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "prepared"),),
+    ),
+    Mutant(
+        name="Small parts may have as many bytes as a submission",
+        kind="bounds",
+        file="client/submission.py",
+        old="jobs_max=PART_JOBS, bytes_max=PART_BYTES",
+        new="jobs_max=PART_JOBS",
+        caught_by=(tests("tests/unit/test_submission.py", "-k", "small_part"),),
+    ),
+    Mutant(
         name="Firings are cut by number and not by bytes",
         kind="bounds",
         file="worker/firing.py",

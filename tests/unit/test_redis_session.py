@@ -1030,3 +1030,23 @@ def test_what_a_server_may_lose_is_said_once(
     assert events["redis.durability"].levelno == level
     assert events["redis.plaintext"].levelno == logging.WARNING
     assert "hunter2" not in caplog.text
+
+
+def test_what_was_prepared_is_sent_as_it_would_have_been_and_packed_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Talk(session, ONE).arguments[3:]
+    session.prepare(ONE)
+    other = attrs.evolve(ONE, jobs=(JobSpec(id="b", task="t"),))
+    assert Talk(session, other).arguments[3:] != plain
+    with monkeypatch.context() as patch:
+        patch.setattr("queuehint.backends.redis.codec.codec.encode", None)
+        assert Talk(session, ONE).arguments[3:] == plain
+    assert Talk(session, ONE).arguments[3:] == plain
+
+
+def test_what_cannot_be_prepared_is_refused_when_it_is_called(session: Session) -> None:
+    session.prepare(ONE)
+    session.prepare(Enqueue((*ONE.jobs, *ONE.jobs)))
+    assert session._prepared is None
+    assert isinstance(Talk(session, Enqueue((*ONE.jobs, *ONE.jobs))).error, DuplicateJobError)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Wait, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import Ahead, Wait, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import BackendUnavailableError, InvalidJobError
 from queuehint.operations import CountJobs, Draw, Tick, Ticked
 
@@ -157,3 +157,54 @@ def test_that_it_cannot_be_done_now_is_no_error() -> None:
     next(steps)
     with pytest.raises(StopIteration):
         steps.throw(BackendUnavailableError("gone"))
+
+
+class SlowStore(Store):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(local=False)
+        self.answered = asyncio.Event()
+
+    async def call(self, operation: Any) -> Any:
+        self.said.append(operation)
+        await self.answered.wait()
+        return self.said.append("answered")
+
+    def prepare(self, operation: Any) -> None:
+        self.said.append(("prepared", operation))
+
+
+def ahead(following: Any) -> Steps[None]:
+    yield Ahead(Draw(1), following)
+
+
+async def test_what_follows_is_prepared_while_the_store_is_at_work() -> None:
+    store = SlowStore()
+    task = asyncio.create_task(run_steps(store, ahead(Draw(2))))  # type: ignore[arg-type]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert store.said == [Draw(1), ("prepared", Draw(2))]
+    store.answered.set()
+    await task
+    assert store.said[2:] == ["answered"]
+
+
+async def test_a_caller_that_is_canceled_waits_for_no_call_any_more() -> None:
+    before = asyncio.all_tasks()
+    for turns in (1, 5):
+        store = SlowStore()
+        task = asyncio.create_task(run_steps(store, ahead(Draw(2))))  # type: ignore[arg-type]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+
+
+def test_what_follows_is_not_prepared_without_a_loop() -> None:
+    store = SlowStore()
+    run_steps_sync(store, ahead(Draw(2)))  # type: ignore[arg-type]
+    assert store.said == [Draw(1)]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.client.submission import arrange, checked, submissions, submit
+from queuehint.backends.steps import Ahead
+from queuehint.client.submission import PART_BYTES, arrange, checked, submissions, submit
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -440,6 +441,43 @@ def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
         assert raised.value.enqueued_ids == tuple([spec.id for spec in specs[:-1]])
         is_known = not isinstance(refusal, OutcomeUnknownError)
         assert str(raised.value).startswith("the first 1000 of 1001 jobs were enqueued; of the others: ") == is_known
+
+
+@pytest.mark.parametrize("count, parts", [(1000, [1000]), (1001, [200] * 5 + [1])])
+def test_more_than_one_submission_goes_in_small_parts_each_prepared_beside_the_one_before(
+    count: int, parts: list[int]
+) -> None:
+    specs = [JobSpec(id=str(n), task="t") for n in range(count)]
+    store, steps = Store(), submit(specs, small_parts=True)
+    asked: list[Any] = []
+    step: Any = next(steps)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            if asked and isinstance(asked[-1], Ahead):
+                assert asked[-1].following is (step.operation if isinstance(step, Ahead) else step)
+            asked.append(step)
+            step = steps.send(store.answer(step.operation if isinstance(step, Ahead) else step))
+    assert [made.id for made in end.value.value] == [spec.id for spec in specs]
+    assert [len(getattr(step, "operation", step).jobs) for step in asked] == parts
+    assert [isinstance(step, Ahead) for step in asked] == [True] * (len(parts) - 1) + [False]
+
+
+def test_small_parts_have_few_bytes_too_and_those_of_a_flow_take_effect_at_once() -> None:
+    specs = [JobSpec(id=str(n), task="t", arguments=b"x" * (PART_BYTES // 2)) for n in range(10)]
+    assert [len(part) for part in arrange(specs).parts] == [8, 2]
+    assert [len(part) for part in arrange(specs, small_parts=True).parts] == [2] * 5
+    arranged = arrange(wide(1001), small_parts=True)
+    assert (arranged.is_one, len(arranged.parts)) == (True, 6)
+
+
+def test_after_a_refused_small_part_no_other_is_sent() -> None:
+    specs = [JobSpec(id=str(n), task="t") for n in range(1100)]
+    store, steps = Store(), submit(specs, small_parts=True)
+    second: Any = steps.send(store.answer(next(steps).operation))  # type: ignore[union-attr]
+    steps.send(store.answer(second.operation))
+    with pytest.raises(QueueFullError, match="the first 400 of 1100 jobs were enqueued") as raised:
+        steps.throw(QueueFullError(None, 400, 400))
+    assert raised.value.enqueued_ids == tuple([spec.id for spec in specs[:400]])
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

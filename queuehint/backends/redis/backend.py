@@ -106,6 +106,10 @@ class RedisBackend(Backend):
         result: Reply = run(self._sync_link(), self.session.execute(operation))
         return result
 
+    def prepare(self, operation: Operation[Any]) -> None:
+        """Pack what `call` is going to send; of the last operation only, which is not refused before it is called."""
+        self.session.prepare(operation)
+
     # --- waits -------------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:

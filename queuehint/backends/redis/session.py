@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -39,6 +40,7 @@ from queuehint.errors import (
     CorruptStateError,
     DuplicateJobError,
     OutcomeUnknownError,
+    QueueHintError,
 )
 from queuehint.operations import BUDGET, Enqueue, Exchange, Exchanged, Operation
 from queuehint.values.policy import Retention
@@ -122,6 +124,7 @@ class Session:
         self._examination = Examination(self)
         self._calls = Calls(self.address)
         self._token: int | None = None
+        self._prepared: tuple[Operation[Any], tuple[str, codec.Args]] | None = None
         self._must_state = self._retention is not None
         self._has_stated = False
         self._other_retention = ""
@@ -141,7 +144,11 @@ class Session:
             BackendError: the store cannot serve it; see the classes.
             QueueHintError: as the operation says.
         """
-        name, args = codec.encode(operation)
+        prepared = self._prepared
+        if prepared is not None and prepared[0] is operation:
+            self._prepared, (name, args) = None, prepared[1]
+        else:
+            name, args = codec.encode(operation)
         asked_s = time.monotonic()
         is_due = self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S
         if is_due or (self._examination.policy is not None and _adds(operation)):
@@ -184,6 +191,12 @@ class Session:
         if type(answer) is Exchanged and answer.grants:
             self._watch_history(answer.grants[0].token)
         return answer
+
+    def prepare(self, operation: Operation[Any]) -> None:
+        """Encode an operation that is executed soon; if it cannot be, that is told then."""
+        self._prepared = None
+        with suppress(QueueHintError):
+            self._prepared = operation, codec.encode(operation)
 
     def _without_claims(
         self, operation: Operation[Any]
