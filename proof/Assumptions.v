@@ -1,6 +1,6 @@
 (** What each promise rests on: nothing. The list is that of docs/explanation/proof.md. *)
 
-Require Import Settled Normalise Promises Progress Fairness Running Serial Blockers PackedCounts.
+Require Import Settled Normalise Promises Progress Fairness Running Serial Blockers PackedCounts Leases.
 
 Print Assumptions granted_never_conflict.
 Print Assumptions granted_conflicts_with_none_before.
@@ -31,3 +31,7 @@ Print Assumptions run_is_plain_run.
 Print Assumptions serial_equivalence.
 Print Assumptions one_after_another_sorted.
 Print Assumptions one_after_another_keeps_each_job.
+Print Assumptions at_most_one_settlement_counts.
+Print Assumptions lost_lease_never_counts.
+Print Assumptions late_settlement_changes_nothing.
+Print Assumptions tokens_grow.
