@@ -44,8 +44,9 @@ test: $(STAMP)/test redis ## Run the tests, with every branch of the core covere
 	$(BIN)/python -m pytest $(XDIST) -m "not nightly" $(COVERAGE) $(ARGS)
 
 .PHONY: test-all
-test-all: $(STAMP)/test redis ## Run every test, the long ones too, with many examples.
+test-all: $(STAMP)/test redis ## Run every test, the long ones too, with many examples; Redis without functions too.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
+	TESTS_FUNCTIONS=never $(BIN)/python -m pytest $(XDIST) -m "redis and not nightly" $(ARGS)
 
 .PHONY: proof
 proof: $(STAMP)/test ## Check the proofs of the order rule by Coq, and compare the code with the program made from them.

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
+from queuehint.backends.redis import address
 from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.scripts import names, script
 
 if TYPE_CHECKING:
     from tests.servers import Server
 
+ARE_SINGLE = os.environ.get("TESTS_FUNCTIONS") == "never"
+"""Whether this run goes without functions but where a test asks for them."""
 COMMANDS = ("fcall", "fcall_ro", "evalsha", "eval")
+
+
+def install() -> None:
+    """Have this process run single scripts, if this is such a run."""
+    if ARE_SINGLE:
+        address.FUNCTIONS = "never"
+
+
+def mark_of(name: str) -> bytes:
+    """Return what is in a request for a script and in no other."""
+    return script(name).sha.encode() if ARE_SINGLE else library().function(name).encode() + b"\r"
 
 
 @functools.cache

@@ -54,6 +54,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 def pytest_configure(config: pytest.Config) -> None:
     """Take our own plugin; let the output expected by a doctest end at the fence that closes a block of Markdown."""
     config.pluginmanager.import_plugin("queuehint.testing.plugin")
+    if "TESTS_FUNCTIONS" in os.environ:
+        from tests import calls  # It imports queuehint: not before coverage is measured.
+
+        calls.install()
     example_re: re.Pattern[str] = vars(doctest.DocTestParser)["_EXAMPLE_RE"]
     prompt = "(?![ ]*>>>)"
     assert prompt in example_re.pattern

@@ -10,7 +10,6 @@ import pytest
 from queuehint import FakeClock, OutcomeUnknownError
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.codec import codec
-from queuehint.backends.redis.functions.library import library
 from queuehint.errors import BackendUnavailableError, DuplicateJobError
 from queuehint.operations import (
     Cancel,
@@ -33,7 +32,7 @@ from queuehint.operations import (
 )
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
-from tests.calls import load_scripts
+from tests.calls import load_scripts, mark_of
 from tests.doors import run
 from tests.faults import books
 from tests.servers import new_namespace
@@ -140,17 +139,12 @@ async def tell_async(store: RedisBackend, arm: Callable[[str, Operation[Any]], N
     return replies
 
 
-def function_of(operation: Operation[Any]) -> bytes:
-    """Return what is in a request for an operation and in no other."""
-    return library().function(codec.encode(operation)[0]).encode() + b"\r"
-
-
 def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: int, by_loop: bool) -> None:
     cut, twin = new_namespace("cut"), new_namespace("twin")
 
     def arm(name: str, operation: Operation[Any]) -> None:
         if name == step:
-            (proxy.cut_after if after else proxy.cut_before)(function_of(operation), times=times)
+            (proxy.cut_after if after else proxy.cut_before)(mark_of(codec.encode(operation)[0]), times=times)
 
     before = proxy.cuts
     store = books.open_store(proxy.url, cut, clock=FakeClock())
@@ -225,7 +219,7 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
             Cancel(("b",)),
         ]
         for operation in operations:
-            proxy.cut_after(function_of(operation), times=100)
+            proxy.cut_after(mark_of(codec.encode(operation)[0]), times=100)
             with pytest.raises(OutcomeUnknownError):
                 await store.call(operation) if by_loop else store.call_sync(operation)
             proxy.disarm()

@@ -1244,7 +1244,7 @@ def old_library(server: Server, name: str) -> None:
 
 def test_libraries_of_other_releases_are_named_and_deleted(start_server: StartServer) -> None:
     server = start_server(acl=["user ann on >secret ~* &* +@all -function|delete"])
-    backend = RedisBackend(parse_url(server.url))
+    backend = RedisBackend(parse_url(f"{server.url}?functions=always"))
     backend.call_sync(Enqueue((job("1", "a"),)))
     old_library(server, "queuehint_0_0_9_ab")
     old_library(server, "queuehints")

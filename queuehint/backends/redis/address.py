@@ -21,6 +21,8 @@ Node = tuple[str, int]
 Kind = Literal["plain", "cluster", "sentinel"]
 Functions = Literal["auto", "always", "never"]
 
+FUNCTIONS: Functions = "auto"
+"""Where a URL does not say how scripts are run."""
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "redis": ("plain", False),
     "rediss": ("plain", True),
@@ -159,7 +161,7 @@ def parse_url(url: str) -> Address:
     options["db"] = int(database)
     if is_tls:
         options |= _tls_options(query, shown)
-    functions = query.pop("functions", "auto")
+    functions = query.pop("functions", FUNCTIONS)
     if functions not in {"auto", "always", "never"}:
         raise InvalidJobError(f"url {shown!r}: functions must be auto, always or never")
     if query:

@@ -1,0 +1,165 @@
+"""The library of functions: denied, refused, lost, on another node, and beside that of another release."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.backends.redis.connections.sync_link import SyncLink
+from queuehint.backends.redis.doctor.doctor import diagnose
+from queuehint.backends.redis.functions import calls
+from queuehint.backends.redis.functions.library import PREFIX, Library, library
+from queuehint.errors import BackendFullError
+from queuehint.operations import Draw, Enqueue, Exchange, Verdict
+from tests.calls import load
+from tests.faults import books
+from tests.faults.test_failover import in_step
+from tests.faults.test_foreign import COMMANDS, acl, url_as
+from tests.servers import find_redis, find_valkey
+
+if TYPE_CHECKING:
+    from queuehint.backends.redis.backend import RedisBackend
+    from tests.conftest import StartProxy, StartServer
+    from tests.servers import Server
+
+AUTO = "?functions=auto"
+
+
+def run_of(server: Server) -> set[str]:
+    """Return by which commands a server has carried out what a script does, or taken a library."""
+    info: Any = server.client().info("commandstats")
+    found = {name: info.get(f"cmdstat_{name}") for name in ("fcall", "fcall_ro", "evalsha", "eval", "function|load")}
+    return {name for name, of in found.items() if of and of["calls"] > of["failed_calls"]}
+
+
+def libraries_of(server: Server) -> set[str]:
+    return {found[b"library_name"].decode() for found in server.call("FUNCTION", "LIST")}
+
+
+def run_jobs(store: RedisBackend, *names: str) -> None:
+    """Enqueue, claim and settle."""
+    store.call_sync(Enqueue(tuple(books.job(name) for name in names)))
+    grants = store.call_sync(Exchange("w", limit=len(names))).grants
+    assert [grant.spec.id for grant in grants] == list(names)
+    settled = store.call_sync(Exchange("w", tuple(map(books.finished, grants))))
+    assert set(settled.verdicts) == {Verdict.DONE}
+
+
+@pytest.mark.parametrize("find", [find_redis, find_valkey])
+@pytest.mark.parametrize(
+    "missing, is_loaded, is_single",
+    [
+        ("fcall", False, True),
+        ("fcall_ro", False, True),
+        ("function|load", False, True),
+        ("function|load", True, False),
+        ("evalsha", False, False),
+    ],
+)
+def test_a_user_without_a_right_runs_scripts_the_other_way(
+    find: Any, missing: str, is_loaded: bool, is_single: bool, start_server: StartServer, namespace: str
+) -> None:
+    binary = find()
+    if isinstance(binary, str):
+        pytest.skip(binary)
+    server = start_server(binary=binary, acl=acl("*", tuple(name for name in COMMANDS if name != missing)))
+    if is_loaded:
+        load(server)
+    store = books.open_store(url_as(server) + AUTO, namespace)
+    run_jobs(store, "a", "b")
+    store.close_sync()
+    run = run_of(server)
+    assert ("evalsha" in run, "fcall" in run) == (is_single, not is_single)
+
+
+def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
+    start_server: StartServer, namespace: str
+) -> None:
+    server = start_server()
+    before = books.open_store(f"{server.url}?functions=never", namespace)
+    before.call_sync(Enqueue((books.job("a"), books.job("b"))))
+    (grant,) = before.call_sync(Exchange("w", limit=1)).grants
+    server.call("CONFIG", "SET", "maxmemory", 1)
+    store = books.open_store(server.url + AUTO, namespace)
+    assert store.call_sync(Exchange("w", (books.finished(grant),))).verdicts == (Verdict.DONE,)
+    with pytest.raises(BackendFullError):
+        store.call_sync(Enqueue((books.job("c"),)))
+    assert not libraries_of(server)
+    server.call("CONFIG", "SET", "maxmemory", 0)
+    store.call_sync(Draw(1))
+    assert not libraries_of(server), "it is tried again after a while"
+    assert store.session._calls.singly_until_s > time.monotonic()
+    store.session._calls.singly_until_s -= calls.PASSING_AGAIN_S
+    store.call_sync(Draw(1))
+    assert libraries_of(server) == {library().name}
+    before.close_sync()
+    store.close_sync()
+
+
+def test_what_asks_first_where_memory_is_full_is_answered(start_server: StartServer, namespace: str) -> None:
+    server = start_server(maxmemory=1)
+    store = books.open_store(server.url + AUTO, namespace)
+    assert store.call_sync(Exchange("w", limit=1)).grants == ()
+    store.close_sync()
+
+
+def test_a_node_that_takes_over_has_the_library_or_gets_it(
+    start_server: StartServer, start_proxy: StartProxy, namespace: str
+) -> None:
+    primary = start_server()
+    replica = start_server(replica_of=primary.port)
+    proxy = start_proxy(primary)
+    store = books.open_store(f"{proxy.url}?functions=always", namespace)
+    run_jobs(store, "a")
+    books.until_sync(lambda: in_step(primary, replica), "the replica has all of it")
+    replica.call("CONFIG", "RESETSTAT")
+    replica.call("REPLICAOF", "NO", "ONE")
+    primary.call("REPLICAOF", "127.0.0.1", 1)
+    proxy.redirect(replica.port)
+    run_jobs(store, "b")
+    assert "function|load" not in run_of(replica), "it came from the primary"
+    replica.call("FUNCTION", "FLUSH")
+    run_jobs(store, "c")
+    assert "function|load" in run_of(replica)
+    store.close_sync()
+
+
+def test_a_server_that_restarts_without_its_data_gets_the_library_again(
+    start_server: StartServer, namespace: str
+) -> None:
+    server = start_server()
+    store = books.open_store(f"{server.url}?functions=always", namespace)
+    run_jobs(store, "a")
+    server.kill()
+    server.restart()
+    run_jobs(store, "a")
+    store.close_sync()
+
+
+def test_two_releases_run_side_by_side(
+    start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server()
+    other = Library(lambda _, text: f"{text}\n")
+    assert other.digest != library().digest
+    server.call("FUNCTION", "LOAD", other.text)
+    turns = itertools.count()
+    ask = SyncLink.ask
+
+    def ask_in_turn(link: SyncLink, command: tuple[Any, ...]) -> Any:
+        if command[0].startswith("FCALL") and next(turns) % 2:
+            command = (command[0], command[1].replace(library().digest, other.digest), *command[2:])
+        return ask(link, command)
+
+    monkeypatch.setattr(SyncLink, "ask", ask_in_turn)
+    store = books.open_store(f"{server.url}?functions=always", namespace)
+    for number in range(5):
+        run_jobs(store, *(f"{number}-{at}" for at in range(4)))
+    report = diagnose(store)
+    assert report.is_clean
+    assert libraries_of(server) == {library().name, other.name}
+    assert all(name.startswith(PREFIX) for name in libraries_of(server))
+    store.close_sync()
