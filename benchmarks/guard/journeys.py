@@ -14,8 +14,11 @@ import itertools
 import selectors
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from unittest import mock
+
+import attrs
 
 from benchmarks.guard.server import BEGIN_MS, Counts, ScriptServer
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind, Scheduler
@@ -24,7 +27,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.resp import open_reader
 from queuehint.backends.redis.connections.sync_link import run
 from queuehint.backends.redis.session import Session
-from queuehint.operations import Enqueue, Exchange, Operation, Tick
+from queuehint.operations import BUDGET, Enqueue, Exchange, Operation, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 URL: Final = "redis://127.0.0.1:1/0"
 WORKER: Final = "host-1-0123456789ab"
 LEASE_MS: Final = 30_000
+KEPT_MS: Final = 2 * 24 * 3600 * 1000
 DOCS: Final = 100
 BATCH: Final = 64
 PART: Final = 100
@@ -79,7 +83,13 @@ class Client:
         self.do(Tick())
         return 0
 
-    def enqueue(self, count: int, path_of: Callable[[int], tuple[str, ...]]) -> int:
+    def expire(self) -> int:
+        """Drop records whose time is over, as many as one step does; return how many."""
+        self.server.now_ms += KEPT_MS
+        assert self.do(Tick()).more
+        return BUDGET // 2
+
+    def enqueue(self, count: int, path_of: Callable[[int], tuple[str, ...]], *, is_keyed: bool = False) -> int:
         specs = []
         for _ in range(count):
             self._made += 1
@@ -89,6 +99,7 @@ class Client:
                     task="benchmarks.guard.part",
                     claims=(Claim(path_of(self._made)),),
                     arguments=b'{"doc":"doc-000017","part":"part-000017"}',
+                    key=f"key-{self._made:06}" if is_keyed else None,
                 )
             )
         self.do(Enqueue(tuple(specs)))
@@ -121,32 +132,53 @@ def _hot(_number: int) -> tuple[str, ...]:
     return ("hot",)
 
 
+@attrs.frozen
+class Shape:
+    """Jobs of one kind, and how many of them are settled and claimed at once."""
+
+    title: str
+    path_of: Callable[[int], tuple[str, ...]]
+    limits: tuple[int, ...] = (1, BATCH)
+    is_keyed: bool = False
+
+
+SHAPES: Final = (
+    Shape("", _of_a_part),
+    Shape(", in lines", _in_line),
+    Shape(", one line", _hot, limits=(1,)),
+    # Jobs with anything special take other ways through the scripts.
+    Shape(", with keys", _of_a_part, is_keyed=True),
+)
+
+
 def scripts(server: ScriptServer) -> Table:
     """Count what scripts do, by call or by job."""
     table: Table = {}
-    for name, path_of in (("", _of_a_part), (", in lines", _in_line), (", one line", _hot)):
-        client = Client(server, f"guard-{len(table)}")
 
-        def row(title: str, act: Callable[[], int], calls: int = CALLS) -> None:
-            server.take()
-            jobs = sum(act() for _ in range(calls))
-            table[title] = _script_figures(server.take(), jobs or calls)
+    def row(title: str, act: Callable[[], int], calls: int = CALLS) -> None:
+        server.take()
+        jobs = sum(act() for _ in range(calls))
+        table[title] = _script_figures(server.take(), jobs or calls)
 
-        client.enqueue(PART, path_of)
+    for number, shape in enumerate(SHAPES):
+        client = Client(server, f"guard-{number}")
+        enqueue = partial(client.enqueue, path_of=shape.path_of, is_keyed=shape.is_keyed)
+        enqueue(PART)
         for _ in range(WARM_UPS):
             client.exchange(PART)
-        row(f"enqueue 1{name}", lambda client=client, path_of=path_of: client.enqueue(1, path_of))  # type: ignore[misc]
-        row(f"enqueue {PART}{name}", lambda client=client, path_of=path_of: client.enqueue(PART, path_of))  # type: ignore[misc]
-        for limit in (1, BATCH) if path_of is not _hot else (1,):
+        row(f"enqueue 1{shape.title}", partial(enqueue, 1))
+        row(f"enqueue {PART}{shape.title}", partial(enqueue, PART))
+        for limit in shape.limits:
             client.exchange(limit)
             client.exchange(limit)
-            row(f"exchange {limit}{name}", lambda client=client, limit=limit: client.exchange(limit))  # type: ignore[misc]
-        if path_of is _of_a_part:
+            row(f"exchange {limit}{shape.title}", partial(client.exchange, limit))
+        if number == 0:
             while client.grants or client.exchange(PART):
                 client.exchange(PART)
-            row("exchange, nothing there", lambda client=client: client.exchange(BATCH))  # type: ignore[misc]
+            row("exchange, nothing there", partial(client.exchange, BATCH))
             client.tick()
             row("tick", client.tick)
+            row("records dropped", client.expire, calls=1)
     return table
 
 

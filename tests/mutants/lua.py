@@ -35,6 +35,14 @@ MUTANTS = (
         new="S[LEFT_STORED] + ",
         caught_by=(STEP_BY_STEP,),
     ),
+    Mutant(
+        name="Lua: a record that expires uses one unit of the budget",
+        kind="bounds",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="return 1 + lifecycle.prune(job)",
+        new="return lifecycle.prune(job)",
+        caught_by=(tests("tests/property/test_agreement.py", "-k", "as_many_units"),),
+    ),
     # --- plain jobs ---
     Mutant(
         name="Lua: a job that is given a field no plain head has stays plain",

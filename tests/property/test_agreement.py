@@ -143,6 +143,19 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
     assert compared >= parts * STEPS
 
 
+def test_records_that_expire_use_as_many_units_of_both() -> None:
+    lockstep = RedisLockstep(budget=6)
+    try:
+        lockstep.do(Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(9))))
+        grants = lockstep.do(Exchange("w", limit=9)).grants
+        ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.FINISHED) for each in grants)
+        lockstep.do(Exchange("w", settle=ended))
+        lockstep.go_to(lockstep.now_ms + 5)
+        assert [lockstep.do(Tick()).more for _ in range(3)] == [True, True, False]
+    finally:
+        lockstep.close()
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [BUDGET, 2])
 def test_they_do_where_plain_jobs_meet_others(budget: int) -> None:

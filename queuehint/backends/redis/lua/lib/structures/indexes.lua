@@ -5,8 +5,8 @@ local indexes = {}
 local AT_ONCE, FIRST_CLAIM = 2000, '01' -- @const
 
 lazily(indexes, function()
--- What this step puts into sorted sets and takes out of them: by set, scores and members; and heads, by id.
-local added, removed, written, gone = {}, {}, {}, {}
+-- What this step puts into sorted sets and takes out of them: by set, scores and members; heads, by id; fields that go.
+local added, removed, written, gone, dropped = {}, {}, {}, {}, {}
 
 -- Do one thing with a key and any number of arguments: Lua's stack takes a few thousand.
 local function in_parts(write, key, args)
@@ -41,6 +41,11 @@ local function remove_entry(set, member)
   if list then list[#list + 1] = member else removed[set] = {member} end
 end
 
+local function drop_field(hash, id)
+  local list = dropped[hash]
+  if list then list[#list + 1] = id else dropped[hash] = {id} end
+end
+
 -- One entry of a sorted set before and after: false where there is none. A score is a text where it may be: a number
 -- is made one at every call.
 local function put(set, was, was_score, now, score)
@@ -57,10 +62,11 @@ function indexes.flush()
     in_parts(drop_fields, store.specs, gone)
     in_parts(drop_fields, store.asked, gone)
   end
+  for hash, fields in pairs(dropped) do in_parts(drop_fields, hash, fields) end
   for set, members in pairs(removed) do in_parts(take_out, set, members) end
   for set, entries in pairs(added) do in_parts(put_in, set, entries) end
   if #written > 0 then in_parts(set_fields, store.jobs, written) end
-  added, removed, written, gone = {}, {}, {}, {}
+  added, removed, written, gone, dropped = {}, {}, {}, {}, {}
 end
 
 local STAGED_LETTER = 'H' -- @const
@@ -237,9 +243,9 @@ local function write_edges(was, job)
 end
 
 local function write_notes(was, job, id)
-  if was and was[NEEDS] and not (job and job[NEEDS]) then redis.call('HDEL', store.needs, id) end
-  if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then redis.call('HDEL', store.results, id) end
-  if was and was[REPORTED] and not (job and job[REPORTED]) then redis.call('HDEL', store.progress, id) end
+  if was and was[NEEDS] and not (job and job[NEEDS]) then drop_field(store.needs, id) end
+  if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then drop_field(store.results, id) end
+  if was and was[REPORTED] and not (job and job[REPORTED]) then drop_field(store.progress, id) end
   if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
   if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', store.errors(id)) end
   local added = job and job[ERRORS] > 0 and transitions.errors_added[id]

@@ -9,9 +9,9 @@ do
 function timers.member(kind, job) return kind .. form.tag(job) end
 
 local due_stored = {
-  {key = store.timers, first = NEXT_TIMER, entries = {}, at = 1, offset = 0},
-  {key = store.leases, first = NEXT_LEASE, entries = {}, at = 1, offset = 0},
-  {key = store.prunes, first = NEXT_PRUNE, entries = {}, at = 1, offset = 0},
+  {key = store.timers, first = NEXT_TIMER, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
+  {key = store.leases, first = NEXT_LEASE, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
+  {key = store.prunes, first = NEXT_PRUNE, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
 }
 local due_added, due_added_at, due_sorted = {}, 1, true
 
@@ -57,12 +57,17 @@ local function first_stored(from)
       timers.stale[from.first] = true
       from.entries = redis.call('ZRANGEBYSCORE', from.key, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', from.offset, 32)
       from.at, from.offset, from.read = 1, from.offset + 32, #from.entries < 64
+      from.numbers, from.ids = {}, {}
+      for at = 1, #from.entries, 2 do
+        local index = (at + 1) / 2
+        from.numbers[index], from.ids[index] = form.split(from.entries[at], 2)
+      end
+      jobs.prefetch(from.ids)
     else
-      local member, time_ms = from.entries[from.at], tonumber(from.entries[from.at + 1])
-      local kind = string.sub(member, 1, 1)
-      local number, id = form.split(member, 2)
-      local job = jobs.known(id, from.key)
-      if is_true(kind, time_ms, job) then return {time_ms, kind, number, job, from} end
+      local index = (from.at + 1) / 2
+      local job, time_ms = jobs.known(from.ids[index], from.key), tonumber(from.entries[from.at + 1])
+      local kind = string.sub(from.entries[from.at], 1, 1)
+      if is_true(kind, time_ms, job) then return {time_ms, kind, from.numbers[index], job, from} end
       from.at = from.at + 2
     end
   end
