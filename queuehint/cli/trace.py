@@ -1,4 +1,4 @@
-"""``queuehint trace, check-trace``: what happened in a store, and whether what happened somewhere was in order."""
+"""``queuehint trace, check-trace``: events of a store, and the check of a trace against the ordering rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that expire go whole or not at all, whoever drops them and dies."""
+"""Expired records are dropped whole or not at all, also by a process that is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What applications use in their tests, on a store that other processes use too."""
+"""Test helpers for applications, on a store that other processes use too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs get from the jobs they depend on, what children bring, and the small store they share."""
+"""Results of dependencies and of children, and the shared store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of an application inside a test: a store of the test's own, and a time that is moved to what is due."""
+"""Test helpers for applications: a store for one test, and a time that is moved to what is due."""
 
 from __future__ import annotations
 
