@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.proof.crowds import compare
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def test_each_transition_of_a_crowd_is_allowed(jobs_program: Path, monkeypatch: 
 
 def test_each_transition_of_a_wild_crowd_is_allowed(jobs_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A canceled job is revived only when no unfinished job waits for it, however small the budget."""
-    assert compare(jobs_program, range(150), 60, monkeypatch, is_wild=True)["Revive"]
+    assert compare(jobs_program, range(thorough(150, quick=80)), 60, monkeypatch, is_wild=True)["Revive"]
 
 
 @pytest.mark.nightly
