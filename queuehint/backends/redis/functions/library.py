@@ -119,25 +119,16 @@ def _entries() -> list[str]:
     return [name for name in scripts.names() if "/" not in name]
 
 
-def _parts(name: str, read: Callable[[str], str]) -> list[str]:
-    """Return the files that a file includes, in order, each behind those it includes itself."""
-    found: dict[str, None] = {}
-    for part in scripts.INCLUDE.findall(read(name)):
-        found |= dict.fromkeys((*_parts(part, read), part))
-    return list(found)
-
-
 class _Builder:
     """Puts a library together."""
 
     def __init__(self, read: Callable[[str], str]) -> None:
         self._read = cache(read)
-        self._parts_of = cache(lambda name: _parts(name, self._read))
-        self._words_of = cache(lambda name: set(IDENTIFIER.findall(self._read(name))))
+        self._parts_of = cache(self._parts)
+        self._own_constants_of = cache(lambda name: scripts.constants_of(self._read(name)))
         self._visible: set[str] = set(_TAKEN)
         """The locals that are seen by whatever follows."""
         self._constants: set[str] = set()
-        self._functions: set[str] = set()
         self._begins = 0
         self._lines_with: defaultdict[str, list[str]] = defaultdict(list)
 
@@ -151,10 +142,12 @@ class _Builder:
         parts = self._in_order(entries)
         # A constant has one value in a script; in two of them it may have two where no file is in both.
         constants = {entry: self._constants_of(entry) for entry in entries}
+        names = set().union(*constants.values())
+        named = {part: names.intersection(IDENTIFIER.findall(self._read(part))) for part in (*parts, *entries)}
         used: dict[str, dict[str, str]] = {}
-        for entry in entries:
+        for entry, values_of in constants.items():
             for part in (*self._parts_of(entry), entry):
-                here = {name: value for name, value in constants[entry].items() if name in self._words_of(part)}
+                here = {name: values_of[name] for name in named[part] if name in values_of}
                 if used.setdefault(part, here) != here:
                     raise ValueError(f"lua file {part} has constants of several values")
         lines = {
@@ -177,7 +170,7 @@ class _Builder:
                 out.append(f"BEGIN_OF.{entry} = {orders[order]}")
             self._operation(entry, lines[entry], out)
         body = "\n".join(out)
-        found = [each for each in GLOBALS if each in words(body)]
+        found = [each for each in GLOBALS if each in self._lines_with]
         return "\n".join(
             (
                 f"#!lua name={name}",
@@ -207,8 +200,19 @@ class _Builder:
             order |= dict.fromkeys(ready[:1])
         return list(order)
 
+    def _parts(self, name: str) -> list[str]:
+        """Return the files that a file includes, in order, each behind those it includes itself."""
+        found: dict[str, None] = {}
+        for part in scripts.INCLUDE.findall(self._read(name)):
+            found |= dict.fromkeys((*self._parts_of(part), part))
+        return list(found)
+
     def _constants_of(self, entry: str) -> dict[str, str]:
-        return scripts.constants_of("".join(self._read(part) for part in (*self._parts_of(entry), entry)))
+        """Return the constants of a script; that each has one value there is seen where it is put together."""
+        found: dict[str, str] = {}
+        for part in (*self._parts_of(entry), entry):
+            found |= self._own_constants_of(part)
+        return found
 
     def _registered(self, entry: str) -> str:
         flags = scripts.flags_of(self._read(entry))
