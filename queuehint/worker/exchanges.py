@@ -92,9 +92,9 @@ class Exchanges:
         self._now_s = now_s if renewal is None else renewal.now_s
         self._wake = wake
         self._begin = begin
-        # A store of this process is never at work while its worker is.
-        self._may_be_two = renewal is not None and concurrency >= 2 * BESIDE_MIN
-        self._claims_max = (concurrency + 1) // 2 if self._may_be_two else concurrency
+        self.may_be_two = renewal is not None and concurrency >= 2 * BESIDE_MIN
+        """A store of this process is never at work while its worker is."""
+        self._claims_max = (concurrency + 1) // 2 if self.may_be_two else concurrency
         self.unanswered: deque[tuple[Exchange, float]] = deque()
         """Exchanges of the main task, under way or to be sent again, and when each was sent first."""
         self._beside: asyncio.Task[None] | None = None
@@ -112,9 +112,12 @@ class Exchanges:
     @property
     def free(self) -> int:
         """How many slots are neither taken nor claimed by an exchange under way; not below 0."""
-        beside = self._asked_beside
-        claimed = sum([operation.limit for operation, _ in self.unanswered]) + (0 if beside is None else beside.limit)
-        return max(0, self._concurrency - len(self._slots) - claimed)
+        free = self._concurrency - len(self._slots)
+        if self.unanswered:
+            free -= sum([operation.limit for operation, _ in self.unanswered])
+        if self._asked_beside is not None:
+            free -= self._asked_beside.limit
+        return max(0, free)
 
     @property
     def is_due(self) -> bool:
@@ -133,7 +136,7 @@ class Exchanges:
 
     async def exchange(self) -> bool:
         """Send outcomes and claim jobs for free slots; return False if the store has not answered."""
-        if self._stopping.is_begun or self._outbox:
+        if self._beside is not None and (self._stopping.is_begun or self._outbox):
             await self._join()
         is_again = bool(self.unanswered)
         settle = self.unanswered[0][0].settle if is_again else self._settlements.batch()
@@ -144,7 +147,8 @@ class Exchanges:
             self.unanswered.append((self._ask(settle), self._now_s()))
         operation, sent_s = self.unanswered[0]
         self._is_asking = not is_again
-        self.look_beside()
+        if self.may_be_two:
+            self.look_beside()
         try:
             reply = await self._ask_for(operation)
         finally:
@@ -176,9 +180,7 @@ class Exchanges:
             asyncio.get_running_loop().call_soon(self._go_beside)
 
     def _is_worth_it(self) -> bool:
-        return self._may_be_two and (
-            len(self._settlements) >= BESIDE_MIN or (self._is_plenty and self.free >= BESIDE_MIN)
-        )
+        return len(self._settlements) >= BESIDE_MIN or (self._is_plenty and self.free >= BESIDE_MIN)
 
     def _go_beside(self) -> None:
         self._is_looking = False

@@ -259,7 +259,7 @@ class Worker:
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
-        if self._slots or self._backend.is_local:
+        if self._renewal is None or self._slots:
             await asyncio.sleep(0)
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
@@ -388,7 +388,8 @@ class Worker:
                 self._renewal.exchange((outcome,), (), 0.0)
             self._event.set()
         self._slots.leave(slot)
-        self._exchanges.look_beside()
+        if self._exchanges.may_be_two:
+            self._exchanges.look_beside()
 
     # --- what contexts ask of their worker -------------------------------------------------------------------------
 
