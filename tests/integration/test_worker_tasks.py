@@ -175,7 +175,7 @@ async def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are
     def fail(*_: Any, **__: Any) -> None:
         raise ERROR
 
-    worker._timekeeper.see = fail
+    worker._outcomes.settled = fail
     worker._event.set()
     with pytest.raises(RuntimeError, match="a fault of ours"):
         await task

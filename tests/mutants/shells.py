@@ -65,8 +65,8 @@ MUTANTS = (
         name="A worker claims for slots that its second exchange has claimed already",
         kind="worker",
         file="worker/exchanges.py",
-        old=" + (0 if beside is None else beside.limit)",
-        new="",
+        old="            free -= self._asked_beside.limit\n",
+        new="            pass\n",
         caught_by=(tests("tests/integration/test_worker_exchanges.py"),),
     ),
     Mutant(
@@ -604,8 +604,8 @@ MUTANTS = (
         name="A worker claims as many as if nothing ran",
         kind="worker",
         file="worker/exchanges.py",
-        old="max(0, self._concurrency - len(self._slots) - claimed)",
-        new="max(0, self._concurrency - claimed)",
+        old="        free = self._concurrency - len(self._slots)\n",
+        new="        free = self._concurrency\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "never_run_more_than_the_slots"),),
     ),
     Mutant(
