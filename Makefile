@@ -18,8 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?=
 REPO ?=
 ARGS ?=
-# Two fifths of the time is waiting: two processes more than there are processors, up to six. Idle processes take work
-# from busy ones, for a few tests take long.
+# Some tests wait for servers and worker processes: two processes more than there are processors, up to six. Idle
+# processes take work from busy ones, for a few tests take long.
 PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 4 ? n + 2 : 6)))
 XDIST ?= -n $(PROCESSES) --dist worksteal
 
@@ -41,6 +41,7 @@ demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repo
 
 .PHONY: test
 test: $(STAMP)/test redis ## Run the tests, with every branch of the core covered.
+	@echo "All tests but those for the night, in some minutes; ARGS=\"-k prefix\" runs those whose name has that word."
 	$(BIN)/python -m pytest $(XDIST) -m "not nightly" $(COVERAGE) $(ARGS)
 
 .PHONY: test-all
