@@ -163,7 +163,7 @@ def target(reference: Reference) -> tuple[str, Any]:
     return reference.placeholder__.name, reference.node__
 
 
-@attrs.frozen
+@attrs.define
 class Extracted:
     """
     The arguments of a call without marks.

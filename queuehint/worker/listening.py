@@ -47,7 +47,8 @@ class Wakeup(asyncio.Event):
 
     def set_for_outcomes(self) -> None:
         """Request that outcomes are sent, unless they have been when the turn comes."""
-        super().set()
+        if not self.is_set():
+            super().set()
 
     def set_for_notes(self) -> None:
         """Request that the outbox is sent, without an exchange of its own."""
