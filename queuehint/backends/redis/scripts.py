@@ -5,6 +5,9 @@ A script begins with ``#!lua`` and a header that says what it takes and gives ba
 puts a file in, by its path in the folder ``lua``, each once. A line ``local NAME, ... = 1, ... -- @const`` names
 numbers or strings that are written in place of the names: Lua allows 200 locals, and a number costs nothing to look up.
 ``lib/jobs/moves`` is made from the table of legal moves, so that one table serves both backends.
+
+The same files make the library of functions, see `queuehint.backends.redis.functions.library`: what of a file is made
+once there and what at every call. ``-- @once`` marks what is kept from call to call.
 """
 
 from __future__ import annotations

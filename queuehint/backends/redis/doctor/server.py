@@ -111,7 +111,7 @@ class Checkup:
         for name in sorted(each[1].decode() for each in listed):
             if name != library().name:
                 what = (
-                    "holds the functions of another release, some 2.5 MB; --fix deletes it, and a process of that "
+                    "holds the functions of another release, about 1 MB; --fix deletes it, and a process of that "
                     "release that still runs loads it again"
                 )
                 self.findings.append(
