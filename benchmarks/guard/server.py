@@ -45,8 +45,6 @@ class Counts:
     """How many a script has run by `redis.call`."""
     sent: int = 0
     received: int = 0
-    requests: int = 0
-    scripts: dict[str, int] = attrs.field(factory=dict)
 
 
 class Status(bytes):
@@ -87,7 +85,6 @@ class ScriptServer:
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="queuehint-guard-")
         path = str(Path(self._folder.name, "redis.sock"))
-        # No rehash and no expiry at a moment of the server's own choosing.
         options = ("--port", "0", "--unixsocket", path, "--dir", self._folder.name, "--save", "", "--appendonly", "no")
         binary = shutil.which("redis-server") or "redis-server"
         self._process = subprocess.Popen((binary, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -116,7 +113,6 @@ class ScriptServer:
     def answer(self, command: tuple[Any, ...]) -> bytes:
         """Carry out a command; return the reply as it would be sent, and count its bytes."""
         words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
-        self.counts.requests += 1
         self.counts.sent += len(pack(tuple(words)))
         reply = encoded(self._carried_out(words))
         self.counts.received += len(reply)
@@ -196,7 +192,6 @@ class ScriptServer:
         """Carry out a command of a script; return the reply as it sees it."""
         self.counts.commands += 1
         name = words[0].upper().decode()
-        self.counts.scripts[name] = self.counts.scripts.get(name, 0) + 1
         if name == "TIME":
             seconds, rest_ms = divmod(self.now_ms, 1000)
             return self._table([b"%d" % seconds, b"%d" % (rest_ms * 1000)])
