@@ -133,11 +133,22 @@ function heads.plain(job)
     job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS]) .. token .. facts .. claims
 end
 
--- The head of a job as an array, without what it does not say at its end.
+-- The plain head of a job that is not plain any more, but may be again: whoever waited for it has left.
+local function plain_again(job)
+  if job[VERSION] > 3 or string.find(job[CLAIMS], '\n', 1, true) then return nil end
+  local copy = heads.new(job.id, job[NUMBER], heads.facts(heads.facts_text(job[PRIORITY], job[POOL], job[USER], job[TASK], job[SERVICE], job[POLICY])), job[CLAIMS])
+  for at = 1, OFFER do copy[at] = job[at] end
+  copy[ENDED], copy[RESULT] = job[ENDED] or false, job[RESULT] or false
+  return heads.plain(copy)
+end
+
+-- The head of a job as an array, without what it does not say at its end; plain if that is all there is to say.
 function heads.pack(job)
   local last = math.max(table.maxn(job), CLAIMS)
   -- From LOSSES on a number is a count; before, it is a time.
   while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do last = last - 1 end
+  local plain = last <= RESULT and plain_again(job)
+  if plain then return plain end
   local fields = {}
   for at = 1, last do fields[at] = job[at] or false end
   return cmsgpack.pack(fields)
