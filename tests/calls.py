@@ -48,7 +48,8 @@ def scripts_run(server: Server, measure: str = "calls") -> int:
 
 def load(server: Server) -> None:
     """Have a server know the library."""
-    server.call("FUNCTION", "LOAD", "REPLACE", library().text)
+    if not server.call("FUNCTION", "LIST", "LIBRARYNAME", library().name):
+        server.call("FUNCTION", "LOAD", library().text)
 
 
 def load_scripts(server: Server) -> None:
