@@ -109,9 +109,9 @@ class RetryToTheTail(Right):
             self.enqueue(job)
 
 
-def convict(factory: Callable[[], QueueUnderTest], **options: Any) -> QueueFaultError:
+def convict(factory: Callable[[], QueueUnderTest], *, max_examples: int = 400, **options: Any) -> QueueFaultError:
     with pytest.raises(QueueFaultError) as caught:
-        check_queue(factory, **options)
+        check_queue(factory, max_examples=max_examples, **options)
     return caught.value
 
 
@@ -440,8 +440,14 @@ WRONG = (
     "queue",
     [pytest.param(queue, marks=[] if 5 <= number < 10 else pytest.mark.nightly) for number, queue in enumerate(WRONG)],
 )
-def test_the_defaults_convict_a_wrong_queue(queue: Callable[[], QueueUnderTest]) -> None:
-    assert len(convict(queue).jobs) <= 7
+def test_the_defaults_convict_a_wrong_queue_and_draw_all_that_they_name(queue: Callable[[], QueueUnderTest]) -> None:
+    with pytest.raises(QueueFaultError) as caught:
+        check_queue(queue)
+    error = caught.value
+    assert len(error.jobs) <= 7
+    lanes = error.faults[0].picture.splitlines()[1:]
+    named = [job.id for job in error.jobs if f"{job.id} at" in str(error).split("\n\n")[1]]
+    assert all(any(line[2:].startswith(f"{job_id} ") for line in lanes) for job_id in named)
 
 
 def test_it_is_said_what_was_tried_and_what_was_not() -> None:
@@ -457,7 +463,7 @@ def test_it_is_said_what_was_tried_and_what_was_not() -> None:
         "not tried: shared claims",
         "not tried: jobs with several claims",
     ]
-    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
+    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=40)
     assert whole.not_tried == ()
     assert not check_queue(Right, outcomes=["finished"], max_examples=50).retries
 
@@ -469,13 +475,6 @@ def test_a_job_in_place_of_its_id_is_told() -> None:
             return None if found is None else self.jobs[found]
 
     assert "start() returned a TraceJob: return its id" in str(convict(HandsOutJobs))
-
-
-def test_all_that_a_text_names_is_drawn() -> None:
-    error = convict(LosesASlot)
-    lanes = error.faults[0].picture.splitlines()[1:]
-    named = [job.id for job in error.jobs if f"{job.id} at" in str(error).split("\n\n")[1]]
-    assert all(any(line[2:].startswith(f"{job_id} ") for line in lanes) for job_id in named)
 
 
 def test_features_that_are_none_are_refused() -> None:

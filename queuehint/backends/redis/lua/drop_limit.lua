@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ drop_limit: take away the limits of a path, that for each child of it too.
+--[[ drop_limit: remove the limits of a path: its own, and the one that holds for each of its children.
   ARGV[9] path      str  "/" and the gate key, "-" for the namespace
   Returns more, now, next, 1 if this changed anything.
   Mirrors core.operating   Cost O(places that have jobs) ]]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ follow: read the next events, and have them kept for whoever asks.
+--[[ follow: read the next events; for a minute after each such question events are kept.
   ARGV[9] after     int  the last event seen, "" to begin now; ARGV[10] limit int
   Returns more, now, next, the number of the last event of all, that of the first of these, how many before it are gone,
   then the events, in lines: kind, time, states before and now ("-" none), number, attempts, ms it took ("" unknown), pool,

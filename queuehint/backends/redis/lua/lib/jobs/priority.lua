@@ -1,4 +1,4 @@
---[[ priority: what begins to wait hands its level on to what stands before it; mirrors core.jobs.priority.
+--[[ priority: priority inheritance. A job that begins to wait passes its level to the jobs it waits for; mirrors core.jobs.priority.
   How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
   is the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
 local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const

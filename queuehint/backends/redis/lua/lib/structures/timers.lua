@@ -1,6 +1,6 @@
---[[ timers: when a job has to be looked at; mirrors core.structures.timers.
+--[[ timers: what is due at which time; mirrors core.structures.timers.
   TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
-  and the id. What comes up is the first by time, kind and number. Entries that are not true any more are passed over.
+  and the id. Entries are taken in order of time, kind and number; those that are out of date are passed over.
   The first time of each set stands in the state, so that a set is asked only when something in it is due, or when its
   first entry may have gone: `stale` names those whose first time has to be read again. ]]
 local timers = {stale = {}}
