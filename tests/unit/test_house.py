@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -126,6 +127,22 @@ def test_the_steps_of_a_job_name_functions_that_are_there() -> None:
     for file, function in steps:
         path = next(path for folder in ("", "backends/redis/") if (path := ROOT / folder / file).exists())
         assert re.search(rf"(def |function (\w+\.)?){function}\(", path.read_text("utf-8")), (file, function)
+
+
+def test_what_the_reference_is_made_of_is_there() -> None:
+    pages = (ROOT.parent / "docs").rglob("*.md")
+    names = [
+        name for page in pages for name in re.findall(r"^\.\. auto\w+:: (\S+)", page.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert len(names) > 100
+    missing = []
+    for name in names:
+        try:
+            # It takes a module, or a name in one by dots.
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert missing == []
 
 
 LINES_MAX, MODULES_MAX = 500, 12
