@@ -400,6 +400,17 @@ class Normalizes(ByItsOwnRule):
         return super().overlap(*(tuple(unicodedata.normalize("NFC", part) for part in path) for path in (one, other)))
 
 
+class LooksBackAtFive(Right):
+    def start(self) -> str | None:
+        before: list[TraceJob] = []
+        for job in self.jobs.values():
+            if job.id not in self.running and not any(conflict(job.claims, other.claims) for other in before[-5:]):
+                self.running.append(job.id)
+                return job.id
+            before.append(job)
+        return None
+
+
 class LosesASlot(Right):
     """Never gets back the slot of a job that was retried and failed at last."""
 
@@ -432,7 +443,7 @@ class TakesTheFirstClaim(Right):
 WRONG = (
     *(OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail, Forgetful),
     *(HoldsThePlace, KeepsWhatIsCanceled, LosesASlot, TakesSharedForExclusive, TakesTheFirstClaim),
-    *(ThreeSegments, PrefixOfText, JoinedKeys, IgnoresCase, Normalizes),
+    *(ThreeSegments, PrefixOfText, JoinedKeys, IgnoresCase, Normalizes, LooksBackAtFive),
 )
 
 
