@@ -115,6 +115,15 @@ class Crew:
     begun: dict[int, int] = attrs.field(factory=dict)
     gate: asyncio.Event = attrs.field(factory=asyncio.Event)
 
+    async def send_two(self) -> tuple[Call, Call]:
+        """Answer the first exchange and let its jobs end; return the two that the worker sends then."""
+        self.desk.answer(self.desk.calls[0])
+        await turns()
+        self.gate.set()
+        await turns()
+        first, second = self.desk.calls
+        return first, second
+
     async def count(self, **states: int) -> None:
         counts = (await self.desk.call(CountJobs())).states
         assert {state: count for state, count in counts.items() if count} == {
@@ -205,11 +214,7 @@ async def test_a_worker_of_few_slots_exchanges_one_by_one(concurrency: int) -> N
 async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring() -> None:
     async with working(jobs=40) as crew:
         desk = crew.desk
-        desk.answer(desk.calls[0])
-        await turns()
-        crew.gate.set()
-        await turns()
-        first, second = desk.calls
+        first, second = await crew.send_two()
         crew.worker.stop()
         desk.answer(first)
         await turns()
@@ -242,11 +247,7 @@ async def test_what_both_exchanges_claim_is_never_more_than_the_slots() -> None:
 async def test_a_worker_that_stops_does_not_leave_while_jobs_may_be_granted_to_it() -> None:
     async with working(jobs=8) as crew:
         desk = crew.desk
-        desk.answer(desk.calls[0])
-        await turns()
-        crew.gate.set()
-        await turns()
-        first, second = desk.calls
+        first, second = await crew.send_two()
         desk.do(second)
         crew.worker.stop()
         desk.answer(first)
@@ -260,11 +261,7 @@ async def test_a_worker_that_stops_does_not_leave_while_jobs_may_be_granted_to_i
 async def test_a_second_exchange_without_a_reply_is_sent_again_unchanged(is_done: bool) -> None:
     async with working(jobs=40) as crew:
         desk = crew.desk
-        desk.answer(desk.calls[0])
-        await turns()
-        crew.gate.set()
-        await turns()
-        first, second = desk.calls
+        first, second = await crew.send_two()
         if is_done:
             desk.do(second)
             second.answered.set_exception(OutcomeUnknownError("no answer"))
@@ -282,11 +279,7 @@ async def test_a_second_exchange_without_a_reply_is_sent_again_unchanged(is_done
 async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     async with working(jobs=40) as crew:
         desk = crew.desk
-        desk.answer(desk.calls[0])
-        await turns()
-        crew.gate.set()
-        await turns()
-        first, second = desk.calls
+        first, second = await crew.send_two()
         assert len(second.operation.settle) == 4
         second.answered.set_exception(RuntimeError("one of them is to blame"))
         await turns()
