@@ -171,6 +171,16 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     return backend
 
 
+def release() -> str:
+    """Return the version of queuehint that runs, ``"unknown"`` where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("queuehint")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 @lru_cache(maxsize=32)
 def _entry_point(scheme: str) -> EntryPoint:
     """

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, JobState, Scheduler
-from queuehint.backends.base import BackendOptions, Interest
+from queuehint.backends.base import BackendOptions, Interest, release
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
@@ -480,7 +480,7 @@ def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeyp
     monkeypatch.setattr(backend_module, "SCHEMA", snapshot.SCHEMA)
     with pytest.raises(BackendDeniedError, match="has a snapshot of layout 77") as caught:
         shelf.open().call_sync(Peek())
-    assert f"have release {recovery.release()} finish its jobs" in str(caught.value)
+    assert f"have release {release()} finish its jobs" in str(caught.value)
 
 
 def test_a_journal_of_another_release_is_replayed_and_said(

@@ -247,7 +247,7 @@ def test_a_library_is_known_by_its_release_and_by_what_is_in_it(
     assert files(go="#!lua\nreturn 1\n").name == one.name
     other = files(go="#!lua\nreturn 2\n")
     assert other.digest != one.digest
-    monkeypatch.setattr(functions, "version", lambda _: "0.2.0+dev-1")
+    monkeypatch.setattr(functions, "release", lambda: "0.2.0+dev-1")
     assert files(go="#!lua\nreturn 2\n").name.startswith("queuehint_0_2_0_dev_1_")
     assert files(go="#!lua\nreturn 2\n").digest != other.digest
 

@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import attrs
 
-from queuehint.backends.base import BackendOptions, say_retention_changed
+from queuehint.backends.base import BackendOptions, release, say_retention_changed
 from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.backends.sqlite.address import Address, parse_url
 from queuehint.backends.sqlite.file import Header, JournalFile
 from queuehint.backends.sqlite.lock import FileLock, take_lock
-from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, release, without_collector
+from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, without_collector
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions

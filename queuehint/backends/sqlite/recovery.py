@@ -12,11 +12,11 @@ from __future__ import annotations
 import gc
 import logging
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.backends.base import release
 from queuehint.backends.sqlite.snapshot import SCHEMA, thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import BackendDeniedError, CorruptStateError, QueueHintError
@@ -121,14 +121,6 @@ def begin_engine(engine: Engine, begin: Begin, at_ms: int) -> None:
     if begin.epoch_s is not None:
         engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
         engine.end_leases(at_ms)
-
-
-def release() -> str:
-    """Return the version of queuehint that runs."""
-    try:
-        return version("queuehint")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @contextmanager

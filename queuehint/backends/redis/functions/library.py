@@ -21,9 +21,9 @@ import hashlib
 import re
 from collections import defaultdict
 from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
+from queuehint.backends.base import release
 from queuehint.backends.redis import scripts
 from queuehint.backends.redis.functions.statements import IDENTIFIER, ONCE, Statement, statements, values, words
 
@@ -80,12 +80,12 @@ class Library:
     def __init__(self, edit: Callable[[str, str], str] = lambda _, text: text) -> None:
         self._edit = edit
         texts = [edit(name, scripts.source(name)) for name in scripts.files_of_operations()]
-        release = _release()
-        digest = hashlib.sha1("\0".join((release, *texts)).encode(), usedforsecurity=False)
+        version = release()
+        digest = hashlib.sha1("\0".join((version, *texts)).encode(), usedforsecurity=False)
         self.digest = digest.hexdigest()[:16]
         """Stands in all its names, so that libraries of several releases live side by side."""
-        release = re.sub(r"\W", "_", release, flags=re.ASCII)
-        self.name = f"{PREFIX}{release}_{self.digest}"
+        version = re.sub(r"\W", "_", version, flags=re.ASCII)
+        self.name = f"{PREFIX}{version}_{self.digest}"
 
     def function(self, name: str) -> str:
         """Return the name of the function of a script."""
@@ -104,14 +104,6 @@ class Library:
 def library() -> Library:
     """Return the library of this release."""
     return Library()
-
-
-def _release() -> str:
-    """Return the version of queuehint that runs."""
-    try:
-        return version("queuehint")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _entries() -> list[str]:
