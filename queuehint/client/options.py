@@ -20,7 +20,16 @@ from queuehint.values.checks import (
 )
 from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
 from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Policy
-from queuehint.values.spec import DEPENDENCIES_MAX, ON_CONFLICT, WHEN, Dependency, OnConflict, When, check_priority
+from queuehint.values.spec import (
+    DEPENDENCIES_MAX,
+    MORE_DEPENDENCIES,
+    ON_CONFLICT,
+    WHEN,
+    Dependency,
+    OnConflict,
+    When,
+    check_priority,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +122,7 @@ def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
 def _check_after(value: Any) -> dict[str, Any]:
     if value is None:
         return {"after": None}
-    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX)
+    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX, advice=MORE_DEPENDENCIES)
     if isinstance(value, (set, frozenset)):
         items.sort(key=lambda item: plain_text(item if isinstance(item, str) else getattr(item, "id", "")))
     for index, item in enumerate(items):

@@ -71,12 +71,13 @@ def plain_text(value: object) -> str:
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
-def check_items(value: object, *, parameter: str, most: int | None = None) -> list[Any]:
+def check_items(value: object, *, parameter: str, most: int | None = None, advice: str = "") -> list[Any]:
     """
     Check that several things are given, in a list or anything else to iterate over, and return them.
 
     Args:
         most: how many they may be; one more than that is read at most. None is for what tests are given.
+        advice: how to do without so many, for the error.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         meant = f"; did you mean [{shown(value)}]?" if isinstance(value, str) else ""
@@ -85,7 +86,8 @@ def check_items(value: object, *, parameter: str, most: int | None = None) -> li
         return list(value)
     items = list(islice(value, most + 1))
     if len(items) > most:
-        raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}")
+        told = f"; {advice}" if advice else ""
+        raise InvalidJobError(f"{parameter}: {count_of(value, most)} in one call, limit {most}{told}")
     return items
 
 

@@ -36,6 +36,7 @@ RUN_AT_MIN_MS = -(2**53)
 RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 
 DEPENDENCIES_MAX = 1000
+MORE_DEPENDENCIES = "for more, enqueue a job after them at a path above theirs: it waits for all by its place"
 TEMPLATES_MAX = 1000
 
 OnConflict = Literal["return", "replace", "after", "reject"]
@@ -334,7 +335,8 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
         )
     items = tuple(islice(value, DEPENDENCIES_MAX + 1))
     if len(items) > DEPENDENCIES_MAX:
-        raise InvalidJobError(f"depends_on names {count_of(value, DEPENDENCIES_MAX)} jobs, limit {DEPENDENCIES_MAX}")
+        named = count_of(value, DEPENDENCIES_MAX)
+        raise InvalidJobError(f"depends_on names {named} jobs, limit {DEPENDENCIES_MAX}; {MORE_DEPENDENCIES}")
     if isinstance(value, (set, frozenset)):
         items = tuple(sorted(items, key=lambda item: check_str(getattr(item, "id", item), parameter="depends_on")))
     edges: dict[str, Dependency] = {}
