@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         UnknownDependencyError,
         WouldDeadlockError,
     )
+    from queuehint.handlers.calls import Call
     from queuehint.handlers.codec import Codec, JsonCodec
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
     from queuehint.handlers.references import template
@@ -94,6 +95,7 @@ __all__ = [
     "BackendInUseError",
     "BackendUnavailableError",
     "Backoff",
+    "Call",
     "Children",
     "Claim",
     "Clock",
@@ -232,6 +234,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "UnknownDependencyError",
         "WouldDeadlockError",
     ),
+    "handlers.calls": ("Call",),
     "handlers.codec": ("Codec", "JsonCodec"),
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
     "handlers.references": ("template",),

@@ -10,6 +10,7 @@ import attrs
 from queuehint.client.handle import Client, JobHandle
 from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
+from queuehint.handlers.calls import Call
 from queuehint.handlers.handler import Handler, Placement
 from queuehint.handlers.references import Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
@@ -283,6 +284,15 @@ class Job(Generic[P, R]):
             for edge in node.edges("success", self._scheduler, flow):
                 yield edge if name in (edge.id, edge.name) else attrs.evolve(edge, name=name)
 
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
+        """
+        Return a call for `enqueue_many`, so that type checkers check its arguments as those of `enqueue`.
+
+        Raises:
+            InvalidJobTypeError: the call does not fit the handler's signature.
+        """
+        return Call(self.name, self._handler.bind(args, kwargs))
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """
         Enqueue a call of the handler with these arguments.
@@ -306,13 +316,13 @@ class Job(Generic[P, R]):
         spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
         return self._scheduler.submit_checked_sync([spec], parent=self._parent)[0]
 
-    async def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
+    async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """
         Enqueue many calls, in order.
 
         Args:
-            calls: each a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB of
-                arguments, are one submission, all or nothing; more are several submissions in order (on Redis of
+            calls: each made by `call`, a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB
+                of arguments, are one submission, all or nothing; more are several submissions in order (on Redis of
                 200), up to 1 000 000 calls with 1 GiB of arguments.
 
         Raises:
@@ -323,11 +333,11 @@ class Job(Generic[P, R]):
         """
         return await self._scheduler.submit_checked(self._specs(calls), parent=self._parent)
 
-    def enqueue_many_sync(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
+    def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without a loop."""
         return self._scheduler.submit_checked_sync(self._specs(calls), parent=self._parent)
 
-    def _specs(self, calls: Iterable[tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
+    def _specs(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
         size = 0
         for index, call in enumerate(each_item(calls, parameter="calls", most=JOBS_PER_CALL_MAX)):
@@ -336,10 +346,13 @@ class Job(Generic[P, R]):
                     arguments = self._handler.bind((), call)
                 elif isinstance(call, tuple):
                     arguments = self._handler.bind(call, {})
+                elif isinstance(call, Call):
+                    arguments = self._own(call)
                 else:
                     kind = type(call).__name__
                     raise InvalidJobTypeError(
-                        f"a call must be a tuple of positional or a dict of keyword arguments, got {kind}"
+                        f"a call must be {self.name}.call(...), a tuple of positional or a dict of keyword arguments, "
+                        f"got {kind}"
                     )
                 specs.append(self._spec(arguments, self._make_id))
             except ValueError as error:
@@ -348,3 +361,8 @@ class Job(Generic[P, R]):
             size += len(specs[-1].arguments)
             check_call_size(size, parameter="calls")
         return specs
+
+    def _own(self, call: Call[P]) -> dict[str, Any]:
+        if call.task != self.name:
+            raise InvalidJobTypeError(f"a call of {shown(call.task)} is not one of {shown(self.name)}")
+        return call.arguments

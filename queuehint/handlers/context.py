@@ -7,7 +7,7 @@ import itertools
 import threading
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -28,14 +28,15 @@ from queuehint.values.outcome import ON_CHILD_FAILURE, OnChildFailure, Progress
 from queuehint.values.record import log_lines, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
+    from queuehint.handlers.calls import Call, Enqueues, EnqueuesMany
     from queuehint.values.hint import Path
     from queuehint.values.outcome import Grant
 
 P = ParamSpec("P")
-R = TypeVar("R")
+H = TypeVar("H")
 
 NOTE_LENGTH_MAX = 1024
 PROGRESS_MAX = 2**63
@@ -118,6 +119,10 @@ class Children:
             raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}")
         choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
         self.__attrs_init__(ids, result, choice, tuple(job for job in jobs if not isinstance(job, str)))
+
+
+Answer: TypeAlias = Retry | Snooze | Fail | Discard | Children
+"""What a handler returns instead of a result, so that no job has it as its result."""
 
 
 def _child_id(job: Any) -> str:
@@ -286,7 +291,7 @@ class JobContext:
         partial_result.update(fields)
         self._host.store(partial_result)
 
-    async def enqueue(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         """
         Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
 
@@ -303,23 +308,31 @@ class JobContext:
             LeaseLostError: this attempt no longer holds its job.
             CycleError: the child would wait for this job.
         """
-        return self._note(await self._child(job).enqueue(*args, **kwargs))
+        handle: H = await self._child(job).enqueue(*args, **kwargs)
+        self._note(handle)
+        return handle
 
-    def enqueue_sync(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def enqueue_sync(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         """Like `enqueue`, for plain functions."""
-        return self._note(self._child(job).enqueue_sync(*args, **kwargs))
+        handle: H = self._child(job).enqueue_sync(*args, **kwargs)
+        self._note(handle)
+        return handle
 
     async def enqueue_many(
-        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
-    ) -> list[Any]:
+        self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
+    ) -> list[H]:
         """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
-        return self._note_all(await self._child(job).enqueue_many(calls))
+        handles: list[H] = await self._child(job).enqueue_many(calls)
+        self._note_all(handles)
+        return handles
 
     def enqueue_many_sync(
-        self, job: Callable[..., Any], calls: Iterable[tuple[Any, ...] | dict[str, Any]]
-    ) -> list[Any]:
+        self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
+    ) -> list[H]:
         """Like `enqueue_many`, for plain functions."""
-        return self._note_all(self._child(job).enqueue_many_sync(calls))
+        handles: list[H] = self._child(job).enqueue_many_sync(calls)
+        self._note_all(handles)
+        return handles
 
     def _child(self, job: Any) -> Any:
         if not hasattr(job, "as_child_of"):
@@ -332,13 +345,11 @@ class JobContext:
         child_id = f"{self.id}.{next(self._own_offspring().calls)}"
         return child_id if len(child_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(child_id.encode()).hexdigest()
 
-    def _note(self, handle: Any) -> Any:
+    def _note(self, handle: Any) -> None:
         self._own_offspring().ids[handle.id] = None
-        return handle
 
-    def _note_all(self, handles: list[Any]) -> list[Any]:
+    def _note_all(self, handles: list[Any]) -> None:
         self._own_offspring().ids.update((handle.id, None) for handle in handles)
-        return handles
 
     def _own_offspring(self) -> _Offspring:
         """Return the room for its children; made at first use, from any thread."""

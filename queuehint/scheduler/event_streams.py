@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync
@@ -13,7 +14,7 @@ from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
 from queuehint.operations import EVENTS_MAX, Follow
 from queuehint.values.checks import check_choice, check_int, check_items
-from queuehint.values.event import Event, EventKind
+from queuehint.values.event import Event, EventKind, EventWord
 
 if TYPE_CHECKING:
     from queuehint.client.handle import Client
@@ -25,7 +26,13 @@ PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25)
 _AT_MAX = 1 << 53
 
 
-def check_kinds(kinds: Any, *, also: tuple[str, ...] = ()) -> frozenset[str]:
+Followed: TypeAlias = EventKind | EventWord
+Kinds: TypeAlias = Followed | Literal["*"] | Iterable[Followed]
+Heard: TypeAlias = Followed | Literal["missed"]
+HeardKinds: TypeAlias = Heard | Literal["*"] | Iterable[Heard]
+
+
+def check_kinds(kinds: object, *, also: tuple[str, ...] = ()) -> frozenset[str]:
     """
     Check which events are meant.
 
@@ -55,7 +62,7 @@ class _Stream:
 
     _call = "events()"
 
-    def __init__(self, client: Client, kinds: Any, after: int | None) -> None:
+    def __init__(self, client: Client, kinds: object, after: int | None) -> None:
         self._client = client
         self._kinds = check_kinds(kinds)
         self._ahead: deque[Event] = deque()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
 
+    from queuehint.scheduler.event_streams import HeardKinds
     from queuehint.scheduler.listening import ListenerState
 
 DEFAULT_CONCURRENCY = 16
@@ -197,9 +198,9 @@ class Hosting(SchedulerBase):
     # --- listeners -----------------------------------------------------------------------------------------------
 
     @overload
-    def on(self, kinds: Any, listener: L) -> L: ...
+    def on(self, kinds: HeardKinds, listener: L) -> L: ...
     @overload
-    def on(self, kinds: Any) -> Callable[[L], L]: ...
+    def on(self, kinds: HeardKinds) -> Callable[[L], L]: ...
     def on(self, kinds: Any, listener: Any = None) -> Any:
         """
         Call a function with each `Event` of some kinds: ``sched.on("failed", tell)`` or ``@sched.on("failed")``.

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
+    from queuehint.scheduler.event_streams import Kinds
+
 TREE_DEPTH_MAX = 64
 
 
@@ -117,7 +119,7 @@ class Control(SchedulerBase):
         """Like `stats`, for code without a loop."""
         return run_steps_sync(self.backend, _counts(part))
 
-    def events(self, kinds: Any = None, *, after: int | None = None) -> EventStream:
+    def events(self, kinds: Kinds | None = None, *, after: int | None = None) -> EventStream:
         """
         Follow the events of all jobs, of every process: ``async for event in sched.events(): ...``
 
@@ -136,7 +138,7 @@ class Control(SchedulerBase):
         """
         return EventStream(self, kinds, after)
 
-    def events_sync(self, kinds: Any = None, *, after: int | None = None) -> EventStreamSync:
+    def events_sync(self, kinds: Kinds | None = None, *, after: int | None = None) -> EventStreamSync:
         """Like `events`, for code without a loop: ``for event in sched.events_sync(): ...``."""
         return EventStreamSync(self, kinds, after)
 

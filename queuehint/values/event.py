@@ -8,6 +8,7 @@ worker that died, a record that expired.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal, TypeAlias
 
 import attrs
 
@@ -42,6 +43,13 @@ class EventKind(StrEnum):
     """It was brought back, after its end."""
     PRUNED = "pruned"
     """Its record has expired."""
+
+
+EventWord: TypeAlias = Literal[
+    "enqueued", "scheduled", "deferred", "queued", "started", "finished", "failed", "retried", "snoozed", "released",
+    "lost", "canceled", "redriven", "pruned",
+]  # fmt: skip
+"""The words of `EventKind`, for type checkers."""
 
 
 @attrs.frozen(kw_only=True)

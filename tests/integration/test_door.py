@@ -20,6 +20,7 @@ from queuehint import (
     DuplicateJobError,
     HandlerError,
     InvalidJobError,
+    InvalidJobTypeError,
     InvalidTransitionError,
     JobCanceledError,
     JobContext,
@@ -227,6 +228,23 @@ async def test_many_calls_are_enqueued_in_order() -> None:
     assert [record.path for record in records] == [("a",), ("b",), ("c",), ("d",)]
     assert [record.number for record in records] == [1, 2, 3, 4]
     assert await work.enqueue_many([]) == []
+
+
+async def test_calls_made_by_the_job_are_checked_where_they_are_made() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    handles = await work.using(user="ann").enqueue_many([work.call("a", 1), work.call(doc="b", n=2), ("c",)])
+    assert [(await handle.record()).path for handle in handles] == [("a",), ("b",), ("c",)]
+    assert work.call("a") == work.call(doc="a") != work.call("b")
+    assert repr(work.call("secret")) == "Call(task='work', arguments=<dict>)"
+    with pytest.raises(InvalidJobTypeError, match=r"work\(\): missing a required argument: 'doc'"):
+        work.call()
+
+    @sched.job
+    def other(doc: str) -> None: ...
+
+    with pytest.raises(InvalidJobTypeError, match=r"calls\[0\]: a call of 'other' is not one of 'work'"):
+        await work.enqueue_many([other.call("a")])
 
 
 async def test_more_than_a_thousand_calls_are_several_submissions_in_order() -> None:

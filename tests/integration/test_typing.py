@@ -6,12 +6,13 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 import queuehint
-from queuehint import testing
+from queuehint import EventKind, testing
+from queuehint.values.event import EventWord
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,3 +54,7 @@ def test_checkers_see_each_public_name_in_the_module_that_it_is_imported_from(pa
     assert all(getattr(package, name) is not None for name in seen)
     with pytest.raises(AttributeError, match=r"has no attribute 'Nothing'"):
         package.Nothing  # noqa: B018
+
+
+def test_checkers_know_the_word_of_each_kind_of_event() -> None:
+    assert set(get_args(EventWord)) == set(EventKind)

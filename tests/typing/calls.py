@@ -17,7 +17,10 @@ from queuehint import (
     Backoff,
     Children,
     Dependency,
+    Discard,
     EdgeStats,
+    EventKind,
+    Fail,
     Flow,
     FlowGraph,
     FlowGroup,
@@ -35,6 +38,7 @@ from queuehint import (
     Priority,
     Progress,
     RecordPage,
+    Retry,
     Schedule,
     Scheduler,
     Snooze,
@@ -98,7 +102,7 @@ async def the_type_of_a_job_is_that_of_its_handler() -> None:
     assert_type(await contextual_plain.enqueue("a"), JobHandle[None])
     assert_type(await called.enqueue("a", n=1), JobHandle[int])
     assert_type(called_plain.enqueue_sync("a"), JobHandle[str])
-    assert_type(await called_contextual.enqueue("a"), JobHandle[int | Snooze])
+    assert_type(await called_contextual.enqueue("a"), JobHandle[int])
     assert_type(await called_contextual_plain.enqueue(), JobHandle[datetime])
     assert_type(await placed.enqueue("a"), JobHandle[None])
 
@@ -110,9 +114,45 @@ async def a_result_is_of_the_handlers_type() -> None:
     assert_type((await contextual.enqueue("a", flag=True)).result_sync(), list[int])
     assert_type(await handle.record(), JobRecord)
     assert_type(await handle.state(), JobState)
-    assert_type(await bare.enqueue_many([("a",), {"doc": "b"}]), list[JobHandle[int]])
+    assert_type(await bare.enqueue_many([("a",), {"doc": "b"}, bare.call("c", n=1)]), list[JobHandle[int]])
     wrong: str = await handle.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     del wrong
+
+
+# --- what a handler answers instead of a result is nobody's result ---
+
+
+@sched.job
+async def optional(doc: str) -> Retry | Snooze | Fail | Discard | str | None: ...
+
+
+@sched.job
+def optional_plain(ctx: JobContext, doc: str) -> list[int] | Discard:
+    return []
+
+
+@sched.job(["{doc}"])
+def optional_called(doc: str) -> Fail | bytes:
+    return b""
+
+
+@sched.job
+async def parent(ctx: JobContext, doc: str) -> Children:
+    return Children(await ctx.enqueue(bare, doc), result=5)
+
+
+@sched.job(["{doc}"])
+def never_done(ctx: JobContext, doc: str) -> Retry | Snooze:
+    return Retry()
+
+
+async def answers_are_no_results() -> None:
+    assert_type(await (await optional.enqueue("a")).result(), str | None)
+    assert_type(optional_plain.enqueue_sync("a").result_sync(), list[int])
+    assert_type(optional_called.enqueue_sync("a"), JobHandle[bytes])
+    assert_type(await parent.enqueue("a"), JobHandle[Any])
+    assert_type(await never_done.enqueue("a"), JobHandle[Any])
+    assert_type((await sched.run(parent, doc="a")).id, str)
 
 
 async def using_keeps_the_type() -> None:
@@ -134,13 +174,30 @@ async def wrong_arguments_are_errors() -> None:
     await contextual.enqueue("a", True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     called.spec(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await bare.enqueue_many(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    await bare.enqueue_many([bare.call(5)])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await bare.enqueue_many([plain.call("a")])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 
 async def the_context_is_no_argument(ctx: JobContext) -> None:
     await contextual.enqueue(ctx, "a", flag=True)  # type: ignore[arg-type, misc]  # pyright: ignore[reportCallIssue]
-    await ctx.enqueue(contextual, "a", flag=True)
+    assert_type(await ctx.enqueue(contextual, "a", flag=True), JobHandle[list[int]])
     ctx.progress(1, 2.5, note="half")
     ctx.progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def children_are_typed_like_their_handlers(ctx: JobContext, docs: list[str]) -> None:
+    assert_type(await ctx.enqueue(bare, "a", n=1), JobHandle[int])
+    assert_type(ctx.enqueue_sync(parent.using(priority=5), "a"), JobHandle[Any])
+    assert_type(await ctx.enqueue_many(bare, [("a",), {"doc": "b"}]), list[JobHandle[int]])
+    assert_type(ctx.enqueue_many_sync(optional, [optional.call(doc) for doc in docs]), list[JobHandle[str | None]])
+    await ctx.enqueue(bare)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await ctx.enqueue(bare, 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.enqueue(bare, "a", m=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ctx.enqueue_sync(plain, "a", "b")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await ctx.enqueue(len, "a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await ctx.enqueue_many(bare, [contextual.call("a", flag=True)])  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    await ctx.enqueue_many(bare, [bare.call(5)])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.enqueue_many(bare, ["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 
 def options_are_words_and_numbers() -> None:
@@ -177,6 +234,18 @@ async def the_door_is_typed() -> None:
         await sched.drain(["a"], timeout=timedelta(seconds=1))
     await sched.can_dequeue(["a"], "read")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     sched.exclusive(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def kinds_of_events_are_words() -> None:
+    sched.events("failed")
+    sched.events(["failed", EventKind.LOST], after=5)
+    sched.events_sync("*")
+    sched.on("missed", print)
+    sched.on({EventKind.FAILED, "missed"}, print)
+    sched.events("failedd")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.events(["failedd"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    sched.events("missed")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.on("failedd", print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def takes_any_job(job: Job[[str, int], int]) -> None: ...
@@ -219,7 +288,7 @@ async def a_flow_is_typed(records: list[int]) -> None:
         assert_type(head, Node[Head])
         assert_type(head.out, Head)
         assert_type(rows, list[Node[int]])
-        assert_type(last, Node[str | Children])
+        assert_type(last, Node[str])
         flow.add(load, "42", head.out.rows[0])
         flow.add(load, template("{{validate.owner}}"), 1)
         flow.add(validate, 42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

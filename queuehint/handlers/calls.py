@@ -1,0 +1,49 @@
+"""Calls of tasks as values, and what a running job has to know of the tasks that it enqueues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+
+import attrs
+
+from queuehint.values.checks import sized
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+P = ParamSpec("P")
+H_co = TypeVar("H_co", covariant=True)
+
+
+@attrs.frozen
+class Call(Generic[P]):
+    """
+    A call of a task that is not made yet: one of those that `Job.enqueue_many` enqueues. Made by `Job.call`.
+
+    Args:
+        task: the name of the task.
+        arguments: by parameter name, defaults left out.
+    """
+
+    task: str
+    arguments: dict[str, Any] = attrs.field(repr=sized)
+
+
+class Enqueues(Protocol[P, H_co]):
+    """A `Job` as the context of another sees it, for one call."""
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> H_co:
+        """Enqueue a call; return its handle."""
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> H_co:
+        """Enqueue a call; return its handle."""
+
+
+class EnqueuesMany(Protocol[P, H_co]):
+    """A `Job` as the context of another sees it, for many calls."""
+
+    async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> Sequence[H_co]:
+        """Enqueue many calls; return their handles."""
+
+    def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> Sequence[H_co]:
+        """Enqueue many calls; return their handles."""
