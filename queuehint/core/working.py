@@ -191,6 +191,7 @@ def report(state: State, operation: op.Report) -> op.Noted:
     if job is not None:
         job.need_extras().progress = operation.progress
         job.version += 1
+        state.table.journal.note(job, EventKind.PROGRESSED, STARTED)
     return op.Noted(LOST if job is None else DONE)
 
 
@@ -230,6 +231,8 @@ def post(state: State, operation: op.Post) -> op.Posted:
             if note.lines:
                 job.log(note.lines)
             job.version += 1
+            if note.progress is not None:
+                state.table.journal.note(job, EventKind.PROGRESSED, STARTED)
         verdicts.append(LOST if job is None else DONE)
     return op.Posted(tuple(verdicts))
 

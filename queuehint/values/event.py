@@ -1,5 +1,5 @@
 """
-Events: one `Event` for each state transition of each job.
+Events: one `Event` for each state transition of each job, and for each progress that its handler reports.
 
 The store emits them, so they cover all processes, and transitions that no process requested: a job that is due, a
 worker that died, a record that expired.
@@ -12,7 +12,12 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from queuehint.values.hint import Claim, Path, queue_key
+from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
+
+ERROR_BYTES_MAX = 1024
+"""An event has so many bytes of an error's message, and of its type; the record of the job has all."""
 
 
 class EventKind(StrEnum):
@@ -27,6 +32,8 @@ class EventKind(StrEnum):
     QUEUED = "queued"
     """It has taken its place: it was due, or its last edge is resolved."""
     STARTED = "started"
+    PROGRESSED = "progressed"
+    """Its handler has reported progress; its state is the same."""
     FINISHED = "finished"
     FAILED = "failed"
     """It is dead, for the reason in its cause."""
@@ -55,10 +62,10 @@ EventWord: TypeAlias = Literal[
 @attrs.frozen(kw_only=True)
 class Event:
     """
-    One move of one job.
+    One move of one job, or one report of its progress.
 
     Args:
-        at: its place among all moves of the namespace; each has the next number, whether anybody follows or not.
+        at: its place among all events of the namespace; each has the next number, whether anybody follows or not.
         at_ms: when, by the store's clock; ms since the epoch.
         kind: what happened.
         id: the job's; *number* is its order of enqueue.
@@ -66,9 +73,14 @@ class Event:
         new: its state now; None if its record is gone.
         attempt: how many attempts are counted.
         took_ms: how long it ran, if it was STARTED; if it starts, how long it had its place, None if it ran there
-            before; None for all other moves.
-        task, pool, user: what it is to do, and whose it is.
+            before; None for all other events.
+        task, pool, user, service: what it is to do, and whose it is.
+        flow: the id of the flow it belongs to.
+        claims: its places.
         cause: why, where there is something to say.
+        error_type, error_message: the error of the attempt that ended, if it is RETRIED, FAILED or LOST because of one;
+            the first 1 024 bytes each, without what `redact` of its worker takes out.
+        progress: what was reported, if it is PROGRESSED.
     """
 
     at: int
@@ -84,6 +96,22 @@ class Event:
     pool: str = "default"
     user: str | None = None
     cause: str | None = None
+    service: str | None = None
+    flow: str | None = None
+    claims: tuple[Claim, ...] = ()
+    error_type: str | None = None
+    error_message: str | None = None
+    progress: Progress | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the job's only claim; None if it has none or several."""
+        return self.claims[0].path if len(self.claims) == 1 else None
+
+    @property
+    def queue_keys(self) -> tuple[str, ...]:
+        """The queue key of each claim."""
+        return tuple(queue_key(claim.path) for claim in self.claims)
 
 
 @attrs.frozen(kw_only=True)

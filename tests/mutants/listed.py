@@ -2,6 +2,7 @@
 
 from tests.mutants import (
     doors,
+    events,
     graphs,
     lives,
     lua,
@@ -23,6 +24,7 @@ MUTANTS = (
     *shells.MUTANTS,
     *doors.MUTANTS,
     *notes.MUTANTS,
+    *events.MUTANTS,
     *promises.MUTANTS,
     *twins.MUTANTS,
     *twin_ends.MUTANTS,

@@ -18,6 +18,7 @@ from queuehint.testing import (
     examine_trace,
     find_faults,
 )
+from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.places import Places
 
 J = TraceJob.of
@@ -43,6 +44,17 @@ def broken(text: str, *jobs: TraceJob, **options: Any) -> list[tuple[str, str, s
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_no_move() -> None:
+    events = happened("queued:a queued:b started:a progressed:a progressed:a finished:a started:b progressed:b ended:b")
+    assert find_faults(events, (A, B)) == []
+    assert [(run.started_ms, run.ended_ms, run.how) for run in runs_of(events)] == [
+        (1020, 1050, "finished"),
+        (1060, 1080, "ended"),
+    ]
+    (fault,) = find_faults(happened("queued:a queued:b started:a progressed:a started:b"), (A, B))
+    assert "p progressed" in str(fault)
 
 
 def test_jobs_on_one_path_that_run_one_after_the_other_are_in_order() -> None:

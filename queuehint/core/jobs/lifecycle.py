@@ -138,7 +138,10 @@ class Lifecycle:
         return 0
 
     def record_error(self, job: Job, error: JobError | None) -> None:
-        """Append the error of the present attempt to the record."""
+        """Append the error of the present attempt to the record; the event of its end has it too."""
+        journal = self.table.journal
+        if journal.until_ms:
+            journal.error = error
         if error is not None:
             job.need_extras().errors.append(attrs.evolve(error, attempt=job.attempts, at_ms=self.now_ms))
 

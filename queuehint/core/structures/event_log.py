@@ -11,17 +11,21 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from queuehint.values.event import Event, EventKind
+from queuehint.values.event import ERROR_BYTES_MAX, Event, EventKind
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
+    from queuehint.values.outcome import JobError
 
 EVENTS_KEPT = 10_000
 FOLLOWED_FOR_MS = 60_000
 """How long events are kept after the last request for events."""
 
 STARTED = JobState.STARTED
+PROGRESSED = EventKind.PROGRESSED
+OF_ERRORS = frozenset({EventKind.RETRIED, EventKind.FAILED, EventKind.LOST})
+"""Kinds of events that have the error of the attempt that ended."""
 
 
 class Journal:
@@ -29,16 +33,17 @@ class Journal:
     The events of one namespace.
 
     ``totals`` counts the events of each kind. ``until_ms`` is when the events are dropped unless they are requested
-    again; 0 while there is no subscriber.
+    again; 0 while there is no subscriber. ``error`` is that of an attempt whose end is logged next.
     """
 
-    __slots__ = ("kept", "now_ms", "totals", "until_ms")
+    __slots__ = ("error", "kept", "now_ms", "totals", "until_ms")
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(EventKind, 0)
         self.now_ms = 0
         self.until_ms = 0
         self.kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.error: JobError | None = None
 
     @property
     def last(self) -> int:
@@ -53,14 +58,16 @@ class Journal:
             self.kept.clear()
 
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
-        """Log the transition of a job from *old* to its present state; a start before `started_ms` is set."""
+        """Log a transition from *old* to the present state, or progress; a start before `started_ms` is set."""
         self.totals[kind] += 1
         if self.until_ms:
             self.kept.append(self._event(job, kind, old, cause))
 
     def _event(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None) -> Event:
-        since_ms = None
-        if old is STARTED:
+        since_ms = error = None
+        if kind in OF_ERRORS:
+            error, self.error = self.error, None
+        if old is STARTED and kind is not PROGRESSED:
             since_ms = job.started_ms
         elif kind is EventKind.STARTED and _is_first_at_its_place(job):
             since_ms = job.queued_ms
@@ -78,6 +85,12 @@ class Journal:
             pool=job.spec.pool,
             user=job.spec.user,
             cause=cause or None,
+            service=job.spec.service,
+            flow=job.spec.flow,
+            claims=job.spec.claims,
+            error_type=None if error is None else _brief(error.type),
+            error_message=None if error is None else _brief(error.message),
+            progress=job.extras.progress if kind is PROGRESSED and job.extras is not None else None,
         )
 
     def follow(self, after: int | None, limit: int) -> tuple[tuple[Event, ...], int]:
@@ -97,6 +110,11 @@ class Journal:
         first = last - len(self.kept) + 1
         skipped = max(0, after + 1 - first)
         return tuple(islice(self.kept, skipped, skipped + limit)), max(0, first - after - 1)
+
+
+def _brief(text: str) -> str:
+    """Return the first bytes of a text, in whole characters."""
+    return text.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
 
 
 def _is_first_at_its_place(job: Job) -> bool:

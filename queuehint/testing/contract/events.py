@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
-from queuehint import EventKind, InvalidJobError, JobState, OutcomeKind
-from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed
+from queuehint import Claim, EventKind, InvalidJobError, JobError, JobState, OutcomeKind, Progress
+from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed, Note, Post, Report
 from queuehint.testing.contract.store import error
 from queuehint.testing.driver import job
 from queuehint.values.report import Delays
@@ -225,6 +226,66 @@ class Events(_Followed):
         store.enqueue(job("b", key="k", on_conflict="replace", delay_ms=SECOND))
         *_, scheduled = follower.of("a")
         assert (scheduled.kind, scheduled.old, scheduled.new) == (EventKind.SCHEDULED, QUEUED, SCHEDULED)
+
+    def test_an_event_says_where_its_job_belongs(self, store: Store, follower: Follower) -> None:
+        """Also after its record has gone: nothing of it is looked up later."""
+        claims = (Claim(("doc:1", "s1")), Claim(("doc2",), "shared"))
+        store.enqueue(job("a", ["doc"], user="ann", service="web", retention_ms=0))
+        store.enqueue(attrs.evolve(job("b", flow="f", retention_ms=0), claims=claims), job("c", []), job("d"))
+        store.run()
+        store.wait(0)
+        of = {
+            kind: [event for event in found if event.kind == kind]
+            for found in [follower.read().events]
+            for kind in EventKind
+        }
+        assert [event.id for event in of[EventKind.PRUNED]] == ["a", "b"]
+        for events in (of[EventKind.ENQUEUED], of[EventKind.STARTED], of[EventKind.FINISHED], of[EventKind.PRUNED]):
+            a, b = [next(event for event in events if event.id == job_id) for job_id in "ab"]
+            assert (a.claims, a.path, a.user, a.service, a.flow) == ((Claim(("doc",)),), ("doc",), "ann", "web", None)
+            assert (b.claims, b.path, b.user, b.service, b.flow) == (claims, None, None, None, "f")
+            assert b.queue_keys == ("doc\\:1:s1", "doc2")
+        assert [event.queue_keys for event in of[EventKind.FINISHED] if event.id in "cd"] == [("root",), ()]
+
+    def test_an_attempt_that_fails_or_is_lost_says_its_error(self, store: Store, follower: Follower) -> None:
+        long = "a" + "ä" * 600
+        store.enqueue(job("a", max_attempts=3), job("b", max_losses=2))
+        store.start()
+        store.fail("a", error=error("first\nline"))
+        store.start()
+        store.fail("a")
+        store.start()
+        store.fail("a", error=JobError(type="x\ny", message=long + "."))
+        store.wait(30 * SECOND + 1)
+        of_errors = {EventKind.RETRIED, EventKind.FAILED, EventKind.LOST}
+        found = [event for event in follower.read().events if event.error_type or event.kind in of_errors]
+        assert [(event.id, event.kind.value, event.error_type, event.error_message) for event in found] == [
+            ("a", "retried", "ValueError", "first\nline"),
+            ("a", "retried", None, None),
+            ("a", "failed", "x\ny", long[:512]),
+            ("b", "lost", "worker_lost", "worker w did not renew its lease"),
+        ]
+        errors = store.record("a").errors
+        assert errors[-1].message == long + ".", "the record has all of it"
+
+    def test_progress_is_an_event(self, store: Store, follower: Follower) -> None:
+        store.enqueue(job("a", ["doc"]), job("b"))
+        store.start()
+        store.wait(SECOND)
+        token = store.grants["a"].token
+        store.apply(Report("a", token, Progress(1, 3, "page\n1")))
+        store.apply(Report("b", token - 1, Progress(1)))
+        notes = (
+            Note("a", token, progress=Progress(2.5, None)),
+            Note("a", token, ("line",)),
+            Note("a", 1, progress=Progress(3)),
+        )
+        store.apply(Post(notes))
+        last = store.apply(Follow()).after
+        first, second = [event for event in follower.read().events if event.kind is EventKind.PROGRESSED]
+        assert (first.progress, second.progress) == (Progress(1, 3, "page\n1"), Progress(2.5, None))
+        assert (first.id, first.old, first.new, first.path, first.attempt) == ("a", STARTED, STARTED, ("doc",), 1)
+        assert (first.took_ms, first.error_type, second.at) == (None, None, last)
 
     def test_a_record_that_expires_is_pruned_once(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", retention_ms=0))

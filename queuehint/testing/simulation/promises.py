@@ -56,6 +56,8 @@ class Recorder(Journal):
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
         """Note a move."""
         super().note(job, kind, old, cause)
+        if kind is EventKind.PROGRESSED:
+            return
         self.moves.append((kind, job, old, job.state, job.seq))
         if self.trace is not None:
             self.trace.append(

@@ -152,6 +152,8 @@ class Checker:
         kind = event.kind
         if event.claims is not None and event.claims != life.claims:
             self._move(life, event.claims, event)
+        if kind == "progressed":
+            return
         if kind == "started":
             self._start(event, life)
         elif kind == "queued":

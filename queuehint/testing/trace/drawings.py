@@ -66,7 +66,7 @@ def runs_of(events: Iterable[TraceEvent]) -> list[Run]:
         elif event.kind in {"queued", "enqueued", "redriven"}:
             if event.state in {None, "QUEUED"}:
                 queued.setdefault(event.job, event.at_ms)
-        else:
+        elif event.kind != "progressed":
             ended = running.pop(event.job, None)
             if ended is not None:
                 ended.ended_ms, ended.how = event.at_ms, event.kind

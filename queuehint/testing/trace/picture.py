@@ -30,6 +30,7 @@ LETTERS = {
     "deferred": "D",
     "queued": "Q",
     "started": "S",
+    "progressed": "p",
     "finished": "F",
     "failed": "X",
     "retried": "R",
@@ -190,6 +191,8 @@ class _Picture:
     def _fill(self, event: TraceEvent, before: str) -> str:
         """Return how a lane goes on after an event."""
         job = self._jobs.get(event.job)
+        if event.kind == "progressed":
+            return before
         if event.kind == "started":
             return _RUNS
         if event.kind in {"retried", "snoozed"} and event.state is None and job is not None and job.on_retry == "yield":

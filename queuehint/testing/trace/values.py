@@ -20,6 +20,7 @@ Kind = Literal[
     "deferred",
     "queued",
     "started",
+    "progressed",
     "finished",
     "failed",
     "retried",

@@ -14,6 +14,7 @@ from queuehint.backends.redis.codec.specs import (
     DAMAGE,
     may_be_newer,
     number_of,
+    parse_claims_text,
     parse_head,
     parse_spec,
     parse_token,
@@ -317,13 +318,20 @@ def parse_error(item: list[Any]) -> JobError:
 @reads(op.Followed)
 def _followed(operation: op.Follow, reply: list[Any]) -> op.Followed:
     last, first, missed, *texts = reply[HEADER:]
-    events = tuple([_event(at, text.decode()) for at, text in enumerate(texts, first)])
+    events = tuple([_event(at, text) for at, text in enumerate(texts, first)])
     after = events[-1].at if events else last
     return op.Followed(events, after, missed, after < last)
 
 
-def _event(at: int, text: str) -> Event:
-    kind, at_ms, old, new, number, attempt, took_ms, task, pool, user, job_id, cause = text.split("\n", 11)
+def _event(at: int, text: bytes) -> Event:
+    *lines, cause_size, type_size, said = text.split(b"\n", 16)
+    kind, claims, user, flow, at_ms, old, new, number, attempt, took_ms, task, pool, service, job_id = [
+        line.decode() for line in lines
+    ]
+    type_at, has_error = int(cause_size), type_size != b""
+    rest_at = type_at + int(type_size or 0)
+    # An error's type and message are cut anywhere.
+    cause, error_type = said[:type_at].decode(), said[type_at:rest_at].decode(errors="ignore")
     return Event(
         at=at,
         at_ms=int(at_ms),
@@ -338,6 +346,12 @@ def _event(at: int, text: str) -> Event:
         pool=pool,
         user=user or None,
         cause=cause or None,
+        service=service or None,
+        flow=flow or None,
+        claims=parse_claims_text(claims.replace("\t", "\n")),
+        error_type=error_type if has_error else None,
+        error_message=said[rest_at:].decode(errors="ignore") if has_error else None,
+        progress=Progress(*json.loads(said[rest_at:])) if kind == EventKind.PROGRESSED else None,
     )
 
 

@@ -37,6 +37,7 @@ while at <= #ARGV do
     if lines > 0 then log(job, first, last) end
     job[VERSION] = job[VERSION] + 1
     jobs.dirty[job.id] = job
+    if ARGV[at + 2] ~= '' then event_log.note(job, 'progressed', STARTED, '', ARGV[at + 2]) end
   end
   verdicts[#verdicts + 1] = held and 'D' or 'L'
   at = last + 1

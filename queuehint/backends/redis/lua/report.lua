@@ -11,5 +11,6 @@ if held then
   plan.progress[job.id] = ARGV[11]
   job[REPORTED], job[VERSION] = true, job[VERSION] + 1
   jobs.dirty[job.id] = job
+  event_log.note(job, 'progressed', STARTED, '', ARGV[11])
 end
 return request.reply({held and 'D' or 'L'})

@@ -33,6 +33,7 @@ function lifecycle.cancel(job, cause)
 end
 
 function lifecycle.record_error(job, kind, message, traceback)
+  event_log.error = kind and {kind, message}
   if not kind then return end
   local added = transitions.errors_added[job.id]
   if not added then
