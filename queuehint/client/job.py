@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import attrs
@@ -10,6 +10,7 @@ import attrs
 from queuehint.client.handle import Client, JobHandle
 from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
+from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
 from queuehint.handlers.handler import Handler, Placement
 from queuehint.handlers.references import Extracted, extract, target
@@ -40,6 +41,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_NOTHING: Mapping[str, frozenset[type]] = {}
+
+
 @shows_itself
 class Job(Generic[P, R]):
     """
@@ -62,6 +66,7 @@ class Job(Generic[P, R]):
         self._handler = handler
         self._placement = placement
         self._options = options
+        self._sure = handler.sure if options.check_arguments else _NOTHING
         self._parent = parent
         self._make_id = make_id or scheduler.make_id
         self.__name__ = handler.name
@@ -134,6 +139,7 @@ class Job(Generic[P, R]):
         after: Iterable[str | Dependency | Awaited] | Unset | None = UNSET,
         when: When | Unset = UNSET,
         name: str | Unset | None = UNSET,
+        check_arguments: bool | Unset = UNSET,
     ) -> Job[P, R]:
         """
         Return this job with other options; the job itself is unchanged.
@@ -195,7 +201,7 @@ class Job(Generic[P, R]):
         Return the spec that `enqueue` would submit, with an id of its own.
 
         Raises:
-            InvalidJobTypeError: the call does not fit the handler's signature.
+            InvalidJobTypeError: the call does not fit the handler's signature, or an argument not its annotation.
             InvalidHintError, PayloadError: the place or an argument is not valid.
         """
         return self._spec(self._handler.bind(args, kwargs), new_id)
@@ -225,16 +231,22 @@ class Job(Generic[P, R]):
             before: what it depends on besides what its options and arguments say.
 
         Raises:
-            InvalidHintError, PayloadError, InvalidJobError: as `spec`.
+            InvalidHintError, PayloadError, InvalidJobError, InvalidJobTypeError: as `spec`.
         """
         options = self._options
+        extracted = extract(arguments)
+        sure = self._sure
+        for name, value in arguments.items():
+            if name in sure and type(value) not in sure[name] and name not in extracted.names:
+                check = self._handler.checks[name]
+                if not check.fits(value):
+                    refuse_misfit(self._handler.name, name, value, check)
         claims = options.claims
         if claims is None:
             if isinstance(options.path, Unset):
                 claims = self._placement.claims(arguments, options.mode)
             else:
                 claims = () if options.path is None else (Claim(options.path, options.mode),)
-        extracted = extract(arguments)
         edges: Iterable[Dependency] = ()
         if before or options.after or extracted.references:
             edges = dict.fromkeys([*before, *self._edges(extracted, flow)])

@@ -10,6 +10,7 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.values.checks import (
+    check_bool,
     check_choice,
     check_duration,
     check_id,
@@ -77,6 +78,7 @@ class Options:
     when: When = "success"
     name: str | None = None
     depends_on: tuple[str, ...] = ()
+    check_arguments: bool = True
 
     def changed(self, **options: Any) -> Options:
         """
@@ -149,6 +151,7 @@ _OF_A_TASK: dict[str, _Check] = {
     "pool": lambda value: {"pool": check_name(value, parameter="pool")},
     "service": _optional_name("service"),
     "depends_on": _check_tasks,
+    "check_arguments": lambda value: {"check_arguments": check_bool(value, parameter="check_arguments")},
 }
 _OF_A_CALL: dict[str, _Check] = {
     "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
-from uuid import UUID
 
 import cattrs
 from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
-from cattrs.preconf.json import make_converter
 
 from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
+from queuehint.handlers.arguments import called
+from queuehint.handlers.conversion import converter_for_json
 from queuehint.values.checks import check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
@@ -28,9 +28,12 @@ DEPTH_MAX = 64
 PLACES_MAX = 3
 """So many places that do not fit are named."""
 INT_DIGITS_MAX = 4300
+_WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
 
 _SCALARS = (str, int, float, bool, type(None))
 _SURE = frozenset(_SCALARS)
+_TEXT = frozenset({str})
+_NUMBERS = _SURE - _TEXT
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _decoder = json.JSONDecoder()
 
@@ -55,15 +58,23 @@ class JsonCodec:
     JSON through cattrs.
 
     Args:
-        converter: your own, with hooks for your own types; by default cattrs' preconfigured one for JSON.
+        converter: your own, with hooks for your own types; by default cattrs' preconfigured one for JSON, with hooks
+            for UUID, Decimal, timedelta, time, dictionaries by int or float and the models of pydantic.
     """
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
         if converter is None:
-            converter = _make_converter()
+            converter = converter_for_json()
         what = "a cattrs.Converter"
-        self._converter = check_object(converter, "structure", "unstructure", parameter="converter", what=what)
+        self._converter: cattrs.Converter = check_object(
+            converter, "structure", "unstructure", parameter="converter", what=what
+        )
         self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
+
+    @property
+    def converter(self) -> cattrs.Converter:
+        """The converter, to register hooks for types of your own."""
+        return self._converter
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into one JSON object."""
@@ -72,8 +83,8 @@ class JsonCodec:
                 values = {**values, name: self._unstructure(name, values[name], annotations[name])}
         for name, value in values.items():
             kind = type(value)
-            if kind not in _SURE or (kind is str and len(value) > bytes_max):
-                check_json(value, f"$.{name}", bytes_max)
+            if (kind not in _SURE or (kind is str and len(value) > bytes_max)) and not _is_flat(kind, value, bytes_max):
+                check_json(value, f"$.{name}", bytes_max, _WAY_OUT)
         return encode_json(values, bytes_max=bytes_max)
 
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,8 +119,24 @@ class JsonCodec:
         except PayloadError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            problem = f"{type(value).__name__} cannot be written as {_called(annotation)} ({type(error).__name__})"
+            problem = f"{type(value).__name__} cannot be written as {called(annotation)} ({type(error).__name__})"
             raise PayloadError(problem, path=f"$.{name}") from None
+
+
+def _is_flat(kind: type, value: Any, bytes_max: int) -> bool:
+    """Return whether a list or dictionary holds but scalars, all texts or none: the encoder finds those not JSON."""
+    size = 0
+    if kind is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        size = sum(map(len, value))
+        value = value.values()
+    elif kind is not list:
+        return False
+    kinds = set(map(type, value))
+    if kinds == _TEXT:
+        size += sum(map(len, value))
+    return size <= bytes_max and (kinds == _TEXT or kinds <= _NUMBERS)
 
 
 def _misfit(error: Exception, annotation: Any, name: str) -> str:
@@ -120,7 +147,7 @@ def _misfit(error: Exception, annotation: Any, name: str) -> str:
         why = f": {'; '.join(map(_cut, places[:PLACES_MAX]))}{more}"
     else:
         why = f" ({type(error).__name__})"
-    return f"cannot be read as {_called(annotation)}{why}"
+    return f"cannot be read as {called(annotation)}{why}"
 
 
 def _expected(error: BaseException, kind: Any) -> str:
@@ -128,25 +155,11 @@ def _expected(error: BaseException, kind: Any) -> str:
         return "a field is missing"
     if isinstance(error, ForbiddenExtraKeysError):
         return f"{len(error.extra_fields)} unknown fields"
-    return f"{type(error).__name__}" if kind is None else f"{_called(kind)} expected"
-
-
-def _called(annotation: Any) -> str:
-    """Return the name of an annotation: it is code of the application, and no value."""
-    return _cut(annotation.__name__ if isinstance(annotation, type) else repr(annotation))
+    return f"{type(error).__name__}" if kind is None else f"{called(kind)} expected"
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
-
-
-def _make_converter() -> cattrs.Converter:
-    converter = make_converter()
-    # A value without an annotation is not converted by its type: it must be JSON already.
-    converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
-    converter.register_unstructure_hook(UUID, str)
-    converter.register_structure_hook(UUID, lambda value, _: UUID(value))
-    return converter
 
 
 def _is_plain(annotation: Any) -> bool:
@@ -222,13 +235,14 @@ def decode_json(payload: bytes) -> Any:
         raise PayloadError(f"is not JSON: {error}") from None
 
 
-def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX, way_out: str = "") -> None:
     """
     Check that a value is JSON: str, int, float, bool, None, list, tuple, dict with str keys; at most 64 deep.
 
     Args:
         path: where the value stands, for messages.
         bytes_max: strings longer than this in all are refused before anything is copied.
+        way_out: what to do about a type that is not JSON, for the message.
 
     Raises:
         PayloadError: naming the place as a JSON path.
@@ -269,7 +283,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) 
                 if isinstance(item, dict):
                     for key in item:
                         if not isinstance(key, str):
-                            problem = f"a key is {type(key).__name__}, JSON keys are str"
+                            problem = f"a key is {type(key).__name__}, JSON keys are str{way_out}"
                             raise PayloadError(problem, path=here())
                         size += len(key)
                         if size > bytes_max:
@@ -283,7 +297,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX) 
                 steps.append(0)
                 break
             elif not isinstance(item, (str, int, float)):
-                raise PayloadError(f"{kind.__name__} is not JSON", path=here())
+                raise PayloadError(f"{kind.__name__} is not JSON{way_out}", path=here())
         else:
             stack.pop()
             steps.pop()

@@ -14,6 +14,7 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobTypeError, shown
+from queuehint.handlers.arguments import checks_of
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
@@ -68,6 +69,10 @@ class Handler:
         for parameter in parameters:
             if parameter.kind in _VARIADIC:  # the annotation is that of one value
                 self.annotations[parameter.name] = Any
+        self.checks = checks_of(self.annotations, self.parameters)
+        """How arguments of plain annotations are checked where a job is enqueued."""
+        self.sure = {name: check.sure for name, check in self.checks.items()}
+        """The types of which every value is right."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
         """The annotations with some taken as Any; kept, for a codec may know annotations by their identity."""
         self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}

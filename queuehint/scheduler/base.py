@@ -18,6 +18,7 @@ from queuehint.scheduler.listening import Announcer
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
+    check_bool,
     check_callable,
     check_choice,
     check_duration,
@@ -58,6 +59,7 @@ class SchedulerBase:
         lease: float | timedelta,
         retention: Retention | None,
         codec: Codec | None,
+        check_arguments: object,
         redact: Callable[[str], str] | None,
         clock: Clock | None,
     ) -> None:
@@ -70,6 +72,7 @@ class SchedulerBase:
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
+        self._check_arguments = check_bool(check_arguments, parameter="check_arguments")
         self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
         self._redact = None if redact is None else check_callable(redact, parameter="redact")
         self._clock = SystemClock() if clock is None else _check_clock(clock)

@@ -84,6 +84,8 @@ class Scheduler(Control, Draining, Scheduling):
         retention: how long records are kept once a job is over; a `Retention`. The store keeps it for all processes of
             the namespace: the newest that says so counts, and whoever does not say takes what the store has.
         codec: how arguments and results travel; JSON through cattrs.
+        check_arguments: whether arguments are checked against plain annotations where a job is enqueued: str, int,
+            float, bool, None, Literal, and list, tuple, dict and unions of these; see `job` for one task alone.
         redact: applied to the text of errors before it is stored.
         clock: for tests.
 
@@ -100,10 +102,11 @@ class Scheduler(Control, Draining, Scheduling):
         lease: float | timedelta = 30,
         retention: Retention | None = None,
         codec: Codec | None = None,
+        check_arguments: bool = True,
         redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(url, namespace, ids, lease, retention, codec, redact, clock)
+        super().__init__(url, namespace, ids, lease, retention, codec, check_arguments, redact, clock)
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)
@@ -154,6 +157,7 @@ class Scheduler(Control, Draining, Scheduling):
         start_within: float | timedelta | None = None,
         retention: float | timedelta | None = None,
         depends_on: Sequence[str] | None = None,
+        check_arguments: bool = True,
     ) -> _Decorator: ...
     def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
         """
@@ -176,6 +180,8 @@ class Scheduler(Control, Draining, Scheduling):
             on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
             depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
                 a flow after nodes of those tasks.
+            check_arguments: whether the arguments of its calls are checked against plain annotations; by default as
+                the scheduler says.
 
         Raises:
             HandlerError: the name is taken by another function, or the template does not fit the signature.
@@ -207,7 +213,9 @@ class Scheduler(Control, Draining, Scheduling):
                 f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
                 "give one another name="
             )
-        job: Job[..., Any] = Job(self, handler, placement, Options().changed(**options))
+        job: Job[..., Any] = Job(
+            self, handler, placement, Options().changed(**{"check_arguments": self._check_arguments, **options})
+        )
         self._handlers[name] = handler
         self._jobs[name] = job
         return job

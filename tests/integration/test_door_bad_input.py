@@ -375,9 +375,10 @@ def test_an_argument_that_is_no_json_is_refused_by_every_way_in(value: Any, word
 @pytest.mark.parametrize("value", [1.5, None, b"x", ["a"], True])
 def test_an_argument_that_names_no_place_is_refused(value: Any) -> None:
     sched, _ = scheduler()
+    work = job(sched).using(check_arguments=False)
     with pytest.raises(InvalidHintError):
-        job(sched).enqueue_sync(value)
-    refused(lambda: job(sched).enqueue_sync(value), "queue_hint: argument 'doc' must be str or int", kind=TypeError)
+        work.enqueue_sync(value)
+    refused(lambda: work.enqueue_sync(value), "queue_hint: argument 'doc' must be str or int", kind=TypeError)
     assert sched.stats_sync().enqueued == 0
 
 

@@ -200,6 +200,30 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_worker.py", "-k", "redact"),),
     ),  # S-08
     Mutant(
+        name="An argument is enqueued whatever its annotation says",
+        kind="door",
+        file="client/job.py",
+        old="                if not check.fits(value):\n",
+        new="                if False:\n",
+        caught_by=(tests("tests/unit/test_arguments.py", "-k", "refused"),),
+    ),
+    Mutant(
+        name="A value of any annotation is checked for what it is not",
+        kind="door",
+        file="handlers/arguments.py",
+        old="        if len(known) < len(checks):\n            return None\n",
+        new="",
+        caught_by=(tests("tests/unit/test_arguments.py", "-k", "left_to_the_codec"),),
+    ),
+    Mutant(
+        name="A flat list or dictionary of texts may be of any size",
+        kind="bounds",
+        file="handlers/codec.py",
+        old="    return size <= bytes_max and (",
+        new="    return (",
+        caught_by=(tests("tests/unit/test_payload.py", "-k", "too_long"),),
+    ),
+    Mutant(
         name="A payload may be of any depth",
         kind="bounds",
         file="handlers/codec.py",

@@ -6,6 +6,8 @@ import dataclasses
 import datetime as dt
 import enum
 import json
+import math
+import re
 import sys
 import uuid
 from decimal import Decimal
@@ -16,8 +18,10 @@ import pytest
 
 from queuehint import JsonCodec, PayloadError
 from queuehint.handlers.codec import check_json, decode_json, encode_json
+from tests.support import for_each
 
 MAX = 1 << 20
+WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
 
 
 class Colour(enum.Enum):
@@ -83,9 +87,9 @@ NOT_JSON: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize("value, name", NOT_JSON, ids=[name for _, name in NOT_JSON])
 def test_what_is_not_json_is_refused_naming_its_place_and_type(value: Any, name: str) -> None:
-    assert refusal(value) == f"$.a: {name} is not JSON"
-    assert refusal([0, 1, 2, {"b": value}]) == f"$.a[3].b: {name} is not JSON"
-    assert refusal(({"b": [value]},)) == f"$.a[0].b[0]: {name} is not JSON"
+    assert refusal(value) == f"$.a: {name} is not JSON{WAY_OUT}"
+    assert refusal([0, 1, 2, {"b": value}]) == f"$.a[3].b: {name} is not JSON{WAY_OUT}"
+    assert refusal(({"b": [value]},)) == f"$.a[0].b[0]: {name} is not JSON{WAY_OUT}"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -97,7 +101,7 @@ def test_a_number_that_is_none_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("key", [1, None, (1, 2), True, 1.5, b"x"])
 def test_a_key_that_is_no_str_is_refused(key: Any) -> None:
-    message = f"$.a.b: a key is {type(key).__name__}, JSON keys are str"
+    message = f"$.a.b: a key is {type(key).__name__}, JSON keys are str{WAY_OUT}"
     assert refusal({"b": {key: 1}}) == message
     assert refusal({"b": {key: 1, str(key): 2}}) == message
 
@@ -196,8 +200,8 @@ def test_a_huge_key_is_refused_before_it_is_copied() -> None:
 
 
 def test_a_long_key_is_cut_in_the_message() -> None:
-    assert refusal({"k" * 1_000: set()}) == f"$.a['{'k' * 78}…]: set is not JSON"
-    assert refusal({"a b\n": set()}) == "$.a['a b\\n']: set is not JSON"
+    assert refusal({"k" * 1_000: set()}) == f"$.a['{'k' * 78}…]: set is not JSON{WAY_OUT}"
+    assert refusal({"a b\n": set()}) == "$.a['a b\\n']: set is not JSON" + WAY_OUT
 
 
 @pytest.mark.parametrize(
@@ -316,3 +320,106 @@ def test_a_check_names_the_place_it_was_told() -> None:
 
 def test_json_is_compact_utf8() -> None:
     assert encode_json({"é": [1, "ü"]}) == '{"é":[1,"ü"]}'.encode()
+
+
+@for_each([["a" * 600] * 2, {"a": "b" * 600, "c": "d" * 600}, {"k" * 600: 1, "l" * 600: 2}, ["a" * 1_300, 1]])
+def test_texts_of_a_flat_container_that_are_too_long_together_are_refused_before_they_are_copied(value: Any) -> None:
+    assert "holds strings of more than 1000 bytes" in refusal(value, Any, 1_000)
+    assert dumps(value, Any, 2_000)
+
+
+@for_each([[1, 2.5, None, True], ["a", "é"], {"a": 1, "b": None}, {"a": "b"}, [], {}, ["a", 1], [[1], "a"]])
+def test_containers_flat_or_not_are_written_alike(value: Any) -> None:
+    assert loads(dumps(value)) == value
+    assert json.loads(dumps(value)) == {"a": value}
+
+
+@for_each([[1.0, math.inf], ["a", "\ud800"], {"\ud800": 1}, {"a": 10**5000}, {1: 1}])
+def test_what_is_not_json_in_a_flat_container_is_found_at_its_place(value: Any) -> None:
+    assert re.match(r"\$\.a(\[1\]|\.a|): .*(not JSON|not encodable|digits|JSON keys are str)", refusal(value))
+
+
+# --- types that travel when they are annotated ---
+
+
+@attrs.frozen
+class Order:
+    price: Decimal
+    waits: dict[int, dt.timedelta]
+    opens: dt.time | None = None
+
+
+TRAVEL: list[tuple[Any, Any, Any]] = [
+    (Decimal("1.10"), Decimal, "1.10"),
+    ([Decimal("NaN")], list[Decimal], ["NaN"]),
+    (dt.timedelta(minutes=2), dt.timedelta, 120),
+    (dt.timedelta(seconds=-1.5), dt.timedelta, -1.5),
+    (dt.timedelta.min, dt.timedelta, -86399999913600),
+    (dt.time(1, 2, 3, 4), dt.time | None, "01:02:03.000004"),
+    ({1: "a", -2: "b"}, dict[int, str], {"1": "a", "-2": "b"}),
+    ({Level.LOW: "a"}, dict[int, str], {"1": "a"}),
+    ({0.5: None}, dict[float, Any], {"0.5": None}),
+    ([{1: {2: Decimal(3)}}], list[dict[int, dict[int, Decimal]]], [{"1": {"2": "3"}}]),
+    (
+        Order(Decimal(3), {1: dt.timedelta(1)}, dt.time(8)),
+        Order,
+        {"price": "3", "waits": {"1": 86400}, "opens": "08:00:00"},
+    ),
+]
+
+
+@for_each(TRAVEL)
+def test_types_of_the_standard_library_travel_when_they_are_annotated(case: tuple[Any, Any, Any]) -> None:
+    value, annotation, written = case
+    payload = dumps(value, annotation)
+    assert json.loads(payload)["a"] == written
+    assert repr(loads(payload, annotation)) == repr(value).replace("<Level.LOW: 1>", "1")
+
+
+@for_each(
+    [
+        (7, Decimal),
+        ("7", Decimal),
+        (7, dt.timedelta),
+        (dt.timedelta.max, dt.timedelta),
+        ("08:00", dt.time),
+        ({"1": "a"}, dict[int, str]),
+        ({True: "a"}, dict[int, str]),
+        ([], dict[int, str]),
+    ]
+)
+def test_values_of_other_types_than_annotated_are_refused(case: tuple[Any, Any]) -> None:
+    assert re.match(r"\$\.a: \w+ cannot be written as .* \(\w+\)", refusal(*case))
+
+
+@for_each([("x", Decimal), (0.5, Decimal), ("x", dt.timedelta), (5, dt.time), ({"x": "a"}, dict[int, str])])
+def test_json_that_does_not_fit_them_is_refused(case: tuple[Any, Any]) -> None:
+    value, annotation = case
+    with pytest.raises(PayloadError, match=r"^\$\.a: cannot be read as "):
+        loads(encode_json({"a": value}), annotation)
+
+
+def test_models_of_pydantic_travel_where_it_is_installed() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Edit(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+        at: dt.datetime
+        words: list[str] = pydantic.Field(alias="text")
+
+    edit = Edit(at=dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC), text=["a"])
+    assert json.loads(dumps(edit, Edit)) == {"a": {"at": "2026-01-31T12:00:00Z", "text": ["a"]}}
+    for value, annotation in [(edit, Edit), ([edit], list[Edit]), (None, Edit | None), ({1: edit}, dict[int, Edit])]:
+        assert loads(dumps(value, annotation), annotation) == value
+    with pytest.raises(PayloadError, match=r"cannot be read as Edit \(ValidationError\)"):
+        loads(b'{"a": {"at": 7}}', Edit)
+    assert "dict cannot be written as Edit" in refusal({}, Edit)
+    assert refusal([edit]) == "$.a[0]: Edit is not JSON" + WAY_OUT
+
+
+def test_hooks_are_registered_with_the_converter_of_a_codec() -> None:
+    codec = JsonCodec()
+    codec.converter.register_unstructure_hook(complex, str)
+    codec.converter.register_structure_hook(complex, lambda value, _: complex(value))
+    kinds = {"a": complex}
+    assert codec.loads(codec.dumps({"a": 1j}, kinds, bytes_max=MAX), kinds) == {"a": 1j}
+    assert refusal(1j, complex) == "$.a: complex is not JSON" + WAY_OUT
