@@ -12,7 +12,7 @@ from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
-from queuehint.handlers.handler import Handler, Placement
+from queuehint.handlers.handler import Handler, Placement, UserTemplate
 from queuehint.handlers.references import Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.values.checks import each_item
@@ -153,7 +153,7 @@ class Job(Generic[P, R]):
             claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
             run_at: due at this timezone-aware time.
-            user: whose it is; users take turns.
+            user: whose it is, taken literally (no template); users take turns.
             queue_hint: the place itself, taken literally (no template); None for no place.
             after: the jobs it waits for, at most 1 000: handles, nodes, flows (all their jobs that no other job of
                 them waits for), ids, names of nodes of the flow it is added to, or `Dependency` values.
@@ -250,6 +250,9 @@ class Job(Generic[P, R]):
         edges: Iterable[Dependency] = ()
         if before or options.after or extracted.references:
             edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
+        user = options.user
+        if isinstance(user, UserTemplate):
+            user = user.user(arguments)
         payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
         spec = new_spec(
             options.id or (make_id or self._make_id)(),
@@ -258,7 +261,7 @@ class Job(Generic[P, R]):
             payload,
             options.priority,
             options.pool,
-            options.user,
+            user,
             options.service,
             options.key,
             options.on_conflict,

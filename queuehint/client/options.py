@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.handlers.handler import UserTemplate
 from queuehint.values.checks import (
     check_bool,
     check_choice,
@@ -65,7 +66,7 @@ class Options:
     priority: int = 3
     pool: str = "default"
     service: str | None = None
-    user: str | None = None
+    user: str | UserTemplate | None = None
     mode: Mode = "exclusive"
     path: Path | Unset | None = UNSET
     claims: tuple[Claim, ...] | None = None

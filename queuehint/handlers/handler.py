@@ -13,9 +13,17 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobTypeError, shown
+from queuehint.errors import (
+    HandlerError,
+    InvalidHintError,
+    InvalidHintTypeError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    shown,
+)
 from queuehint.handlers.arguments import checks_of
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.values.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
@@ -218,7 +226,9 @@ class Placement:
             return
         path = parse_hint(hint)
         assert path is not None
-        self._segments = [self._parse(segment) for segment in path]
+        self._segments = [
+            _parse(segment, handler, "queue_hint segment", "; pass a callable for odd cases") for segment in path
+        ]
         self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
         if not self._names:
             self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
@@ -268,27 +278,6 @@ class Placement:
             return parse_hint([self._fill(parts, arguments) for parts in self._segments])
         return self._fixed
 
-    def _parse(self, segment: str) -> list[tuple[str, str | None]]:
-        try:
-            fields = list(string.Formatter().parse(segment))
-        except ValueError as error:
-            raise HandlerError(f"queue_hint segment {segment!r}: {error}") from None
-        parts: list[tuple[str, str | None]] = []
-        for text, name, spec, conversion in fields:
-            if name is not None and (spec or conversion or not name.isidentifier()):
-                raise HandlerError(
-                    f"queue_hint segment {segment!r}: write {{name}} for an argument; attributes, indexes and formats "
-                    "are not filled in; pass a callable for odd cases"
-                )
-            parameters = self._handler.parameters
-            if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
-                known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
-                raise HandlerError(
-                    f"queue_hint segment {segment!r}: {self._handler.name} has no parameter {name!r}; it has {known}"
-                )
-            parts.append((text, name))
-        return parts
-
     def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
         filled = ""
         for text, name in parts:
@@ -304,6 +293,68 @@ class Placement:
                     value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
                 filled += value
         return filled
+
+
+class UserTemplate:
+    """
+    Whose the jobs of a task are: a text such as ``"{author}"``, filled from the arguments of a call as a place is.
+
+    Raises:
+        HandlerError: it names no parameter of the handler, or uses a format or attribute.
+    """
+
+    def __init__(self, text: str, handler: Handler) -> None:
+        self._handler = handler
+        self._parts = _parse(text, handler, "user")
+        self._names = frozenset(name for _, name in self._parts if name is not None)
+        self.fixed = None if self._names else check_name("".join(text for text, _ in self._parts), parameter="user")
+        """The user, if it is the same for all calls."""
+
+    def user(self, arguments: Mapping[str, Any]) -> str | None:
+        """
+        Return the user of a call's job; None where the text is but a placeholder, and its argument None.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: the arguments name no user.
+        """
+        if not self._names <= arguments.keys():
+            arguments = self._handler.with_defaults(arguments)
+        filled = ""
+        for text, name in self._parts:
+            filled += text
+            if name is None:
+                continue
+            value = arguments.get(name)
+            if value is None and len(self._parts) == 1 and not text:
+                return None
+            if type(value) is not int and not isinstance(value, str):
+                kind = type(value).__name__
+                raise InvalidJobTypeError(f"user: argument {name!r} must be str or int to name a user, got {kind}")
+            if not isinstance(value, str) and abs(value) >= _INT_END:
+                raise InvalidJobError(f"user: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
+            filled += str.__str__(value) if isinstance(value, str) else str(value)
+        return check_name(filled, parameter="user")
+
+
+def _parse(template: str, handler: Handler, parameter: str, way_out: str = "") -> list[tuple[str, str | None]]:
+    """Return the parts of a template: text, and the name of the argument after it, if there is one."""
+    try:
+        fields = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise HandlerError(f"{parameter} {template!r}: {error}") from None
+    parts: list[tuple[str, str | None]] = []
+    for text, name, spec, conversion in fields:
+        if name is not None and (spec or conversion or not name.isidentifier()):
+            raise HandlerError(
+                f"{parameter} {template!r}: write {{name}} for an argument; attributes, indexes and formats are not "
+                f"filled in{way_out}"
+            )
+        parameters = handler.parameters
+        if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
+            known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
+            raise HandlerError(f"{parameter} {template!r}: {handler.name} has no parameter {name!r}; it has {known}")
+        parts.append((text, name))
+    return parts
 
 
 def _digits(name: str, value: int) -> str:

@@ -14,7 +14,7 @@ from queuehint.client.submission import checked
 from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
-from queuehint.handlers.handler import Handler, HintTemplate, Placement
+from queuehint.handlers.handler import Handler, HintTemplate, Placement, UserTemplate
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync
@@ -149,6 +149,7 @@ class Scheduler(Control, Draining, Scheduling):
         priority: int = 3,
         pool: str = "default",
         service: str | None = None,
+        user: str | None = None,
         mode: Mode = "exclusive",
         on_retry: OnRetry = "hold",
         on_dead: OnDead = "continue",
@@ -176,6 +177,8 @@ class Scheduler(Control, Draining, Scheduling):
             priority: 1–5 (most urgent) or `Priority.CRITICAL`; orders ready jobs only.
             pool: which workers serve it.
             service: whose records it belongs to.
+            user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also
+                as the only argument in it, for nobody. Users take turns.
             mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
             on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
             depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
@@ -201,6 +204,7 @@ class Scheduler(Control, Draining, Scheduling):
     def _register(self, function: Callable[..., Any], queue_hint: Any, options: dict[str, Any]) -> Job[..., Any]:
         options = dict(options)
         name = options.pop("name", None)
+        user = options.pop("user", None)
         name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
@@ -213,9 +217,8 @@ class Scheduler(Control, Draining, Scheduling):
                 f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
                 "give one another name="
             )
-        job: Job[..., Any] = Job(
-            self, handler, placement, Options().changed(**{"check_arguments": self._check_arguments, **options})
-        )
+        basic = Options(user=_user(user, handler), check_arguments=self._check_arguments)
+        job: Job[..., Any] = Job(self, handler, placement, basic.changed(**options))
         self._handlers[name] = handler
         self._jobs[name] = job
         return job
@@ -361,3 +364,12 @@ class Scheduler(Control, Draining, Scheduling):
 
 def _identity(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _user(user: object, handler: Handler) -> str | UserTemplate | None:
+    if user is None:
+        return None
+    if not isinstance(user, str):
+        raise InvalidJobTypeError(f"user must be str, got {type(user).__name__}: {shown(user)}")
+    template = UserTemplate(user, handler)
+    return template.fixed or template

@@ -224,6 +224,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_payload.py", "-k", "too_long"),),
     ),
     Mutant(
+        name="A user who is None is a user of that name",
+        kind="door",
+        file="handlers/handler.py",
+        old="            if value is None and len(self._parts) == 1 and not text:\n                return None\n",
+        new="            value = str(value) if value is None else value\n",
+        caught_by=(tests("tests/unit/test_handler.py", "-k", "user"),),
+    ),
+    Mutant(
         name="A payload may be of any depth",
         kind="bounds",
         file="handlers/codec.py",

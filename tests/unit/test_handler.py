@@ -14,6 +14,7 @@ from queuehint import (
     HandlerError,
     InvalidHintError,
     InvalidHintTypeError,
+    InvalidJobError,
     InvalidJobTypeError,
     JobContext,
     JsonCodec,
@@ -22,6 +23,7 @@ from queuehint import (
 )
 from queuehint.handlers.handler import Handler, Placement
 from queuehint.handlers.references import Reference, template
+from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -381,3 +383,65 @@ def test_places_that_are_remembered_are_bounded_in_bytes() -> None:
     known = place._known
     text = sum(len(segment) for kept in (known._young, known._old) for _, path in kept for segment in path)
     assert 768 << 10 <= text <= (2 * 768 << 10) + 1000
+
+
+# --- whose a job is ---
+
+
+def users(text: Any, **arguments: Any) -> str | None:
+    """Return the user of a call of a task that has this text as its user."""
+    sched = Scheduler("memory://", check_arguments=False)
+
+    @sched.job(user=text)
+    def edit(author: Any, team: Any = "red") -> None: ...
+
+    return edit.spec(**arguments).user
+
+
+def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
+    assert users("{author}", author="ann") == "ann"
+    assert users("{team}-{author}", author=7) == "red-7"
+    assert users("{{x}}", author="ann") == "{x}"
+    assert users("batch", author="ann") == "batch"
+    assert users(None, author="ann") is None
+    assert users("{author}", author=None) is None
+
+
+@for_each(
+    [
+        ({"author": 1.5}, "user: argument 'author' must be str or int to name a user, got float"),
+        ({"author": True}, "user: argument 'author' must be str or int to name a user, got bool"),
+        ({"author": None, "team": ""}, "user: argument 'author' must be str or int to name a user, got NoneType"),
+        ({"author": 10**300}, "user: argument 'author' is an int of more than 256 digits"),
+        ({"author": "a" * 300}, "user is 30. bytes, limit 256"),
+        ({"author": "a\n"}, "user holds a control character"),
+    ]
+)
+def test_what_names_no_user_is_refused_by_parameter(case: tuple[dict[str, Any], str]) -> None:
+    arguments, told = case
+    with pytest.raises(InvalidJobError, match=told):
+        users("{author}{team}", **arguments)
+
+
+def test_a_user_template_is_checked_against_the_signature() -> None:
+    with pytest.raises(HandlerError, match=r"user '\{owner\}': edit has no parameter 'owner'; it has author, team$"):
+        users("{owner}", author="ann")
+    with pytest.raises(HandlerError, match=r"attributes, indexes and formats are not filled in$"):
+        users("{author.name}", author="ann")
+    with pytest.raises(InvalidJobError, match="user is empty"):
+        users("", author="ann")
+    with pytest.raises(InvalidJobTypeError, match="user must be str, got int"):
+        users(5, author="ann")
+
+
+def test_using_names_a_user_literally_and_other_options_keep_the_template() -> None:
+    sched = Scheduler("memory://")
+
+    @sched.job(user="{author}")
+    def edit(author: str) -> None: ...
+
+    assert edit.using(priority=5).spec("ann").user == "ann"
+    assert edit.using(user="{author}").spec("ann").user == "{author}"
+    assert edit.using(user=None).spec("ann").user is None
+    with sched.flow_sync() as flow:
+        assert flow.add(edit, "bob").spec.user == "bob"
