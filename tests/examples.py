@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 
 from queuehint import operations as op
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
@@ -38,5 +39,7 @@ def example(kind: type[op.Operation[Any]]) -> op.Operation[Any]:
     """Return an operation with something in each field that has no default."""
     if kind is op.Exchange:
         return op.Exchange("a", settle=(_SETTLED,))
+    if kind is op.Follow:
+        return op.Follow(1, 1, (EventFilter(kinds=(EventKind.FAILED,), path=("a",), user="a", flow="a"),))
     fields: Any = attrs.fields(kind)  # type: ignore[arg-type]
     return kind(*[_VALUES[field.type] for field in fields if field.default is attrs.NOTHING])

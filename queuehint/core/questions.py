@@ -229,6 +229,5 @@ def due_schedules(state: State, operation: op.DueSchedules) -> op.Schedules:
 def follow_events(state: State, operation: op.Follow) -> op.Followed:
     """Answer `Follow`."""
     journal = state.table.journal
-    events, missed = journal.follow(operation.after, operation.limit)
-    after = events[-1].at if events else journal.last
+    events, after, missed = journal.follow(operation.after, operation.limit, operation.filters)
     return op.Followed(events, after, missed, after < journal.last)

@@ -7,8 +7,17 @@ from typing import ClassVar
 
 import attrs
 
-from queuehint.operations.base import EVENTS_MAX, FETCH_MAX, IDS_MAX, LIST_MAX, SCHEDULE_LIST_MAX, Operation, Verdict
-from queuehint.values.event import Event
+from queuehint.operations.base import (
+    EVENT_FILTERS_MAX,
+    EVENTS_MAX,
+    FETCH_MAX,
+    IDS_MAX,
+    LIST_MAX,
+    SCHEDULE_LIST_MAX,
+    Operation,
+    Verdict,
+)
+from queuehint.values.event import Event, EventFilter
 from queuehint.values.hint import Mode, Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
@@ -88,8 +97,8 @@ class Followed:
 
     Args:
         after: the position to pass for the next page.
-        missed: how many events before these are not there any more.
-        is_more: others are there already.
+        missed: how many events before these, that pass the filters or not, are not there any more.
+        is_more: others are there already; with filters, others that may pass.
     """
 
     events: tuple[Event, ...]
@@ -101,19 +110,22 @@ class Followed:
 @attrs.frozen
 class Follow(Operation[Followed]):
     """
-    Read the next events, up to 1 000, and renew the subscription.
+    Read the next events, up to 1 000, that pass one of some filters, and renew the subscription.
 
     For 60 s from now the last 10 000 events are kept; without a further call for that long they are dropped.
 
     Args:
         after: the number of the last event seen; None begins now. One that is yet to come is of another history of the
             namespace, and counts as 0.
+        filters: up to 1 000, with which the next 2 000 events are compared; ``()`` for all events.
     """
 
     is_repeatable: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, int]] = {"filters": EVENT_FILTERS_MAX}
     ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, EVENTS_MAX)}
     after: int | None = None
     limit: int = EVENTS_MAX
+    filters: tuple[EventFilter, ...] = ()
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ import attrs
 from queuehint import operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.operations import Firing, Note, Operation
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -43,6 +44,7 @@ VALUES: Final[tuple[type[Any], ...]] = (
     Backoff,
     Claim,
     Dependency,
+    EventFilter,
     Firing,
     JobError,
     JobSpec,
@@ -182,7 +184,12 @@ def _states(names: Iterable[str]) -> tuple[JobState, ...]:
     return tuple([JobState(name) for name in names])
 
 
+def _event_kinds(words: Iterable[str]) -> tuple[EventKind, ...]:
+    return tuple([EventKind(word) for word in words])
+
+
 _READERS: Final[dict[type[Any], dict[str, Callable[[Any], Any]]]] = {
+    EventFilter: {"kinds": _event_kinds},
     Outcome: {"kind": OutcomeKind},
     RecordFilter: {"states": _states},
 }

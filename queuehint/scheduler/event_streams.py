@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync
+from queuehint.client.flow_handle import FlowHandle
 from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
 from queuehint.operations import EVENTS_MAX, Follow
-from queuehint.values.checks import check_choice, check_int, check_items
-from queuehint.values.event import Event, EventKind, EventWord
+from queuehint.values.checks import check_choice, check_id, check_int, check_items, check_name
+from queuehint.values.event import Event, EventFilter, EventKind, EventWord
+from queuehint.values.hint import parse_path
 
 if TYPE_CHECKING:
     from queuehint.client.handle import Client
@@ -52,6 +54,24 @@ def check_kinds(kinds: object, *, also: tuple[str, ...] = ()) -> frozenset[str]:
     return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
 
 
+def event_filter(kinds: object, path: object, user: object, flow: object) -> EventFilter:
+    """
+    Return the filter of what `Scheduler.events` is asked for.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
+    """
+    wanted = check_kinds(kinds)
+    if isinstance(flow, FlowHandle):
+        flow = flow.id
+    return EventFilter(
+        kinds=() if len(wanted) == len(EventKind) else tuple([kind for kind in EventKind if kind in wanted]),
+        path=None if path is None else parse_path(path, parameter="path"),
+        user=None if user is None else check_name(user, parameter="user"),
+        flow=None if flow is None else check_id(flow, parameter="flow"),
+    )
+
+
 class _Stream:
     """
     Events, in the order in which they happened, without end.
@@ -62,9 +82,9 @@ class _Stream:
 
     _call = "events()"
 
-    def __init__(self, client: Client, kinds: object, after: int | None) -> None:
+    def __init__(self, client: Client, wanted: EventFilter, after: int | None) -> None:
         self._client = client
-        self._kinds = check_kinds(kinds)
+        self._filters = () if wanted == EventFilter() else (wanted,)
         self._ahead: deque[Event] = deque()
         self.after = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
         self.missed = 0
@@ -78,12 +98,12 @@ class _Stream:
         yield from self._begin()
         for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
             while True:
-                followed = yield Follow(self.after, EVENTS_MAX)
+                followed = yield Follow(self.after, EVENTS_MAX, self._filters)
                 self.after = followed.after
                 if followed.missed:
                     self.missed += followed.missed
                     log_missed(followed.missed)
-                self._ahead.extend(event for event in followed.events if event.kind in self._kinds)
+                self._ahead.extend(followed.events)
                 if self._ahead:
                     return
                 if not followed.is_more:

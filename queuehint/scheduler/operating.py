@@ -33,7 +33,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.scheduler.event_streams import EventStream, EventStreamSync
+from queuehint.scheduler.event_streams import EventStream, EventStreamSync, event_filter
 from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.values.checks import check_id, check_int, check_items, check_name
 from queuehint.values.hint import Mode, parse_mode, parse_path
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
+    from queuehint.client.flow_handle import FlowHandle
     from queuehint.scheduler.event_streams import Kinds
 
 TREE_DEPTH_MAX = 64
@@ -119,28 +120,48 @@ class Control(SchedulerBase):
         """Like `stats`, for code without a loop."""
         return run_steps_sync(self.backend, _counts(part))
 
-    def events(self, kinds: Kinds | None = None, *, after: int | None = None) -> EventStream:
+    def events(
+        self,
+        kinds: Kinds | None = None,
+        *,
+        path: Sequence[str] | None = None,
+        user: str | None = None,
+        flow: str | FlowHandle | None = None,
+        after: int | None = None,
+    ) -> EventStream:
         """
-        Follow the events of all jobs, of every process: ``async for event in sched.events(): ...``
+        Follow the events of jobs, of every process: ``async for event in sched.events(path=["doc1"]): ...``
 
-        An event comes half a second after it happened at most. While somebody follows the last 10 000 events are kept;
-        who asks for none for a minute misses those of that time. What was missed is counted in the stream's ``missed``,
-        and logged as a warning.
+        An event comes within 1.25 s. While somebody follows the last 10 000 events are kept; who asks for none for a
+        minute misses those of that time. What was missed is counted in the stream's ``missed``, and logged as a
+        warning. The store passes over events that are not asked for.
 
         Args:
             kinds: one or several kinds, as `EventKind` or their words; by default all.
+            path: of jobs at or below this place; ``[]`` is every job that has one.
+            user: of this user's jobs.
+            flow: of the jobs of this flow, by its handle or its id.
             after: the number of the last event seen, as in the stream's ``after``, to go on from there; by default it
                 begins with what happens from now on.
 
         Raises:
-            InvalidJobError, InvalidJobTypeError: one is not a kind of event, or *after* not a number.
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: one is not a kind of event, or another parameter is
+                wrong.
             WouldDeadlockError: while reading, inside a handler that would have to wait.
         """
-        return EventStream(self, kinds, after)
+        return EventStream(self, event_filter(kinds, path, user, flow), after)
 
-    def events_sync(self, kinds: Kinds | None = None, *, after: int | None = None) -> EventStreamSync:
+    def events_sync(
+        self,
+        kinds: Kinds | None = None,
+        *,
+        path: Sequence[str] | None = None,
+        user: str | None = None,
+        flow: str | FlowHandle | None = None,
+        after: int | None = None,
+    ) -> EventStreamSync:
         """Like `events`, for code without a loop: ``for event in sched.events_sync(): ...``."""
-        return EventStreamSync(self, kinds, after)
+        return EventStreamSync(self, event_filter(kinds, path, user, flow), after)
 
     async def edges(self) -> EdgeStats:
         """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""

@@ -1,5 +1,5 @@
 """
-Events: one `Event` for each state transition of each job, and for each progress that its handler reports.
+Events: one `Event` for each state transition of each job, and for each progress that its handler reports; filters.
 
 The store emits them, so they cover all processes, and transitions that no process requested: a job that is due, a
 worker that died, a record that expired.
@@ -8,13 +8,20 @@ worker that died, a record that expired.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from queuehint.values.hint import Claim, Path, queue_key
+from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.values.checks import check_id, check_name
+from queuehint.values.hint import Claim, Path, parse_path, queue_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+Key = TypeVar("Key")
 
 ERROR_BYTES_MAX = 1024
 """An event has so many bytes of an error's message, and of its type; the record of the job has all."""
@@ -53,8 +60,8 @@ class EventKind(StrEnum):
 
 
 EventWord: TypeAlias = Literal[
-    "enqueued", "scheduled", "deferred", "queued", "started", "finished", "failed", "retried", "snoozed", "released",
-    "lost", "canceled", "redriven", "pruned",
+    "enqueued", "scheduled", "deferred", "queued", "started", "progressed", "finished", "failed", "retried", "snoozed",
+    "released", "lost", "canceled", "redriven", "pruned",
 ]  # fmt: skip
 """The words of `EventKind`, for type checkers."""
 
@@ -119,3 +126,91 @@ class Missed:
     """*count* events were dropped: they were not read in time, or the listener is too slow."""
 
     count: int
+
+
+@attrs.frozen(kw_only=True)
+class EventFilter:
+    """
+    Conditions on events, joined by AND; None or ``()`` is no condition.
+
+    Args:
+        kinds: one of these.
+        path: with a claim at or below this path; ``()`` is any claim at all.
+        user, flow: exactly these.
+    """
+
+    kinds: tuple[EventKind, ...] = ()
+    path: Path | None = None
+    user: str | None = None
+    flow: str | None = None
+
+    def check(self) -> EventFilter:
+        """
+        Return the filter with its words plain, its kinds each once and in the order of `EventKind`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the field.
+        """
+        if type(self.kinds) is not tuple or not all(isinstance(kind, EventKind) for kind in self.kinds):
+            raise InvalidJobTypeError(f"kinds must be a tuple of EventKind, got {shown(self.kinds)}")
+        return EventFilter(
+            kinds=tuple([kind for kind in EventKind if kind in self.kinds]),
+            path=None if self.path is None else parse_path(self.path, parameter="path"),
+            user=None if self.user is None else check_name(self.user, parameter="user"),
+            flow=None if self.flow is None else check_id(self.flow, parameter="flow"),
+        )
+
+    def passes(self, event: Event) -> bool:
+        """Return whether an event meets all conditions."""
+        path = self.path
+        return (
+            (not self.kinds or event.kind in self.kinds)
+            and (self.user is None or self.user == event.user)
+            and (self.flow is None or self.flow == event.flow)
+            and (path is None or any(claim.path[: len(path)] == path for claim in event.claims))
+        )
+
+
+class FilterIndex(Generic[Key]):
+    """Filters of keys, indexed by one of their conditions: an event is compared only with those that it may pass."""
+
+    def __init__(self) -> None:
+        self._filters: dict[Key, EventFilter] = {}
+        self._by_condition: dict[Hashable, dict[Key, EventFilter]] = {}
+
+    def add(self, key: Key, wanted: EventFilter) -> None:
+        """Add the filter of a key that has none."""
+        self._filters[key] = wanted
+        self._by_condition.setdefault(_condition(wanted), {})[key] = wanted
+
+    def remove(self, key: Key) -> None:
+        """Remove the filter of a key."""
+        condition = _condition(self._filters.pop(key))
+        of_condition = self._by_condition[condition]
+        del of_condition[key]
+        if not of_condition:
+            del self._by_condition[condition]
+
+    def filters(self) -> tuple[EventFilter, ...]:
+        """Return the filters, each once."""
+        return tuple(dict.fromkeys(self._filters.values()))
+
+    def passing(self, event: Event) -> Iterator[Key]:
+        """Yield the keys whose filters an event passes, each once."""
+        conditions: dict[Hashable, None] = {None: None, ("flow", event.flow): None, ("user", event.user): None}
+        for claim in event.claims:
+            path = claim.path
+            conditions.update([(("path", path[:depth]), None) for depth in range(len(path) + 1)])
+        for condition in conditions:
+            for key, wanted in self._by_condition.get(condition, {}).items():
+                if wanted.passes(event):
+                    yield key
+
+
+def _condition(wanted: EventFilter) -> Hashable:
+    """Return the condition by which a filter is found."""
+    if wanted.path is not None:
+        return "path", wanted.path
+    if wanted.flow is not None:
+        return "flow", wanted.flow
+    return None if wanted.user is None else ("user", wanted.user)

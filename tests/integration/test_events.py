@@ -13,6 +13,7 @@ from queuehint import (
     BackendUnavailableError,
     Event,
     EventKind,
+    InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
     JobState,
@@ -103,6 +104,34 @@ def test_a_stream_has_the_kinds_asked_for(sched: Scheduler) -> None:
             return [first.kind, (await anext(events)).kind]
 
     assert run(main()) == [EventKind.FAILED, EventKind.FINISHED]
+
+
+@pytest.mark.redis
+async def test_a_stream_has_the_events_of_a_place_a_user_or_a_flow(sched: Scheduler) -> None:
+    @sched.job(["{doc}", "{section}"])
+    async def edit(doc: str, section: str) -> None: ...
+
+    await edit.using(user="ann").enqueue("doc1", "s1")
+    async with sched.events(path=["doc1"]) as of_doc, sched.events(user="ann") as of_user, sched.worker():
+        ids = [(await edit.using(user=user).enqueue(doc, "s1")).id for user, doc in (("bob", "doc1"), ("ann", "doc2"))]
+        async with sched.flow() as flow:
+            flow.add(edit, "doc1", "s2")
+        last = await anext(sched.events("finished", flow=flow, after=0))
+        assert (last.flow, last.path) == (flow.id, ("doc1", "s2"))
+        assert await anext(sched.events("finished", flow=flow.id, path=["doc1", "s2"], after=last.at - 1)) == last
+        assert {(await anext(of_doc)).queue_keys[0][:5] for _ in range(6)} == {"doc1:"}
+        found = [await anext(of_user) for _ in range(5)]
+        assert {event.user for event in found} == {"ann"} and ids[1] in {event.id for event in found}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"path": "doc1"}, {"path": [1]}, {"user": ""}, {"user": 1}, {"flow": "a b"}, {"flow": 1}]
+)
+def test_a_filter_that_is_none_is_refused(wrong: Any) -> None:
+    sched = Scheduler("memory://")
+    for call in (sched.events, sched.events_sync):
+        with pytest.raises((InvalidJobError, InvalidHintError, TypeError), match=next(iter(wrong))):
+            call(**wrong)
 
 
 def test_a_stream_goes_on_where_another_one_has_ended() -> None:

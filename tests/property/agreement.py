@@ -72,6 +72,7 @@ from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
@@ -619,6 +620,7 @@ _ERRORS = (
 _SCHEDULES = ("nightly", "é", "a:b")
 _RECURRENCES = (Recurrence(every_ms=MINUTE), Recurrence(cron="* * * * *", timezone="Europe/Berlin", missed="all"))
 _NOTES = (Progress(), Progress(1, 2), Progress(0.5, None, "ü\n"), Progress(note=""))
+_BEGUN = (EventKind.STARTED, EventKind.PROGRESSED)
 _LOGS = ((), ("line",), ("ü", "", "two\nlines"), ("many",) * 700)
 
 
@@ -706,7 +708,9 @@ class PayloadGenerator(OperationGenerator):
 
     def note(self) -> Operation[Any]:
         if self.random.random() < 0.2:
-            return Follow(self.random.choice((None, 0, self.engine.table.journal.last)), self.random.choice((1, 1000)))
+            after = self.random.choice((None, 0, self.engine.table.journal.last))
+            filters = self.random.choice(((), (EventFilter(user="u"), EventFilter(path=self.path(), kinds=_BEGUN))))
+            return Follow(after, self.random.choice((1, 1000)), filters)
         operation = super().note()
         if isinstance(operation, Log):
             return attrs.evolve(operation, lines=self.random.choice(_LOGS))

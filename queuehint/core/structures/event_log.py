@@ -11,11 +11,13 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from queuehint.values.event import ERROR_BYTES_MAX, Event, EventKind
+from queuehint.operations import EVENTS_LOOKED_AT_MAX
+from queuehint.values.event import ERROR_BYTES_MAX, Event, EventKind, FilterIndex
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
+    from queuehint.values.event import EventFilter
     from queuehint.values.outcome import JobError
 
 EVENTS_KEPT = 10_000
@@ -93,23 +95,38 @@ class Journal:
             progress=job.extras.progress if kind is PROGRESSED and job.extras is not None else None,
         )
 
-    def follow(self, after: int | None, limit: int) -> tuple[tuple[Event, ...], int]:
+    def follow(
+        self, after: int | None, limit: int, filters: tuple[EventFilter, ...] = ()
+    ) -> tuple[tuple[Event, ...], int, int]:
         """
-        Return the next events, and how many between *after* and these are lost.
+        Return the next events, the number of the last one looked at, and how many between *after* and these are lost.
 
         Args:
             after: the number of the last event seen; None starts now. A number above the last one is of another
                 history, and counts as 0.
+            filters: only events that pass one of these, among the next 2 000; all if there is none.
         """
         self.until_ms = self.now_ms + FOLLOWED_FOR_MS
-        if after is None:
-            return (), 0
         last = self.last
+        if after is None:
+            return (), last, 0
         if after > last:
             after = 0
         first = last - len(self.kept) + 1
         skipped = max(0, after + 1 - first)
-        return tuple(islice(self.kept, skipped, skipped + limit)), max(0, first - after - 1)
+        missed = max(0, first - after - 1)
+        looked_at = limit if not filters else EVENTS_LOOKED_AT_MAX
+        events = list(islice(self.kept, skipped, skipped + looked_at))
+        looked_to = events[-1].at if events else last
+        if filters:
+            index = FilterIndex[int]()
+            for number, wanted in enumerate(filters):
+                index.add(number, wanted)
+            events = [event for event in events if any(True for _ in index.passing(event))]
+            if len(events) > limit:
+                del events[limit:]
+                looked_to = events[-1].at
+        return tuple(events), looked_to, missed
 
 
 def _brief(text: str) -> str:

@@ -34,6 +34,7 @@ from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
+from queuehint.testing.contract.event_filters import FilteredEvents
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
 from queuehint.testing.contract.flows import Counts, Flows, Parts
@@ -87,6 +88,7 @@ __all__ = [
     "Ends",
     "Events",
     "FailedParents",
+    "FilteredEvents",
     "Firings",
     "Flows",
     "FlowsTold",
@@ -191,6 +193,7 @@ class BackendConformance(
     Numbers,
     Events,
     Following,
+    FilteredEvents,
     Totals,
     Turns,
     Levels,

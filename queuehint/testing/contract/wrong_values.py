@@ -12,6 +12,7 @@ from queuehint import JobState, operations
 from queuehint.errors import InvalidHintError, InvalidJobError, PayloadError
 from queuehint.operations import Operation
 from queuehint.testing.driver import job
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -57,6 +58,7 @@ _OBJECTS: Final[dict[type[Any], Any]] = {
     operations.Note: operations.Note("a", 1, ("line",), Progress(1.0, 2.0, "note"), b"1"),
     Limit: Limit(path=("x",), most=1),
     Recurrence: Recurrence(every_ms=1000),
+    EventFilter: EventFilter(kinds=(EventKind.FAILED,), path=("x",)),
     RecordFilter: RecordFilter(path=("x",), states=(JobState.FAILED,)),
     operations.Firing: operations.Firing("s", 1, 1, 2),
     Claim: Claim(("x",)),

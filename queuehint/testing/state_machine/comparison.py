@@ -33,6 +33,7 @@ from queuehint.testing.model.jobs import LEASE
 from queuehint.testing.source import as_code
 from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, tokens_in
 from queuehint.testing.state_machine.lockstep import Lockstep
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
 
 if TYPE_CHECKING:
@@ -198,6 +199,8 @@ class Comparison(Lockstep):
             Peek(),
         ):
             self.put(question)
+        filters = (EventFilter(path=claim.path), EventFilter(user="u", kinds=(EventKind.STARTED, EventKind.PROGRESSED)))
+        self.put(Follow(self.seen, filters=filters))
         self.seen = self.put(Follow(self.seen)).after
 
     def wind_down(self) -> None:

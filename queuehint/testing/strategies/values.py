@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from queuehint.handlers.context import Children, Retry, Snooze
 from queuehint.testing.strategies.places import PLACES
 from queuehint.testing.strategies.recurring import NOW_MS
+from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
@@ -146,6 +147,17 @@ def limits(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Limit]:
         st.builds(Limit, path=st.none(), max_pending=most),
         st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most),
         st.builds(Limit, path=paths, most=most, each=st.just(True)),
+    )
+
+
+def event_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[EventFilter]:
+    """Generate filters of events. Shrinks towards the one that all pass."""
+    return st.builds(
+        lambda **fields: EventFilter(**fields).check(),
+        kinds=few(st.sampled_from(EventKind), most=2),
+        path=st.none() | paths,
+        user=st.none() | st.just("u"),
+        flow=st.none() | NAMES,
     )
 
 

@@ -26,6 +26,7 @@ from queuehint.testing.strategies.values import (
     LIVES_MS,
     NAMES,
     USERS,
+    event_filters,
     few,
     limits,
     outcomes,
@@ -147,6 +148,7 @@ _OF_TYPE: Final[dict[str, _Maker]] = {
     "bytes": lambda _: BYTES,
     "int": lambda _: _CURSORS,
     "str": lambda _: NAMES,
+    "tuple[EventFilter, ...]": lambda named: few(event_filters(paths=named.path)),
     "tuple[Note, ...]": lambda named: few(_notes(named)),
 }
 

@@ -317,9 +317,8 @@ def parse_error(item: list[Any]) -> JobError:
 
 @reads(op.Followed)
 def _followed(operation: op.Follow, reply: list[Any]) -> op.Followed:
-    last, first, missed, *texts = reply[HEADER:]
-    events = tuple([_event(at, text) for at, text in enumerate(texts, first)])
-    after = events[-1].at if events else last
+    last, after, missed, *found = reply[HEADER:]
+    events = tuple([_event(at, text) for at, text in zip(found[::2], found[1::2], strict=True)])
     return op.Followed(events, after, missed, after < last)
 
 

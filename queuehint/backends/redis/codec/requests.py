@@ -227,6 +227,15 @@ def _count_records(operation: op.CountRecords) -> Args:
     return [*_filter(operation.filter), *(operation.after or ("", ""))]
 
 
+@sends(op.Follow)
+def _follow(operation: op.Follow) -> Args:
+    args: Args = [text_of(operation.after), operation.limit]
+    for wanted in operation.filters:
+        path = "" if wanted.path is None else "/" + gate_key(wanted.path)
+        args += (" ".join(wanted.kinds), path, wanted.user or "", wanted.flow or "")
+    return args
+
+
 @sends(op.CancelFlow)
 def _cancel_flow(operation: op.CancelFlow) -> Args:
     return [operation.flow, operation.reason or "canceled"]
