@@ -9,7 +9,6 @@ A name is imported when it is first used, so that a program which uses one part 
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -83,8 +82,6 @@ if TYPE_CHECKING:
     from queuehint.worker.worker import Worker
 
 __version__ = "0.1.0"
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "ANYONE",

@@ -1,15 +1,24 @@
-"""Log formatters for people and for programs: the message is constant, the facts are in its fields."""
+"""Log formatters for people and for programs: the facts of a message are in its fields."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from enum import StrEnum
 from typing import Any
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+_PLAIN, _FAINT = "\x1b[0m", "\x1b[2m"
+_STYLES = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[1;31m"}
+_TOLD_WITH_OTHERS = {
+    event: {"error", "error_message", "retry_in_s"} for event in ("job.retry", "job.failed", "job.exit")
+}
+"""Fields that are part of a message in other words."""
 
 
 class LogFormat(StrEnum):
@@ -50,27 +59,52 @@ class JsonFormatter(logging.Formatter):
             "pid": record.process,
             **fields(record),
         }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+        if text := _trace_of(self, record):
+            line["traceback"] = text
         return json.dumps(line, default=str)
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, logger and message, then the fields as ``name=value``; nothing in it can break the line."""
+    """
+    Time, level, logger and message, then the fields as ``name=value``; nothing in it can break the line.
+
+    Fields whose values are part of the message are left out.
+
+    Args:
+        in_colour: mark levels, and what is read less often, for a terminal.
+    """
+
+    def __init__(self, *, in_colour: bool = False) -> None:
+        super().__init__()
+        self._in_colour = in_colour
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and the traceback below it."""
-        text = f"{_time(record)} {record.levelname:<7} {record.name}[{record.process}] {record.getMessage()}"
+        begin = f"{_time(record)} {record.levelname:<7} {record.name}[{record.process}]"
+        message, end = record.getMessage(), ""
+        told = {str(each) for each in record.args} if isinstance(record.args, tuple) else set()
         for name, value in fields(record).items():
             shown = str(value)
-            text += f" {name}={shown if shown and shown.isprintable() and ' ' not in shown else repr(shown)}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+            if shown not in told and name not in _TOLD_WITH_OTHERS.get(str(getattr(record, "event", "")), ()):
+                end += f" {name}={shown if shown and shown.isprintable() and ' ' not in shown else repr(shown)}"
+        trace = _trace_of(self, record)
+        if self._in_colour:
+            style = _STYLES.get(record.levelno, "")
+            begin, end = f"{_FAINT}{begin}{_PLAIN}", f"{_FAINT}{end}{_PLAIN}" if end else ""
+            message = f"{style}{message}{_PLAIN}" if style else message
+        return f"{begin} {message}{end}" + (f"\n{trace}" if trace else "")
+
+
+def _trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    """Return the traceback of a record: the text that it brings, or that of its exception."""
+    return record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else None)
 
 
 def set_up(log_format: LogFormat, level: LogLevel) -> None:
-    """Log to the standard error; what the application has set up for its own loggers stays."""
+    """Log to the standard error, in colour to a terminal; what the application has set up for its own loggers stays."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    in_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter(in_colour=in_colour))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level.upper())

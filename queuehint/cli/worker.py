@@ -227,7 +227,7 @@ def _run(options: Options) -> int:
             asyncio.run(_serve(scheduler, made, options))
     except BackendError as error:
         extra = {"event": "worker.failed", "error": str(error)}
-        logger.error("the store cannot be used", extra=extra)  # noqa: TRY400 - the reason is in the text
+        logger.error("the store cannot be used: %s", error, extra=extra)  # noqa: TRY400 - the reason is in the text
         return EXIT_STORE
     finally:
         health.end()

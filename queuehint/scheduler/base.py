@@ -62,6 +62,8 @@ class SchedulerBase:
         check_arguments: object,
         redact: Callable[[str], str] | None,
         clock: Clock | None,
+        *,
+        log_errors: bool,
     ) -> None:
         if url is None:
             url = os.environ.get(URL_VARIABLE) or "memory://"
@@ -75,6 +77,7 @@ class SchedulerBase:
         self._check_arguments = check_bool(check_arguments, parameter="check_arguments")
         self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
         self._redact = None if redact is None else check_callable(redact, parameter="redact")
+        self._log_errors = check_bool(log_errors, parameter="log_errors")
         self._clock = SystemClock() if clock is None else _check_clock(clock)
         self._backend: Backend | None = None
         self._lock = threading.Lock()

@@ -66,6 +66,7 @@ class Hosting(SchedulerBase):
             before=self._before,
             after=self._after,
             redact=self._redact,
+            log_errors=self._log_errors,
             definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
             concurrency=concurrency,
             pools=pools,

@@ -86,7 +86,8 @@ class Scheduler(Control, Draining, Scheduling):
         codec: how arguments and results travel; JSON through cattrs.
         check_arguments: whether arguments are checked against plain annotations where a job is enqueued: str, int,
             float, bool, None, Literal, and list, tuple, dict and unions of these; see `job` for one task alone.
-        redact: applied to the text of errors before it is stored.
+        redact: applied to the text of errors before it is stored or logged.
+        log_errors: whether workers log the messages and tracebacks of handlers' exceptions; False leaves their types.
         clock: for tests.
 
     Raises:
@@ -104,9 +105,12 @@ class Scheduler(Control, Draining, Scheduling):
         codec: Codec | None = None,
         check_arguments: bool = True,
         redact: Callable[[str], str] | None = None,
+        log_errors: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(url, namespace, ids, lease, retention, codec, check_arguments, redact, clock)
+        super().__init__(
+            url, namespace, ids, lease, retention, codec, check_arguments, redact, clock, log_errors=log_errors
+        )
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)

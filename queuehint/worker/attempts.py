@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.dependency_results import DependencyResults
+    from queuehint.worker.failures import Failures
     from queuehint.worker.leases.begin_marks import BeginMarks
     from queuehint.worker.slots import Slot
 
@@ -62,7 +63,7 @@ class AttemptRunner:
         codec: how arguments and results travel.
         backend: where the results of the jobs that a job depends on are.
         before, after: hooks, called with the context, and with the context and the outcome.
-        redact: applied to texts of errors before they are stored.
+        failures: describes and logs failed attempts.
         threads: how many plain functions may run at once.
         executor: what runs them instead of threads of its own; it is not shut down.
         stop: asks code to stop, given its slot and why.
@@ -79,7 +80,7 @@ class AttemptRunner:
         backend: Backend,
         before: Collection[Callable[..., Any]],
         after: Collection[Callable[..., Any]],
-        redact: Callable[[str], str] | None,
+        failures: Failures,
         threads: int,
         executor: Executor | None = None,
         stop: Callable[[Slot, str], None],
@@ -87,7 +88,7 @@ class AttemptRunner:
         ended: Callable[[Slot, Outcome], None],
         marks: BeginMarks | None = None,
     ) -> None:
-        self.outcomes = OutcomeBuilder(codec, redact)
+        self.outcomes = OutcomeBuilder(codec, failures)
         self._handlers = handlers
         self._codec = codec
         self._backend = backend
@@ -133,7 +134,12 @@ class AttemptRunner:
         if handler is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         spec = slot.grant.spec
-        logger.error("unknown task", extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task})
+        logger.error(
+            "no job() of this worker is named %s: job %s is given back",
+            spec.task,
+            spec.id,
+            extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task},
+        )
         return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)
 
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
@@ -148,7 +154,7 @@ class AttemptRunner:
             except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
                 end_any_child(process, error)
                 what = {"event": "hook.failed", "job_id": outcome.job_id}
-                self.outcomes.log_failed_hook("after_job hook failed", error, **what)
+                self.outcomes.failures.log_hook("after_job hook failed", error, **what)
 
     def close(self) -> None:
         """Shut the threads down, without waiting for running ones."""
@@ -263,8 +269,9 @@ class AttemptRunner:
                 continue
             except BackendError as error:
                 pause_s = PAUSE_S
-                extra = {"event": "job.no_interim", "job_id": partial_result.job_id, "error": str(error)}
-                logger.warning("the partial result of a job cannot be read now", extra=extra)
+                job_id = partial_result.job_id
+                extra = {"event": "job.no_interim", "job_id": job_id, "error": str(error)}
+                logger.warning("the partial result of job %s cannot be read now: %s", job_id, error, extra=extra)
         return partial_result.is_loaded
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -126,7 +126,7 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
             done += len(reply.results)
     except BackendError as error:
         extra = {"event": "job.no_results", "job_id": spec.id, "task": spec.task, "error": str(error)}
-        logger.warning("the results a job needs cannot be read now; it is given back", extra=extra)
+        logger.warning("the results that job %s needs cannot be read now; it is given back", spec.id, extra=extra)
         await asyncio.sleep(PAUSE_S)
         return None
     return DependencyResults(spec.depends_on, payloads, codec)

@@ -24,8 +24,9 @@ from queuehint.errors import BackendDeniedError, BackendError
 from queuehint.operations import Exchange
 from queuehint.operations.bounds import check_limits
 from queuehint.values.outcome import OutcomeKind
+from queuehint.worker.failures import qualified_name
 from queuehint.worker.listening import pause_s
-from queuehint.worker.outcomes import log_exchange, outcome_of, qualified_name
+from queuehint.worker.outcomes import log_exchange, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +229,7 @@ class Exchanges:
                 raise
             if isinstance(error, BackendDeniedError) and not self.started.is_set():
                 raise
-            logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
+            logger.warning("backend unavailable: %s", error, extra={"event": "worker.backend", "error": str(error)})
             return None
 
     def _ask(self, settle: tuple[Outcome, ...]) -> Exchange:
@@ -259,7 +260,7 @@ class Exchanges:
         if not self._settlements.is_suspect(outcome):
             return False
         extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
-        logger.error("how a job ended cannot be stored; it is FAILED", extra=extra)
+        logger.error("how job %s ended cannot be stored; it is FAILED", outcome.job_id, extra=extra)
         given_up = self._settlements.replace(outcome, self._outcomes.of_refusal(outcome, error))
         if given_up is not None and self._renewal is not None:
             # Not even that: its lease ends.

@@ -124,7 +124,9 @@ def fire_due() -> Steps[bool]:
             except Exception:
                 stuck.add((schedule.name, schedule.version))
                 logger.exception(
-                    "a schedule cannot be fired here", extra={"event": "schedule.stuck", "schedule": schedule.name}
+                    "schedule %s cannot be fired here",
+                    schedule.name,
+                    extra={"event": "schedule.stuck", "schedule": schedule.name},
                 )
             if not is_alone:
                 break
@@ -142,7 +144,7 @@ def fire_due() -> Steps[bool]:
 def say_unreadable(names: Sequence[str]) -> None:
     """Log which schedules are left out."""
     for name in names:
-        logger.error("a schedule cannot be read here", extra={"event": "schedule.unreadable", "schedule": name})
+        logger.error("schedule %s cannot be read here", name, extra={"event": "schedule.unreadable", "schedule": name})
 
 
 def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
@@ -242,7 +244,8 @@ class Timekeeper:
                 self.is_stored = True
             is_well = await run_steps(self._backend, fire_due())
         except BackendError as error:
-            logger.warning("schedules have to wait", extra={"event": "schedule.backend", "error": str(error)})
+            extra = {"event": "schedule.backend", "error": str(error)}
+            logger.warning("schedules have to wait: %s", error, extra=extra)
         except Exception:
             logger.exception("schedules cannot be looked after", extra={"event": "schedule.stuck"})
         if not is_well:
@@ -256,5 +259,7 @@ class Timekeeper:
                 if isinstance(error, BackendError) and not isinstance(error, CorruptStateError):
                     raise
                 logger.exception(
-                    "a schedule cannot be stored", extra={"event": "schedule.refused", "schedule": definition.name}
+                    "schedule %s cannot be stored",
+                    definition.name,
+                    extra={"event": "schedule.refused", "schedule": definition.name},
                 )

@@ -26,7 +26,7 @@ from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import NOTES_MAX, Get, Log, Note, Post, Report, Update, Verdict
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.spec import check_payload_size
-from queuehint.worker.outcomes import qualified_name
+from queuehint.worker.failures import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +127,8 @@ class OutboxBuffer:
         if not self._has_dropped:
             self._has_dropped = True
             logger.warning(
-                "log lines of jobs are dropped: more are written than the store takes",
+                "log lines of job %s are dropped: more are written than the store takes",
+                job_id,
                 extra={"event": "worker.log_lines_dropped", "job_id": job_id, "lines_max": LINES_MAX},
             )
 

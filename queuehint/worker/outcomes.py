@@ -1,8 +1,7 @@
 """
 Outcomes: from a handler's result or exception to the settlement of its job, and batches of settlements.
 
-Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
-raises are named by their type, and tracebacks hold source lines, never the values of variables.
+What an exception says is described by `queuehint.worker.failures`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import inspect
 import logging
 import random
-import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +18,12 @@ import attrs
 from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
 from queuehint.operations import SETTLEMENTS_MAX, Verdict
-from queuehint.values.checks import encodable, plain_text
-from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind, finished
+from queuehint.values.outcome import RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind, finished
 from queuehint.values.spec import check_payload_size
+from queuehint.worker.failures import Failures, qualified_name, safe_str
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
@@ -38,8 +36,6 @@ logger = logging.getLogger("queuehint.worker")
 GIVE_BACK = frozenset({"canceled", "shutdown", "lease lost"})
 """The reasons to stop after which an attempt that ends by raising has not failed."""
 
-_REDACTED_MAX = 16 * ERROR_TEXT_MAX
-"""How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
 BATCH_BYTES_MAX = 4 << 20
 """Results of together more than this go in several batches: one has to be sent within a few seconds."""
 _PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, list, dict})
@@ -56,12 +52,12 @@ class OutcomeBuilder:
 
     Args:
         codec: how results travel.
-        redact: applied to error messages, reasons and tracebacks before they are stored or logged.
+        failures: describes and logs failed attempts; by default nothing is redacted.
     """
 
-    def __init__(self, codec: Codec, redact: Callable[[str], str] | None = None) -> None:
+    def __init__(self, codec: Codec, failures: Failures | None = None) -> None:
         self._codec = codec
-        self._redact = redact
+        self.failures = Failures() if failures is None else failures
 
     def of_result(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
@@ -91,30 +87,27 @@ class OutcomeBuilder:
             return outcome_of(grant, OutcomeKind.RELEASED)
         timed_out = why_stop == "timeout"
         kind = "timeout" if timed_out else qualified_name(error)
-        message = "the handler ran longer than its timeout" if timed_out else _safe_str(error)
-        described = JobError(
-            type=self._text(kind), message=self._text(message), traceback=self._text(_traceback(error))
-        )
+        message = _timed_out(grant.spec.policy.timeout_ms) if timed_out else safe_str(error)
+        described = self.failures.describe(kind, message, error)
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self.failures.log_exit(grant, described, error)
             return outcome_of(grant, OutcomeKind.LOST, error=described)
-        return self._failed(grant, described, final=final)
+        return self._failed(grant, described, error, final=final)
 
     def of_accident(self, grant: Grant, error: BaseException) -> Outcome:
         """Turn an error around a handler into an outcome."""
-        described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
-        wait_ms = grant.spec.policy.backoff.delay_ms(grant.attempt, random.random())
-        return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=wait_ms)
+        return self._failed(grant, self.failures.describe(qualified_name(error), safe_str(error)), error)
 
     def of_unreadable(self, job: Unreadable) -> Outcome:
         """Turn a job that cannot be read here into an outcome: back to its place for a later release, or a failure."""
         if job.is_newer:
             return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.UNKNOWN_TASK)
-        described = JobError(type="unreadable", message=self._text(job.problem))
+        described = self.failures.describe("unreadable", job.problem)
         return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.FAILED, error=described, final=True)
 
     def of_refusal(self, outcome: Outcome, error: BaseException) -> Outcome:
         """Turn an outcome that cannot be sent into a failure: another attempt would end the same way."""
-        described = JobError(type=self._text(qualified_name(error)), message=self._text(_safe_str(error)))
+        described = self.failures.describe(qualified_name(error), safe_str(error))
         return Outcome(job_id=outcome.job_id, token=outcome.token, kind=OutcomeKind.FAILED, error=described, final=True)
 
     def _ended(
@@ -165,14 +158,14 @@ class OutcomeBuilder:
         if isinstance(result, Children):
             return self._of_children(grant, handler, result, why_stop, context)
         if isinstance(result, Retry):
-            described = JobError(type="retry", message=self._text(result.reason))
+            described = self.failures.describe("retry", result.reason)
             return self._failed(grant, described, after_ms=result.after_ms)
         if isinstance(result, Snooze):
             return outcome_of(grant, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
         if isinstance(result, Fail):
-            return self._failed(grant, JobError(type="fail", message=self._text(result.reason)), final=True)
+            return self._failed(grant, self.failures.describe("fail", result.reason), final=True)
         if isinstance(result, Discard):
-            return outcome_of(grant, OutcomeKind.DISCARDED, reason=self._text(result.reason))
+            return outcome_of(grant, OutcomeKind.DISCARDED, reason=self.failures.text(result.reason))
         if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
             close = getattr(result, "close", None)
             if close is not None:
@@ -181,40 +174,21 @@ class OutcomeBuilder:
             return self.of_error(grant, TypeError(message), why_stop, final=True)
         return None
 
-    @staticmethod
-    def _failed(grant: Grant, described: JobError, *, after_ms: int | None = None, final: bool = False) -> Outcome:
-        spec = grant.spec
-        facts = {"job_id": spec.id, "task": spec.task, "attempt": grant.attempt, "error": described.type}
-        if final or grant.attempt >= spec.policy.max_attempts:
-            logger.error("job failed", extra={"event": "job.failed", **facts})
-        else:
-            logger.warning("job retries", extra={"event": "job.retry", **facts})
+    def _failed(
+        self,
+        grant: Grant,
+        described: JobError,
+        error: BaseException | None = None,
+        *,
+        after_ms: int | None = None,
+        final: bool = False,
+    ) -> Outcome:
+        policy = grant.spec.policy
         if after_ms is None:
-            after_ms = spec.policy.backoff.delay_ms(grant.attempt, random.random())
+            after_ms = policy.backoff.delay_ms(grant.attempt, random.random())
+        is_last = final or grant.attempt >= policy.max_attempts
+        self.failures.log(grant, described, error, retry_ms=None if is_last else after_ms)
         return outcome_of(grant, OutcomeKind.FAILED, error=described, delay_ms=after_ms, final=final)
-
-    def log_failed_hook(self, message: str, error: BaseException, **extra: Any) -> None:
-        """Log a hook's exception with its traceback, redacted like texts of handlers."""
-        extra["error"] = qualified_name(error)
-        if self._redact is None:
-            logger.error(message, extra=extra, exc_info=error)
-        else:
-            logger.error(message, extra={**extra, "traceback": self._text(_whole_traceback(error))})
-
-    def _text(self, text: str) -> str:
-        try:
-            if self._redact is not None:
-                redacted: object = self._redact(plain_text(text))
-                if not isinstance(redacted, str):
-                    raise TypeError("redact must return str")
-                text = redacted
-            text = encodable(plain_text(text))
-        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends
-            # Not what it says, nor what it came of: both may hold the very text that is withheld.
-            extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
-            logger.error("redact failed", extra=extra)  # noqa: TRY400
-            return "<withheld: redact failed>"
-        return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
 
 
 class Settlements:
@@ -301,13 +275,14 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
     is_traced = logger.isEnabledFor(logging.DEBUG)
     for outcome, verdict in zip(settled, reply.verdicts, strict=True):
         if verdict is Verdict.LOST:
-            logger.warning("lease lost", extra={"event": "job.lease_lost", "job_id": outcome.job_id})
+            lost = {"event": "job.lease_lost", "job_id": outcome.job_id}
+            logger.warning("the lease of job %s was lost before it was settled", outcome.job_id, extra=lost)
         elif is_traced:
             what = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
             logger.debug("job settled", extra={**what, "token": outcome.token, "worker": worker})
     for job in reply.unreadable:
         extra = {"event": "job.unreadable", "job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
-        logger.error("a job cannot be read by this release", extra=extra)
+        logger.error("job %s cannot be read by this release: %s", job.job_id, job.problem, extra=extra)
     for grant in reply.grants if is_traced else ():
         spec = grant.spec
         claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]
@@ -315,42 +290,5 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
         logger.debug("job started", extra={**begun, "token": grant.token, "worker": worker, "claims": claims})
 
 
-def qualified_name(error: BaseException) -> str:
-    """Return the name of an exception's class, even if the class overrides it."""
-    kind = type(error)
-    try:
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        return plain_text(name)
-    except BaseException:  # noqa: BLE001 - a class of the application's may raise anything
-        return "BaseException"
-
-
-def _safe_str(error: BaseException) -> str:
-    try:
-        return plain_text(error)[:_REDACTED_MAX]
-    except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
-        return f"<{qualified_name(error).rpartition('.')[2]}>"
-
-
-def _traceback(error: BaseException) -> str:
-    """Return the innermost frames: file, line and the line's source, never the values of variables."""
-    try:
-        frames = traceback.extract_tb(error.__traceback__)[-12:]
-        return "".join(traceback.format_list(frames))[-_REDACTED_MAX:]
-    except BaseException:  # noqa: BLE001 - a loader of the application's gives the source
-        return ""
-
-
-def _whole_traceback(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))[-_REDACTED_MAX:]
-    except BaseException:  # noqa: BLE001 - as above
-        return ""
-
-
-def _where(error: BaseException) -> str:
-    """Return the file and the line in which an exception was raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+def _timed_out(timeout_ms: int | None) -> str:
+    return "the handler ran longer than its timeout" + (f" of {timeout_ms / 1000:g} s" if timeout_ms else "")

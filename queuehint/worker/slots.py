@@ -187,7 +187,8 @@ class Stopping:
         assert self._give_up is not None
         job_ids = list(dict.fromkeys(slot.grant.spec.id for slot in self._slots))
         logger.error(
-            "the process ends with code that does not",
+            "the process ends with code that does not: jobs %s",
+            ", ".join(job_ids),
             extra={"event": "worker.gives_up", "worker": self._worker, "job_ids": job_ids},
         )
         self.has_given_up = True
@@ -198,7 +199,9 @@ class Stopping:
         """Delay a re-granted job until its previous attempt, running on an expired lease, has ended."""
         spec = slot.grant.spec
         logger.warning(
-            "a job was granted again while its code runs still for a lease that has ended; it waits for that",
+            "job %s (%s) was granted again while its code still runs on an expired lease; it waits for that",
+            spec.id,
+            spec.task,
             extra={"event": "job.waits_for_its_code", "job_id": spec.id, "task": spec.task},
         )
         self.ask(previous, "lease lost")
@@ -235,7 +238,10 @@ class Stopping:
     def _report_overdue(self, slot: Slot) -> None:
         spec = slot.grant.spec
         logger.error(
-            "job does not stop; its path is kept until its code ends",
+            "job %s (%s) was asked to stop (%s) and goes on; it keeps its place until its code ends",
+            spec.id,
+            spec.task,
+            slot.why_stop,
             extra={"event": "job.overdue", "job_id": spec.id, "task": spec.task, "why": slot.why_stop},
         )
         slot.is_overdue = True

@@ -34,6 +34,7 @@ from queuehint.operations import GRANTS_MAX, Exchange, Renew, Verdict
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
+    check_bool,
     check_callable,
     check_duration,
     check_int,
@@ -41,6 +42,7 @@ from queuehint.values.checks import (
 )
 from queuehint.worker.attempts import AttemptRunner
 from queuehint.worker.exchanges import Exchanges
+from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.renewal import Renewal, marks_of
@@ -82,7 +84,8 @@ class Worker:
         handlers: by task name; looked up at each grant, so it may grow.
         codec: how arguments and results travel.
         before, after: hooks, called with the context, and with the context and the outcome.
-        redact: applied to error messages and tracebacks before they are stored.
+        redact: applied to error messages and tracebacks before they are stored or logged.
+        log_errors: whether messages and tracebacks of handlers' exceptions are logged.
         definitions: the schedules that the code defines, stored once the backend has answered.
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
@@ -110,6 +113,7 @@ class Worker:
         before: Collection[Callable[..., Any]] = (),
         after: Collection[Callable[..., Any]] = (),
         redact: Callable[[str], str] | None = None,
+        log_errors: bool = True,
         definitions: Callable[[], Iterable[Definition]] = tuple,
         concurrency: int = 16,
         pools: Iterable[str] = ("default",),
@@ -151,7 +155,7 @@ class Worker:
             backend=backend,
             before=before,
             after=after,
-            redact=redact,
+            failures=Failures(redact, log_errors=check_bool(log_errors, parameter="log_errors")),
             threads=self._concurrency,
             executor=executor,
             stop=self._stopping.ask,
@@ -370,7 +374,10 @@ class Worker:
         if reply is None or reply.verdicts[0] is not Verdict.DONE:
             return False
         logger.warning(
-            "a job that has lost workers is on its last life",
+            "job %s (%s) has lost %d workers; the next loss makes it FAILED",
+            job_id,
+            grant.spec.task,
+            grant.losses,
             extra={"event": "job.last_life", "job_id": job_id, "losses": grant.losses},
         )
         if self._renewal is not None:

@@ -891,3 +891,13 @@ def test_a_text_line_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCapt
     assert "\n" not in text
     assert "\x1b" not in text
     assert text.endswith(r"said event=x job_id='a\nb\x1b[31m' note='two words'")
+
+
+def test_a_text_line_says_nothing_twice_and_marks_what_is_bad_in_a_terminal() -> None:
+    made = record("job %s failed: %s", event="job.retry", job_id="a", attempt=2, error="E", error_message="no")
+    made.args, made.exc_text = ("a", "E: no"), "Traceback"
+    assert TextFormatter().format(made).endswith(" job a failed: E: no event=job.retry attempt=2\nTraceback")
+    assert "\x1b[33mjob a failed: E: no\x1b[0m" in TextFormatter(in_colour=True).format(made)
+    assert json.loads(JsonFormatter().format(made))["traceback"] == "Traceback"
+    made.levelno = logging.INFO
+    assert " job a failed: E: no" in TextFormatter(in_colour=True).format(made)

@@ -165,7 +165,7 @@ async def test_whatever_a_codec_raises_the_attempt_ends(
     caplog.set_level(logging.DEBUG)
 
     codec = Codec("dumps" if where == "interim" else where, kind)
-    sched, _ = scheduler(codec=codec)
+    sched, _ = scheduler(codec=codec, log_errors=False)
 
     @sched.job(max_attempts=1, max_losses=1)
     async def work(ctx: JobContext, n: int) -> Any:

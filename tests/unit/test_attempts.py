@@ -15,6 +15,7 @@ from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, AttemptRunner
+from queuehint.worker.failures import Failures
 from queuehint.worker.slots import Slot
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Stage:
             backend=nothing,
             before=(),
             after=(),
-            redact=None,
+            failures=Failures(),
             threads=1,
             stop=nothing,
             begin=self.begin,

@@ -17,6 +17,7 @@ from queuehint.operations import Exchange, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import AttemptRunner
+from queuehint.worker.failures import Failures
 from queuehint.worker.leases import helper as helper_module
 from queuehint.worker.leases.begin_marks import PLACES, SEEN_AFTER_S, BeginMarks
 from queuehint.worker.leases.helper import GIVE_BACK_AFTER_S, Renewer
@@ -194,7 +195,7 @@ async def test_code_whose_lease_was_taken_does_not_begin() -> None:
         backend=nothing,
         before=(),
         after=(),
-        redact=None,
+        failures=Failures(),
         threads=1,
         stop=nothing,
         begin=nothing,

@@ -142,7 +142,7 @@ class LoopWatch:
                 # By another name: what this worker is to be told stays for it.
                 self._backend.call_sync(Exchange(f"{self._worker}-unbegun", outcomes, pools=()))
             except BackendError as error:
-                logger.warning("backend unavailable", extra={"event": "worker.backend", "error": str(error)})
+                logger.warning("backend unavailable: %s", error, extra={"event": "worker.backend", "error": str(error)})
                 return
             for slot in slots:
                 slot.is_given_back = True
@@ -150,7 +150,8 @@ class LoopWatch:
                 self._renewal.exchange(outcomes, (), self._now_s())
             del self._unbegun[: len(slots)]
             logger.warning(
-                "jobs whose code could not begin are given back",
+                "%d jobs whose code could not begin are given back",
+                len(slots),
                 extra={"event": "worker.gives_back", "worker": self._worker, "jobs": len(slots)},
             )
 

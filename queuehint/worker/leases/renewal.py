@@ -300,7 +300,8 @@ class Renewal:
                 helper.send("".join(text))
         except OSError as error:
             logger.error(  # noqa: TRY400 - the reason is in the text; there is nothing to trace
-                "the process that renews leases cannot be started",
+                "the process that renews leases cannot be started: %s",
+                error,
                 extra={"event": "renewal.helper_failed", "error": str(error)},
             )
         self._heard_s = self._started_s = self.now_s()
@@ -321,7 +322,7 @@ class Renewal:
             elif word == "more":
                 self._more()
             elif word == "failed":
-                logger.warning("leases were not renewed", extra={"event": "renewal.failed", "error": rest})
+                logger.warning("leases were not renewed: %s", rest, extra={"event": "renewal.failed", "error": rest})
 
     def _extend(self, sent_s: float, seen: int) -> None:
         with self._lock:
@@ -344,7 +345,8 @@ class Renewal:
         with self._lock:
             self._held.pop((job_id, token), None)
         logger.warning(
-            "a job whose code could not begin was given back by the helper",
+            "job %s, whose code could not begin, was given back by the helper",
+            job_id,
             extra={"event": "worker.gives_back", "job_id": job_id, "jobs": 1},
         )
         self._returned(job_id, token)
@@ -358,7 +360,8 @@ class Renewal:
                 lease.is_fenced = True
         for (job_id, token), lease in short:
             logger.warning(
-                "a lease could not be renewed in time; its job is asked to stop",
+                "the lease of job %s could not be renewed in time; it is asked to stop",
+                job_id,
                 extra={"event": "job.fenced", "job_id": job_id, "left_s": round(lease.until_s - time_s, 3)},
             )
             self._tell(job_id, token, "lease lost")
@@ -378,7 +381,7 @@ class Renewal:
                 if not self._done.is_set():
                     extra = {"event": "renewal.failed", "error": f"{type(error).__name__}: {error}"}
                     trace = None if isinstance(error, BackendError) else error
-                    logger.warning("leases were not renewed", extra=extra, exc_info=trace)
+                    logger.warning("leases were not renewed: %s", extra["error"], extra=extra, exc_info=trace)
             if self._look is not None:
                 try:
                     self._look()

@@ -1,0 +1,233 @@
+"""
+Failed attempts: the texts that are stored of an exception, and the log lines that tell of it.
+
+Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
+raises are named by their type, and tracebacks hold source lines, never the values of variables. The log lines say all
+in their message, so that they are worth reading where no logging is set up: Python then prints messages from WARNING
+on, and no fields.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import QueueHintError, printable
+from queuehint.handlers import forks
+from queuehint.values.checks import encodable, plain_text
+from queuehint.values.outcome import ERROR_TEXT_MAX, JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.values.outcome import Grant
+
+logger = logging.getLogger("queuehint.worker")
+
+REDACTED_MAX = 16 * ERROR_TEXT_MAX
+"""How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
+LINE_MAX = 500
+"""How much of an exception's message is part of a log line; the traceback has more of it."""
+FRAMES_MAX = 12
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_FORKS = forks.__file__
+"""It stands between a coroutine and what that waits for."""
+
+
+class Failures:
+    """
+    Describes exceptions, and logs failed attempts.
+
+    Args:
+        redact: applied to error messages, reasons and tracebacks before they are stored or logged.
+        log_errors: whether messages and tracebacks of exceptions are logged; False leaves the type.
+    """
+
+    def __init__(self, redact: Callable[[str], str] | None = None, *, log_errors: bool = True) -> None:
+        self._redact = redact
+        self._log_errors = log_errors
+
+    def describe(self, kind: str, message: str, error: BaseException | None = None) -> JobError:
+        """Return what is stored of a failed attempt; the traceback is that of *error*."""
+        trace = None if error is None else self.text(_stored_traceback(error))
+        return JobError(type=self.text(kind), message=self.text(message), traceback=trace)
+
+    def log(
+        self, grant: Grant, described: JobError, error: BaseException | None = None, *, retry_ms: int | None = None
+    ) -> None:
+        """
+        Log a failed attempt, the last one with its traceback; all have one if messages for debugging are logged.
+
+        Args:
+            retry_ms: after how long the next attempt follows; None after the last one.
+        """
+        spec = grant.spec
+        most = spec.policy.max_attempts
+        facts = {"job_id": spec.id, "task": spec.task, "attempt": grant.attempt, "max_attempts": most}
+        if retry_ms is None:
+            level, event, message = logging.ERROR, "job.failed", "job %s (%s) failed for good, attempt %d of %d: %s"
+            args: tuple[Any, ...] = (spec.id, spec.task, grant.attempt, most)
+        else:
+            wait_s = retry_ms / 1000
+            facts["retry_in_s"] = wait_s
+            level, event = logging.WARNING, "job.retry"
+            message = "job %s (%s) failed, attempt %d of %d, next in %s s: %s"
+            args = (spec.id, spec.task, grant.attempt, most, f"{wait_s:.3g}")
+        self._log(level, event, message, args, facts, described, error)
+
+    def log_exit(self, grant: Grant, described: JobError, error: BaseException) -> None:
+        """Log an attempt that asked the process to end, which counts as a lost worker."""
+        spec = grant.spec
+        facts = {"job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
+        message = "job %s (%s) asked its worker to exit, which counts as loss %d of %d: %s"
+        args = (spec.id, spec.task, grant.losses + 1, spec.policy.max_losses)
+        self._log(logging.WARNING, "job.exit", message, args, facts, described, error)
+
+    def _log(
+        self,
+        level: int,
+        event: str,
+        message: str,
+        args: tuple[Any, ...],
+        facts: dict[str, Any],
+        described: JobError,
+        error: BaseException | None,
+    ) -> None:
+        facts = {"event": event, **facts, "error": described.type}
+        summary = described.type
+        if self._log_errors:
+            facts["error_message"] = described.message
+            summary = f"{summary}: {described.message}" if described.message else summary
+        has_trace = level >= logging.ERROR or logger.isEnabledFor(logging.DEBUG)
+        summary = printable(summary)
+        summary = summary if len(summary) <= LINE_MAX else summary[: LINE_MAX - 1] + "…"
+        args = (*[printable(each) if isinstance(each, str) else each for each in args], summary)
+        self._emit(level, message, args, facts, error if has_trace else None)
+
+    def log_hook(self, message: str, error: BaseException, **extra: Any) -> None:
+        """Log a hook's exception with its traceback, redacted like texts of handlers."""
+        self._emit(logging.ERROR, message, (), {**extra, "error": qualified_name(error)}, error)
+
+    def _emit(
+        self, level: int, message: str, args: tuple[Any, ...], extra: dict[str, Any], error: BaseException | None
+    ) -> None:
+        """Log a message, and below it the text of an exception; the exception itself only where no text is redacted."""
+        if not logger.isEnabledFor(level):
+            return
+        text, exc_info = None, None
+        if error is not None and self._log_errors:
+            lines = self.text(whole_traceback(error), keeps_end=True).split("\n")
+            text = "\n".join([printable(line) for line in lines])
+            if text and self._redact is None:
+                exc_info = (type(error), error, _begun_outside(error.__traceback__))
+        record = logger.makeRecord(logger.name, level, __file__, 0, message, args, exc_info, None, extra)
+        # A formatter takes this text for that of the exception.
+        record.exc_text = text
+        logger.handle(record)
+
+    def text(self, text: str, *, keeps_end: bool = False) -> str:
+        """Return a text as it may be stored: redacted, encodable, and cut (*keeps_end*: at its beginning)."""
+        try:
+            if self._redact is not None:
+                redacted: object = self._redact(plain_text(text))
+                if not isinstance(redacted, str):
+                    raise TypeError("redact must return str")
+                text = redacted
+            text = encodable(plain_text(text))
+        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends
+            # Not what it says, nor what it came of: both may hold the very text that is withheld.
+            extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
+            logger.error("redact failed", extra=extra)  # noqa: TRY400
+            return "<withheld: redact failed>"
+        if len(text) <= ERROR_TEXT_MAX:
+            return text
+        return "…" + text[1 - ERROR_TEXT_MAX :] if keeps_end else text[: ERROR_TEXT_MAX - 1] + "…"
+
+
+def qualified_name(error: BaseException) -> str:
+    """Return the name of an exception's class, even if the class overrides it."""
+    kind = type(error)
+    try:
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        return plain_text(name)
+    except BaseException:  # noqa: BLE001 - a class of the application's may raise anything
+        return "BaseException"
+
+
+def safe_str(error: BaseException) -> str:
+    """Return what an exception says; its type if that raises."""
+    try:
+        return plain_text(error)[:REDACTED_MAX]
+    except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
+        return f"<{qualified_name(error).rpartition('.')[2]}>"
+
+
+def whole_traceback(error: BaseException) -> str:
+    """Return an exception as Python prints it, with what caused it, and without the frames of this package."""
+    try:
+        described = traceback.TracebackException.from_exception(error)
+        _shorten(described, error)
+        return "".join(described.format()).rstrip("\n")[-REDACTED_MAX:]
+    except BaseException:  # noqa: BLE001 - a loader of the application's gives the source
+        return ""
+
+
+def _stored_traceback(error: BaseException) -> str:
+    """Return the innermost frames: file, line and the line's source, never the values of variables."""
+    try:
+        frames = _of_the_application(traceback.extract_tb(error.__traceback__), error)[-FRAMES_MAX:]
+        return "".join(traceback.format_list(frames))[-REDACTED_MAX:]
+    except BaseException:  # noqa: BLE001 - as above
+        return ""
+
+
+def _shorten(described: traceback.TracebackException, error: BaseException) -> None:
+    """Remove the frames of this package from an exception, and from those that caused it."""
+    todo: list[tuple[traceback.TracebackException | None, BaseException | None]] = [(described, error)]
+    seen = set()
+    while todo:
+        text, each = todo.pop()
+        if text is None or each is None or id(text) in seen:
+            continue
+        seen.add(id(text))
+        text.stack = traceback.StackSummary.from_list(_of_the_application(text.stack, each))
+        todo += [(text.__cause__, each.__cause__), (text.__context__, each.__context__)]
+        if isinstance(each, BaseExceptionGroup):
+            todo += zip(text.exceptions or (), each.exceptions, strict=False)
+
+
+def _of_the_application(frames: list[traceback.FrameSummary], error: BaseException) -> list[traceback.FrameSummary]:
+    """
+    Return frames without those of this package before the application's code.
+
+    What was refused on purpose needs no frames of this package behind it either; of any other error they are its cause.
+    """
+    begin, end = 0, len(frames)
+    while begin < end and frames[begin].filename.startswith(_OURS):
+        begin += 1
+    if begin == end:
+        return list(frames)
+    behind = _OURS if isinstance(error, QueueHintError) else _FORKS
+    while frames[end - 1].filename.startswith(behind):
+        end -= 1
+    return list(frames[begin:end])
+
+
+def _begun_outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from its first frame outside of this package on; all of it if there is none."""
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
+        first = first.tb_next
+    return trace if first is None else first
+
+
+def _where(error: BaseException) -> str:
+    """Return the file and the line in which an exception was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

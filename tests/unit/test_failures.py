@@ -1,0 +1,164 @@
+"""Failed attempts: what is logged of them, and what of a traceback is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint.errors import PathClosedError
+from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.forks import in_one_process
+from queuehint.values.ids import this_process
+from queuehint.values.outcome import Grant
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.spec import JobSpec
+from queuehint.worker.failures import Failures, whole_traceback
+from queuehint.worker.outcomes import OutcomeBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POLICY = Policy(max_attempts=3, backoff=Backoff(base=2, jitter=0), timeout_ms=1500)
+
+
+def grant(attempt: int = 1, losses: int = 0) -> Grant:
+    spec = JobSpec(id="job-1", task="fetch", policy=POLICY)
+    return Grant(spec=spec, token=7, attempt=attempt, losses=losses, lease_until_ms=0)
+
+
+def caught(function: Callable[..., Any], *args: Any) -> BaseException:
+    try:
+        function(*args)
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+def missing() -> None:
+    {}["missing"]  # type: ignore[index]
+
+
+def tell(error: BaseException, attempt: int = 1, why_stop: str | None = None, **options: Any) -> None:
+    redact = options.pop("redact", None)
+    OutcomeBuilder(JsonCodec(), Failures(redact, **options)).of_error(grant(attempt), error, why_stop)
+
+
+def facts(record: logging.LogRecord, *names: str) -> list[Any]:
+    return [vars(record)[name] for name in names]
+
+
+def test_a_failed_attempt_is_told_with_its_job_its_number_and_the_wait(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tell(caught(missing))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "job job-1 (fetch) failed, attempt 1 of 3, next in 2 s: KeyError: 'missing'"
+    assert (record.exc_info, record.exc_text) == (None, None), "the last one brings a traceback"
+    assert facts(record, "event", "job_id", "task", "attempt", "max_attempts", "retry_in_s", "error") == [
+        *("job.retry", "job-1", "fetch", 1, 3, 2.0, "KeyError"),
+    ]
+
+
+def test_the_last_attempt_is_told_with_its_traceback_whoever_formats_it(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(caught(missing), attempt=3)
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None, "what collects errors wants the exception itself"
+    # Where an application sets up no logging, Python prints by this handler what comes to no other.
+    assert logging.getLogger("queuehint").handlers == []
+    assert logging.lastResort is not None
+    logging.lastResort.handle(record)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "job job-1 (fetch) failed for good, attempt 3 of 3: KeyError: 'missing'"
+    assert said[1] == "Traceback (most recent call last):"
+    assert said[-1] == "KeyError: 'missing'"
+
+
+def test_every_attempt_has_its_traceback_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    tell(caught(missing))
+    assert "KeyError: 'missing'" in (caplog.records[0].exc_text or "")
+
+
+def test_what_is_logged_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    tell(caught(missing), attempt=3, redact=lambda text: text.replace("missing", "***"))
+    (record,) = caplog.records
+    assert record.exc_info is None, "it would tell all"
+    assert record.exc_text is not None
+    assert "missing" not in caplog.text + str(vars(record))
+    assert record.getMessage().endswith("KeyError: '***'")
+
+
+def test_without_texts_of_errors_their_type_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    tell(caught(missing), attempt=3, log_errors=False)
+    (record,) = caplog.records
+    assert record.getMessage() == "job job-1 (fetch) failed for good, attempt 3 of 3: KeyError"
+    assert (record.exc_info, record.exc_text) == (None, None)
+    assert "missing" not in str(vars(record))
+
+
+def test_a_text_is_one_line_that_a_terminal_does_not_obey(caplog: pytest.LogCaptureFixture) -> None:
+    tell(caught(lambda: int("x\n\x1b[31m" + 1000 * "y")))
+    text = caplog.records[0].getMessage()
+    assert text.isprintable()
+    assert len(text) < 600
+    tell(RuntimeError("a\n\x1b[31mb"), attempt=3)
+    assert "\x1b" not in (caplog.records[1].exc_text or "")
+
+
+def test_a_timeout_says_how_long_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    tell(asyncio.CancelledError(), why_stop="timeout")
+    assert caplog.messages[0].endswith("timeout: the handler ran longer than its timeout of 1.5 s")
+
+
+def test_a_handler_that_exits_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    tell(SystemExit(3))
+    (record,) = caplog.records
+    assert facts(record, "event", "error") == ["job.exit", "SystemExit"]
+    assert "which counts as loss 1 of 3: SystemExit: 3" in record.getMessage()
+
+
+def test_a_traceback_has_no_frames_of_ours() -> None:
+    async def main() -> None:
+        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def handler() -> None:
+            await waited
+
+        task = asyncio.ensure_future(in_one_process(handler(), this_process.mark))
+        await asyncio.sleep(0)
+        waited.set_exception(ValueError("from afar"))
+        text = whole_traceback((await asyncio.gather(task, return_exceptions=True))[0])
+        assert "forks.py" not in text
+        assert "await waited" in text
+
+    asyncio.run(main())
+
+
+def refused() -> None:
+    JsonCodec().dumps({"x": object()}, {}, bytes_max=10)
+
+
+def test_what_is_refused_on_purpose_ends_where_it_was_asked_for() -> None:
+    def again() -> None:
+        try:
+            refused()
+        except ValueError as error:
+            raise ExceptionGroup("two", [error, PathClosedError("a")]) from error
+
+    for error in (caught(refused), caught(again)):
+        text = whole_traceback(error)
+        assert "JsonCodec().dumps" in text
+        assert "queuehint/handlers" not in text
+
+
+def test_an_error_in_this_package_alone_keeps_its_frames() -> None:
+    error = caught(JsonCodec().dumps, {"x": object()})
+    assert error.__traceback__ is not None
+    ours = error.with_traceback(error.__traceback__.tb_next)
+    assert isinstance(ours, TypeError) or "queuehint/handlers" in whole_traceback(ours)
