@@ -23,8 +23,8 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow
-from queuehint.values.checks import check_id, check_name, check_optional_duration
+from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow, Redrive, Verdict
+from queuehint.values.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import FlowStats
@@ -175,6 +175,22 @@ class FlowHandle:
         """Like `cancel`, for code without a loop."""
         run_steps_sync(self._client.backend, self._cancel(reason))
 
+    async def redrive(self, *, downstream: bool = True) -> int:
+        """
+        Queue its dead jobs again, as `DeadShelf.redrive`, and return how many there were.
+
+        Args:
+            downstream: also revive the jobs that were canceled because of these.
+
+        Raises:
+            FlowNotFoundError: no such flow, or the records of its jobs have expired.
+        """
+        return await run_steps(self._client.backend, self._redrive(downstream))
+
+    def redrive_sync(self, *, downstream: bool = True) -> int:
+        """Like `redrive`, for code without a loop."""
+        return run_steps_sync(self._client.backend, self._redrive(downstream))
+
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
         Wait until the flow is over and return its results.
@@ -253,6 +269,19 @@ class FlowHandle:
         yield from self._count()
         swept = yield CancelFlow(self.id, reason)
         yield from tick_until_done(more=swept.more)
+
+    def _redrive(self, downstream: object) -> Steps[int]:
+        revives = check_bool(downstream, parameter="downstream")
+        redriven = 0
+        cursor: int | None = 0
+        while cursor is not None:
+            records, cursor = yield from self._page(cursor)
+            dead = tuple([record.id for record in records if record.state is JobState.FAILED])
+            if dead:
+                reply = yield Redrive(dead, revives)
+                yield from tick_until_done(more=reply.more)
+                redriven += sum(verdict is Verdict.DONE for verdict, _ in reply.verdicts)
+        return redriven
 
     def _result(self, timeout: Any, call: str, *, blocks: bool = False) -> Steps[dict[str, Any]]:
         limit_ms = check_optional_duration(timeout, parameter="timeout")

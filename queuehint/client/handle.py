@@ -21,7 +21,7 @@ from queuehint.errors import (
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import Cancel, Get, Verdict, Why
-from queuehint.values.checks import check_name, check_optional_duration
+from queuehint.values.checks import check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason
@@ -301,6 +301,19 @@ def _wait_s(deadline: float | None) -> float:
 def _identity(backend: Backend) -> Hashable:
     # A backend need not inherit from the protocol.
     return cast("Hashable", getattr(backend, "identity", id(backend)))
+
+
+def id_of(client: Client, job: object, parameter: str = "id") -> str:
+    """
+    Return the id of a job that is given by its id or by a handle.
+
+    Args:
+        parameter: what the call takes it as, for the message.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: it is no id, or of another namespace or store; see `JobHandle.id_for`.
+    """
+    return job.id_for(client, parameter) if isinstance(job, JobHandle) else check_id(job)
 
 
 def outcome(client: Client, record: JobRecord) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
-from queuehint.errors import InvalidTransitionError, JobNotFoundError
+from queuehint.client.handle import JobHandle, id_of
+from queuehint.errors import InvalidJobTypeError, InvalidTransitionError, JobNotFoundError
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
-from queuehint.values.checks import check_bool, check_id, check_int, check_items
+from queuehint.scheduler.records import queries as ask
+from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
+from queuehint.values.checks import check_bool, check_int, check_items
 from queuehint.values.record import JobRecord, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from queuehint.client.handle import Client
+    from queuehint.scheduler.records.queries import Filter, Part, RecordPage
 
 PAGE = 100
 
@@ -24,13 +28,34 @@ class DeadShelf:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def list(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]:
-        """Return up to *limit* (1–200) dead jobs enqueued after number *after*."""
-        return (await self._client.backend.call(_page(limit, after))).records
+    @overload
+    async def list(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]: ...
+    @overload
+    async def list(self, limit: int = PAGE, *, cursor: str | None = None, **part: Unpack[Part]) -> RecordPage: ...
+    async def list(
+        self, limit: int = PAGE, *, after: int = 0, cursor: str | None = None, **part: Any
+    ) -> Sequence[JobRecord]:
+        """
+        Return up to *limit* (1–200) dead jobs: all, or a page of those that fit a `Part`.
 
-    def list_sync(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]:
+        Args:
+            after: of all: only those enqueued after this number.
+            cursor: of those that fit: that of the page before.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter, the value and the limit.
+        """
+        return await run_steps(self._client.backend, _list(limit, after, cursor, part))
+
+    @overload
+    def list_sync(self, limit: int = PAGE, *, after: int = 0) -> Sequence[JobRecord]: ...
+    @overload
+    def list_sync(self, limit: int = PAGE, *, cursor: str | None = None, **part: Unpack[Part]) -> RecordPage: ...
+    def list_sync(
+        self, limit: int = PAGE, *, after: int = 0, cursor: str | None = None, **part: Any
+    ) -> Sequence[JobRecord]:
         """Like `list`, for code without a loop."""
-        return self._client.backend.call_sync(_page(limit, after)).records
+        return run_steps_sync(self._client.backend, _list(limit, after, cursor, part))
 
     async def __aiter__(self) -> AsyncIterator[JobRecord]:
         """Yield every dead job, a page at a time."""
@@ -41,52 +66,144 @@ class DeadShelf:
                 yield record
             cursor = page.cursor
 
-    async def redrive(self, ids: Iterable[str], *, downstream: bool = False) -> None:
+    @overload
+    async def redrive(self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False) -> int: ...
+    @overload
+    async def redrive(
+        self,
+        ids: None = None,
+        *,
+        downstream: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Unpack[Part],
+    ) -> int: ...
+    async def redrive(
+        self,
+        ids: Any = None,
+        *,
+        downstream: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Any,
+    ) -> int:
         """
         Queue dead jobs again: to the places they held, or new ones; attempts and losses count anew.
 
         Args:
-            ids: up to 1 000.
+            ids: up to 1 000 ids or handles; or
+            part: those that fit a `Part`: ``redrive(task="send", since=...)``; or
+            all: all there are.
             downstream: also revive the jobs that were canceled because of these, on down the graph.
+            limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
+
+        Returns:
+            How many were redriven. Those that fit are redriven 200 at a time: if the store fails, those before are, and
+            the next call goes on.
 
         Raises:
-            JobNotFoundError, InvalidTransitionError: for the first of them that is unknown or not FAILED; the
+            JobNotFoundError, InvalidTransitionError: for the first of the *ids* that is unknown or not FAILED; the
                 others were redriven.
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
+                namespace or another store.
         """
-        await run_steps(self._client.backend, _redrive(ids, downstream))
+        return await run_steps(self._client.backend, self._redrive(ids, downstream, all, limit, part))
 
-    def redrive_sync(self, ids: Iterable[str], *, downstream: bool = False) -> None:
+    @overload
+    def redrive_sync(self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False) -> int: ...
+    @overload
+    def redrive_sync(
+        self,
+        ids: None = None,
+        *,
+        downstream: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Unpack[Part],
+    ) -> int: ...
+    def redrive_sync(
+        self,
+        ids: Any = None,
+        *,
+        downstream: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Any,
+    ) -> int:
         """Like `redrive`, for code without a loop."""
-        run_steps_sync(self._client.backend, _redrive(ids, downstream))
+        return run_steps_sync(self._client.backend, self._redrive(ids, downstream, all, limit, part))
 
-    async def discard(self, ids: Iterable[str]) -> None:
-        """Take dead jobs off the shelf, CANCELED; places they held are free. Raises as `redrive`."""
-        await run_steps(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+    @overload
+    async def discard(self, ids: Iterable[str | JobHandle[Any]]) -> int: ...
+    @overload
+    async def discard(
+        self, ids: None = None, *, all: bool = False, limit: int | None = None, **part: Unpack[Part]
+    ) -> int: ...
+    async def discard(self, ids: Any = None, *, all: bool = False, limit: int | None = None, **part: Any) -> int:
+        """
+        Take dead jobs off the shelf, CANCELED; places they held are free.
 
-    def discard_sync(self, ids: Iterable[str]) -> None:
+        Says which, returns how many and raises as `redrive`.
+        """
+        return await run_steps(self._client.backend, self._discard(ids, all, limit, part))
+
+    @overload
+    def discard_sync(self, ids: Iterable[str | JobHandle[Any]]) -> int: ...
+    @overload
+    def discard_sync(
+        self, ids: None = None, *, all: bool = False, limit: int | None = None, **part: Unpack[Part]
+    ) -> int: ...
+    def discard_sync(self, ids: Any = None, *, all: bool = False, limit: int | None = None, **part: Any) -> int:
         """Like `discard`, for code without a loop."""
-        run_steps_sync(self._client.backend, _order(Discard(_ids(ids)), JobState.CANCELED))
+        return run_steps_sync(self._client.backend, self._discard(ids, all, limit, part))
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _redrive(self, ids: object, downstream: object, every: object, limit: object, part: Any) -> Steps[int]:
+        revives = check_bool(downstream, parameter="downstream")
+        return self._order("redrive()", JobState.QUEUED, lambda some: Redrive(some, revives), ids, every, limit, part)
+
+    def _discard(self, ids: object, every: object, limit: object, part: Any) -> Steps[int]:
+        return self._order("discard()", JobState.CANCELED, Discard, ids, every, limit, part)
+
+    def _order(
+        self,
+        call: str,
+        target: JobState,
+        make: Callable[[tuple[str, ...]], Redrive | Discard],
+        ids: object,
+        every: object,
+        limit: object,
+        part: Filter,
+    ) -> Steps[int]:
+        check_choice_of_jobs(call, ids, every, limit, part)
+        if ids is None:
+            _refuse_states(part)
+            asked = checked_filter(call, part, (JobState.FAILED,), every=bool(every))
+            return (yield from order_all(asked, limit, make))
+        found = check_items(ids, parameter="ids", most=IDS_MAX)
+        operation = make(tuple([id_of(self._client, job, "ids") for job in found]))
+        reply = yield operation
+        yield from tick_until_done(more=reply.more)
+        _raise(operation.ids, reply, target)
+        return len(operation.ids)
 
 
-def _redrive(ids: Iterable[str], downstream: object) -> Steps[None]:
-    yield from _order(Redrive(_ids(ids), check_bool(downstream, parameter="downstream")), JobState.QUEUED)
+def _list(limit: object, after: object, cursor: object, part: Any) -> Steps[Sequence[JobRecord]]:
+    if part or cursor is not None:
+        if after != 0:
+            raise InvalidJobTypeError("list(): after is for all dead jobs; of those that fit a filter give cursor")
+        _refuse_states(part)
+        part["state"] = JobState.FAILED
+        return cast("Sequence[JobRecord]", (yield from ask.list_page(ask.asked_for(part), False, limit, cursor)))
+    number = check_int(after, parameter="after", least=0, most=2**62)
+    page = yield ListDead(number, check_int(limit, parameter="limit", least=1, most=LIST_MAX))
+    return cast("Sequence[JobRecord]", page.records)
 
 
-def _order(operation: Redrive | Discard, target: JobState) -> Steps[None]:
-    reply = yield operation
-    yield from tick_until_done(more=reply.more)
-    _raise(operation.ids, reply, target)
-
-
-def _page(limit: int, after: int) -> ListDead:
-    return ListDead(
-        check_int(after, parameter="after", least=0, most=2**62),
-        check_int(limit, parameter="limit", least=1, most=LIST_MAX),
-    )
-
-
-def _ids(ids: Iterable[str]) -> tuple[str, ...]:
-    return tuple([check_id(job_id) for job_id in check_items(ids, parameter="ids", most=IDS_MAX)])
+def _refuse_states(part: Filter) -> None:
+    if "state" in part:
+        raise InvalidJobTypeError("state is no filter of dead jobs, which are FAILED")
 
 
 def _raise(ids: tuple[str, ...], reply: Judged, target: JobState) -> None:

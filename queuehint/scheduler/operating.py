@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
-from queuehint.client.handle import JobHandle
-from queuehint.errors import BackendError, InvalidJobTypeError
+from queuehint.client.handle import JobHandle, id_of
+from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import (
     IDS_MAX,
     TALLIES,
@@ -34,11 +34,12 @@ from queuehint.operations import (
 )
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import EventStream, EventStreamSync, event_filter
+from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
-from queuehint.values.checks import check_id, check_int, check_items, check_name
+from queuehint.values.checks import check_int, check_items, check_name
 from queuehint.values.hint import Mode, parse_mode, parse_path
 from queuehint.values.limit import LimitState, check_limit
-from queuehint.values.record import JobRecord
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
 
 if TYPE_CHECKING:
@@ -51,16 +52,19 @@ if TYPE_CHECKING:
 TREE_DEPTH_MAX = 64
 
 
+_UNFINISHED = tuple([state for state in JobState if not state.is_over])
+
+
 class Control(SchedulerBase):
     """The operator's part of `Scheduler`."""
 
     # --- questions -----------------------------------------------------------------------------------------------
 
-    def handle(self, job_id: str) -> JobHandle[Any]:
+    def handle(self, job_id: str | JobHandle[Any]) -> JobHandle[Any]:
         """Return a handle of any job by its id, without asking whether it exists."""
-        return JobHandle(self, check_id(job_id))
+        return JobHandle(self, id_of(self, job_id))
 
-    async def get(self, job_id: str) -> JobRecord:
+    async def get(self, job_id: str | JobHandle[Any]) -> JobRecord:
         """
         Return all that is known of a job.
 
@@ -69,17 +73,17 @@ class Control(SchedulerBase):
         """
         return await self.handle(job_id).record()
 
-    def get_sync(self, job_id: str) -> JobRecord:
+    def get_sync(self, job_id: str | JobHandle[Any]) -> JobRecord:
         """Like `get`, for code without a loop."""
         return self.handle(job_id).record_sync()
 
     async def why(self, job: str | JobHandle[Any]) -> Reason:
         """Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`."""
-        return await self.backend.call(Why(self._id_of(job, "job")))
+        return await self.backend.call(Why(id_of(self, job, "job")))
 
     def why_sync(self, job: str | JobHandle[Any]) -> Reason:
         """Like `why`, for code without a loop."""
-        return self.backend.call_sync(Why(self._id_of(job, "job")))
+        return self.backend.call_sync(Why(id_of(self, job, "job")))
 
     async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
         """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
@@ -176,46 +180,85 @@ class Control(SchedulerBase):
     @overload
     async def cancel(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
     @overload
-    async def cancel(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
-    async def cancel(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
+    async def cancel(
+        self,
+        ids: None = None,
+        *,
+        reason: str | None = None,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Unpack[Filter],
+    ) -> int: ...
+    async def cancel(
+        self,
+        ids: Any = None,
+        *,
+        reason: str | None = None,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Any,
+    ) -> list[bool] | int:
         """
-        Cancel jobs by id, or every unfinished job at or below a path that was enqueued before this call.
+        Cancel jobs by id, or every unfinished job at or below a path, or that fits a filter.
 
         Args:
             ids: up to 1 000 ids or handles; or
-            path: a place; ``[]`` is every job that has one.
+            part: those that fit a `Filter`: ``cancel(user="ann", task="send")``. With *path* alone (``[]`` is every job
+                that has one) all that were enqueued before this call; with more also those that are enqueued before
+                it is done; or
+            all: every unfinished job of the namespace.
+            limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
 
         Returns:
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
-            over or unknown. For a path, once the sweep, which goes in bounded steps, is over: how many jobs it
-            canceled or, running, asked to stop; those asked before do not count again. If the store fails meanwhile,
-            the number is that of those known to be reached by then, and whoever calls next goes on with the rest.
+            over or unknown. Else how many jobs were canceled or, running, asked to stop, in bounded steps; in a sweep
+            of a path those asked before do not count again. If the store fails meanwhile in such a sweep, the number
+            is that of those known to be reached by then, and whoever calls next goes on with the rest.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
                 namespace or another store.
         """
-        return await run_steps(self.backend, _cancel(self._cancellation(ids, path, reason)))
+        return await run_steps(self.backend, self._cancel(ids, reason, all, limit, part))
 
     @overload
     def cancel_sync(self, ids: Iterable[str | JobHandle[Any]], *, reason: str | None = None) -> list[bool]: ...
     @overload
-    def cancel_sync(self, ids: None = None, *, path: Sequence[str], reason: str | None = None) -> int: ...
-    def cancel_sync(self, ids: Any = None, *, path: Any = None, reason: str | None = None) -> list[bool] | int:
+    def cancel_sync(
+        self,
+        ids: None = None,
+        *,
+        reason: str | None = None,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Unpack[Filter],
+    ) -> int: ...
+    def cancel_sync(
+        self,
+        ids: Any = None,
+        *,
+        reason: str | None = None,
+        all: bool = False,
+        limit: int | None = None,
+        **part: Any,
+    ) -> list[bool] | int:
         """Like `cancel`, for code without a loop."""
-        return run_steps_sync(self.backend, _cancel(self._cancellation(ids, path, reason)))
+        return run_steps_sync(self.backend, self._cancel(ids, reason, all, limit, part))
 
-    def _cancellation(self, ids: Any, path: Any, reason: Any) -> Cancel | CancelPath:
+    def _cancel(self, ids: Any, reason: Any, every: object, limit: object, part: Any) -> Steps[list[bool] | int]:
         reason = None if reason is None else check_name(reason, parameter="reason")
-        if (ids is None) == (path is None):
-            raise InvalidJobTypeError("cancel() takes ids or path, one of them")
-        if path is not None:
-            return CancelPath(parse_path(path), reason)
+        check_choice_of_jobs("cancel()", ids, every, limit, part)
+        if ids is None and limit is None and part.keys() == {"path"} and part["path"] is not None:
+            return (yield from _sweep(CancelPath(parse_path(part["path"]), reason)))
+        if ids is None:
+            asked = checked_filter("cancel()", part, _UNFINISHED, every=bool(every))
+            if any(state.is_over for state in asked.states):
+                raise InvalidJobError("cancel(): state must be one of jobs that are not over")
+            return (yield from order_all(asked, limit, lambda some: Cancel(some, reason)))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
-        return Cancel(tuple([self._id_of(job, "ids") for job in found]), reason)
-
-    def _id_of(self, job: Any, parameter: str) -> str:
-        return job.id_for(self, parameter) if isinstance(job, JobHandle) else check_id(job)
+        reply = yield Cancel(tuple([id_of(self, job, "ids") for job in found]), reason)
+        yield from tick_until_done(more=reply.more)
+        return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
 
     async def pause(self, path: Sequence[str]) -> bool:
         """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
@@ -369,12 +412,10 @@ def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
     return reply.changed  # type: ignore[no-any-return]
 
 
-def _cancel(operation: Cancel | CancelPath) -> Steps[list[bool] | int]:
+def _sweep(operation: CancelPath) -> Steps[int]:
     reply = yield operation
     yield from tick_until_done(more=reply.more)
-    if isinstance(reply, SweptPath):
-        return (yield from _reached(reply))
-    return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
+    return (yield from _reached(reply))
 
 
 def _reached(reply: SweptPath) -> Steps[int]:

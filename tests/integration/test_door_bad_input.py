@@ -455,8 +455,8 @@ def test_more_than_a_thousand_ids_are_refused() -> None:
 def test_ids_and_a_path_at_once_or_neither_are_refused() -> None:
     sched, _ = scheduler()
     cancel: Any = sched.cancel_sync
-    refused(cancel, "ids or path", kind=TypeError)
-    refused(lambda: cancel(["a"], path=["b"]), "ids or path", kind=TypeError)
+    refused(cancel, "ids, a filter or all=True", kind=TypeError)
+    refused(lambda: cancel(["a"], path=["b"]), "ids, a filter or all=True", kind=TypeError)
 
 
 @pytest.mark.parametrize("path", ["doc", None, [1], [""], ["a\n"], ["x"] * 65, 5])

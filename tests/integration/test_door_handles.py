@@ -66,6 +66,15 @@ def test_a_handle_of_elsewhere_is_refused_wherever_one_is_taken(pair: Pair) -> N
     calls: list[tuple[str, Callable[[], Any]]] = [
         ("ids", lambda: ours.sched.cancel_sync(["y", meant])),
         ("ids", lambda: run(ours.sched.cancel([meant]))),
+        ("ids", lambda: ours.sched.dead.redrive_sync(["y", meant])),
+        ("ids", lambda: ours.sched.dead.discard_sync([meant])),
+        ("ids", lambda: ours.sched.records.delete_sync([meant])),
+        ("ids", lambda: ours.sched.records.list_by_ids_sync([meant])),
+        ("id", lambda: ours.sched.records.get_sync(meant)),
+        ("id", lambda: ours.sched.records.append_log_sync(meant, "x")),
+        ("id", lambda: ours.sched.records.amend_sync(meant, user="ann")),
+        ("id", lambda: ours.sched.get_sync(meant)),
+        ("id", lambda: ours.sched.handle(meant)),
         ("job", lambda: ours.sched.why_sync(meant)),
         ("job", lambda: run(ours.sched.why(meant))),
         ("after", lambda: ours.job.using(after=[meant]).enqueue_sync()),
@@ -104,15 +113,6 @@ def test_a_job_does_not_wait_for_children_of_elsewhere(pair: Pair) -> None:
     with ours.sched.worker_sync(pools=["default"]), pytest.raises(JobFailedError, match=why):
         handle.result_sync(timeout=20)
     assert handle.record_sync().attempts == 1
-
-
-@pytest.mark.parametrize("call", ["redrive_sync", "discard_sync"])
-def test_where_ids_alone_are_taken_a_handle_is_refused(pair: Pair, call: str) -> None:
-    theirs, ours, _ = pair
-    for handle in (theirs.sched.handle("x"), ours.sched.handle("x")):
-        what: Any = [handle]
-        refused(lambda what=what: getattr(ours.sched.dead, call)(what), "must be str, got JobHandle")  # type: ignore[misc]
-        refused(lambda what=what: ours.sched.records.delete_sync(what), "must be str, got JobHandle")  # type: ignore[misc]
 
 
 @pytest.mark.redis

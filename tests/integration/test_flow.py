@@ -1109,7 +1109,7 @@ async def test_a_redriven_job_leads_to_the_result_after_all() -> None:
         assert (await flow.result())["step"]["what"] == 5
     assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
     with pytest.raises(InvalidJobTypeError, match="downstream"):
-        await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[arg-type]
+        await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[call-overload]
 
 
 async def test_a_flow_that_is_not_over_in_time_goes_on() -> None:

@@ -224,6 +224,13 @@ async def the_door_is_typed() -> None:
     assert_type(await sched.cancel(["x", await bare.enqueue("a")]), list[bool])
     assert_type(await sched.can_dequeue(["a"], "shared"), bool)
     assert_type(await sched.dead.list(), Sequence[JobRecord])
+    assert_type(await sched.dead.list(50, user="ann", path=["a"]), RecordPage)
+    assert_type(await sched.dead.redrive(task="bare", limit=5), int)
+    assert_type(await sched.dead.redrive([await bare.enqueue("a"), "x"], downstream=True), int)
+    assert_type(sched.dead.discard_sync(all=True), int)
+    assert_type(await sched.cancel(user="ann", state=["QUEUED"]), int)
+    await sched.dead.redrive(["x"], limit=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await sched.dead.redrive(owner="ann")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     async with sched.exclusive(["a"], timeout=5) as held:
         assert_type(held, Hold)
     with sched.exclusive_sync(["a"]) as held:

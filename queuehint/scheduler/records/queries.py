@@ -9,6 +9,7 @@ from typing import Any, TypedDict, overload
 import attrs
 
 from queuehint.backends.steps import Steps, tick_until_done
+from queuehint.client.handle import Client, id_of
 from queuehint.errors import (
     CorruptStateError,
     InvalidJobError,
@@ -33,7 +34,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.scheduler.records.cursors import read_cursor, write_cursor
-from queuehint.values.checks import check_bool, check_choice, check_id, check_int, check_items, check_name, check_run_at
+from queuehint.values.checks import check_bool, check_choice, check_int, check_items, check_name, check_run_at
 from queuehint.values.record import LOG_LINES_MAX, JobRecord, JobState, log_lines
 from queuehint.values.record_filter import RecordFilter
 
@@ -48,13 +49,12 @@ VERSION_MAX = 2**62
 _STATES = tuple([str(state) for state in JobState])
 
 
-class Filter(TypedDict, total=False):
+class Part(TypedDict, total=False):
     """
-    Which records; all that is given has to fit, None is as good as nothing.
+    Which jobs, whatever their states; all that is given has to fit, None is as good as nothing.
 
     Args:
         service, user, task, pool: of the job.
-        state: one, or several of which one has to fit.
         path: the job has a claim at or below it; ``[]`` is any job with a claim.
         since, until: it was enqueued at *since* or later, and before *until*; timezone-aware.
     """
@@ -63,10 +63,20 @@ class Filter(TypedDict, total=False):
     user: str | None
     task: str | None
     pool: str | None
-    state: str | Iterable[str] | None
     path: Sequence[str] | None
     since: datetime | None
     until: datetime | None
+
+
+class Filter(Part, total=False):
+    """
+    Which records: a `Part` of the jobs, and their states.
+
+    Args:
+        state: one, or several of which one has to fit.
+    """
+
+    state: str | Iterable[str] | None
 
 
 class Ownership(TypedDict, total=False):
@@ -173,9 +183,9 @@ def users_of(service: object, limit: object, after: object) -> ListUsers:
     )
 
 
-def _ids(ids: object) -> tuple[str, ...]:
+def _ids(client: Client, ids: object) -> tuple[str, ...]:
     found = check_items(ids, parameter="ids", most=IDS_MAX)
-    return tuple(dict.fromkeys([check_id(job_id) for job_id in found]))
+    return tuple(dict.fromkeys([id_of(client, job, "ids") for job in found]))
 
 
 def _version(version: object) -> int | None:
@@ -185,18 +195,18 @@ def _version(version: object) -> int | None:
 # --- what is said then ------------------------------------------------------------------------------------------------
 
 
-def get(job_id: object) -> Steps[JobRecord]:
+def get(client: Client, job: object) -> Steps[JobRecord]:
     """Read a record."""
-    checked = check_id(job_id)
+    checked = id_of(client, job)
     record: JobRecord | None = (yield Get((checked,))).records[0]
     if record is None:
         raise JobNotFoundError(checked)
     return record
 
 
-def list_by_ids(ids: object) -> Steps[Sequence[JobRecord]]:
+def list_by_ids(client: Client, ids: object) -> Steps[Sequence[JobRecord]]:
     """Read those records that are there."""
-    reply = yield Get(_ids(ids))
+    reply = yield Get(_ids(client, ids))
     return [record for record in reply.records if record is not None]
 
 
@@ -229,9 +239,9 @@ def count(asked: RecordFilter) -> Steps[Counts]:
             return Counts(states, None)
 
 
-def append_log(job_id: object, text: object) -> Steps[None]:
+def append_log(client: Client, job: object, text: object) -> Steps[None]:
     """Append the lines of a text to a record."""
-    checked = check_id(job_id)
+    checked = id_of(client, job)
     if not isinstance(text, str):
         raise InvalidJobTypeError(f"text must be str, got {type(text).__name__}: {shown(text)}")
     # One more than is kept, so that the record says that lines are missing.
@@ -242,9 +252,9 @@ def append_log(job_id: object, text: object) -> Steps[None]:
             raise JobNotFoundError(checked)
 
 
-def amend(job_id: object, version: object, ownership: Ownership) -> Steps[None]:
+def amend(client: Client, job: object, version: object, ownership: Ownership) -> Steps[None]:
     """Write a record with another owner, anew if it has changed since it was read and no version is asked for."""
-    checked = check_id(job_id)
+    checked = id_of(client, job)
     if not ownership or ownership.keys() - Ownership.__annotations__.keys():
         raise InvalidJobTypeError(f"amend() takes service, user or both, got {shown(list(ownership))}")
     changes: dict[str, Any] = {
@@ -252,7 +262,7 @@ def amend(job_id: object, version: object, ownership: Ownership) -> Steps[None]:
     }
     expected = _version(version)
     for _ in range(AMENDS_MAX if expected is None else 1):
-        record = yield from get(checked)
+        record = yield from get(client, checked)
         if expected is not None and record.version != expected:
             raise StaleRecordError(checked, expected)
         if record.problem is not None:
@@ -266,9 +276,9 @@ def amend(job_id: object, version: object, ownership: Ownership) -> Steps[None]:
     raise StaleRecordError(checked, record.version)
 
 
-def delete(ids: object, version: object) -> Steps[None]:
+def delete(client: Client, ids: object, version: object) -> Steps[None]:
     """Delete records, and raise for the first that was not."""
-    checked, expected = _ids(ids), _version(version)
+    checked, expected = _ids(client, ids), _version(version)
     if expected is not None and len(checked) != 1:
         raise InvalidJobError(f"version is that of one record, {len(checked)} ids are given")
     reply = yield Delete(checked, None if expected is None else (expected,))

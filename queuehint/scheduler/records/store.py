@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from queuehint.client.handle import Client
+    from queuehint.client.handle import Client, JobHandle
     from queuehint.operations import Counts, ListUsers, Users
     from queuehint.scheduler.records.queries import Filter, Ownership, Paging, RecordPage
     from queuehint.values.record_filter import RecordFilter
@@ -45,26 +45,26 @@ class RecordStore:
 
     # --- look up -------------------------------------------------------------------------------------------------
 
-    async def get(self, id: str) -> JobRecord:
+    async def get(self, id: str | JobHandle[Any]) -> JobRecord:
         """
         Return the record of a job.
 
         Raises:
             JobNotFoundError: no such job, or its record has expired.
         """
-        return await self._run(ask.get(id))
+        return await self._run(ask.get(self._client, id))
 
-    def get_sync(self, id: str) -> JobRecord:
+    def get_sync(self, id: str | JobHandle[Any]) -> JobRecord:
         """Like `get`, for code without a loop."""
-        return self._run_sync(ask.get(id))
+        return self._run_sync(ask.get(self._client, id))
 
-    async def list_by_ids(self, ids: Iterable[str]) -> Sequence[JobRecord]:
+    async def list_by_ids(self, ids: Iterable[str | JobHandle[Any]]) -> Sequence[JobRecord]:
         """Return the records of up to 1 000 jobs, in the order of their ids; those that are not there are left out."""
-        return await self._run(ask.list_by_ids(ids))
+        return await self._run(ask.list_by_ids(self._client, ids))
 
-    def list_by_ids_sync(self, ids: Iterable[str]) -> Sequence[JobRecord]:
+    def list_by_ids_sync(self, ids: Iterable[str | JobHandle[Any]]) -> Sequence[JobRecord]:
         """Like `list_by_ids`, for code without a loop."""
-        return self._run_sync(ask.list_by_ids(ids))
+        return self._run_sync(ask.list_by_ids(self._client, ids))
 
     async def list(
         self,
@@ -234,7 +234,7 @@ class RecordStore:
 
     # --- write ---------------------------------------------------------------------------------------------------
 
-    async def append_log(self, id: str, text: str) -> None:
+    async def append_log(self, id: str | JobHandle[Any], text: str) -> None:
         """
         Append to a job's log, whatever its state: each line of *text*, cut at 4 096 bytes; the last 1 000 are kept.
 
@@ -243,13 +243,15 @@ class RecordStore:
         Raises:
             JobNotFoundError: no such job, or its record has expired.
         """
-        await self._run(ask.append_log(id, text))
+        await self._run(ask.append_log(self._client, id, text))
 
-    def append_log_sync(self, id: str, text: str) -> None:
+    def append_log_sync(self, id: str | JobHandle[Any], text: str) -> None:
         """Like `append_log`, for code without a loop."""
-        self._run_sync(ask.append_log(id, text))
+        self._run_sync(ask.append_log(self._client, id, text))
 
-    async def amend(self, id: str, *, version: int | None = None, **ownership: Unpack[Ownership]) -> None:
+    async def amend(
+        self, id: str | JobHandle[Any], *, version: int | None = None, **ownership: Unpack[Ownership]
+    ) -> None:
         """
         Change whose job it is, its `Ownership`: ``await sched.records.amend(id, user="ben")``.
 
@@ -263,13 +265,15 @@ class RecordStore:
             StaleRecordError: the record has changed since *version*, and was not amended.
             CorruptStateError: its spec cannot be read by this release, and stays as it is.
         """
-        await self._run(ask.amend(id, version, ownership))
+        await self._run(ask.amend(self._client, id, version, ownership))
 
-    def amend_sync(self, id: str, *, version: int | None = None, **ownership: Unpack[Ownership]) -> None:
+    def amend_sync(
+        self, id: str | JobHandle[Any], *, version: int | None = None, **ownership: Unpack[Ownership]
+    ) -> None:
         """Like `amend`, for code without a loop."""
-        self._run_sync(ask.amend(id, version, ownership))
+        self._run_sync(ask.amend(self._client, id, version, ownership))
 
-    async def delete(self, ids: Iterable[str], *, version: int | None = None) -> None:
+    async def delete(self, ids: Iterable[str | JobHandle[Any]], *, version: int | None = None) -> None:
         """
         Delete the records of jobs that are over, as if their time had come.
 
@@ -284,11 +288,11 @@ class RecordStore:
                 not over or whose result a job may still need, or that has changed since *version*; the others were
                 deleted.
         """
-        await self._run(ask.delete(ids, version))
+        await self._run(ask.delete(self._client, ids, version))
 
-    def delete_sync(self, ids: Iterable[str], *, version: int | None = None) -> None:
+    def delete_sync(self, ids: Iterable[str | JobHandle[Any]], *, version: int | None = None) -> None:
         """Like `delete`, for code without a loop."""
-        self._run_sync(ask.delete(ids, version))
+        self._run_sync(ask.delete(self._client, ids, version))
 
     # --- numbers -------------------------------------------------------------------------------------------------
 

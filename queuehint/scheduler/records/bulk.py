@@ -1,0 +1,66 @@
+"""Orders to all jobs that fit a filter: read a page, order, read the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from queuehint.backends.steps import Steps, tick_until_done
+from queuehint.errors import InvalidJobTypeError
+from queuehint.operations import JOBS_PER_CALL_MAX, LIST_MAX, Judged, List, Position, Verdict
+from queuehint.operations.base import Operation
+from queuehint.scheduler.records.queries import Filter, asked_for
+from queuehint.values.checks import check_bool, check_int
+from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
+
+_REACHED = (Verdict.DONE, Verdict.REQUESTED)
+
+
+def check_choice_of_jobs(call: str, ids: object, every: object, limit: object, given: Filter) -> None:
+    """
+    Check that exactly one way is used to say which jobs are meant: ids, a filter, or all of them.
+
+    Raises:
+        InvalidJobTypeError: none or two are, or *limit* goes with ids.
+    """
+    every = check_bool(every, parameter="all")
+    if (ids is not None) + every + bool(given) != 1:
+        raise InvalidJobTypeError(f"{call} takes ids, a filter or all=True, one of them")
+    if ids is not None and limit is not None:
+        raise InvalidJobTypeError(f"{call}: limit goes with a filter or all=True; of ids give as many as are meant")
+
+
+def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, every: bool) -> RecordFilter:
+    """
+    Return a filter of jobs in these states, or in those of them that *given* says.
+
+    Raises:
+        InvalidJobTypeError: no condition is left of the filter, because all of it is None.
+    """
+    asked = asked_for(given)
+    if not every and asked == RecordFilter():
+        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None fits every job; say all=True if that is meant")
+    return asked_for({**given, "state": asked.states or states})
+
+
+def order_all(asked: RecordFilter, limit: object, make: Callable[[tuple[str, ...]], Operation[Judged]]) -> Steps[int]:
+    """
+    Order something of up to *limit* jobs that fit, in order of the listing; return how many it reached.
+
+    A job that is in another state by then is passed over.
+    """
+    left = JOBS_PER_CALL_MAX if limit is None else check_int(limit, parameter="limit", least=1, most=JOBS_PER_CALL_MAX)
+    after: Position | None = None
+    reached = 0
+    while True:
+        page: Any = yield List(asked, False, after, min(LIST_MAX, left))
+        ids = tuple([record.id for record in page.records])
+        if ids:
+            reply = yield make(ids)
+            yield from tick_until_done(more=reply.more)
+            done = sum(verdict in _REACHED for verdict, _ in reply.verdicts)
+            reached, left = reached + done, left - done
+        after = page.after
+        if after is None or not left:
+            return reached

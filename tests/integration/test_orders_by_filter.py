@@ -1,0 +1,202 @@
+"""Redrive, discard and cancel the jobs that fit a filter, and those of a flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import InvalidHintError, InvalidJobError, InvalidJobTypeError, JobNotFoundError, JobState, Scheduler
+from queuehint.errors import FlowNotFoundError
+from queuehint.operations import LIST_MAX
+from queuehint.testing import drain_sync
+from tests.doors import scheduler
+from tests.support import for_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+broken: set[str] = set()
+
+
+def shop() -> tuple[Scheduler, Any]:
+    """Return a scheduler with a task that fails at once while its document is broken, and then ends."""
+    sched, _ = scheduler()
+    broken.clear()
+
+    @sched.job(queue_hint=["{doc}", "{n}"], max_attempts=1, user="{user}")
+    def edit(doc: str, n: int = 0, user: str | None = None) -> str:
+        if doc in broken:
+            raise ValueError(doc)
+        return doc
+
+    return sched, edit
+
+
+def dead(count: int = 3) -> tuple[Scheduler, Any]:
+    """Return a scheduler with so many dead jobs each of `a` for ann, and of `b` for bob and nobody."""
+    sched, edit = shop()
+    broken.update("ab")
+    edit.enqueue_many_sync([("a", n, "ann") for n in range(count)])
+    edit.enqueue_many_sync([("b", n, "bob" if n % 2 else None) for n in range(count)])
+    drain_sync(sched)
+    return sched, edit
+
+
+def states(sched: Scheduler, **part: Any) -> dict[JobState, int]:
+    """Return how many jobs of a part of the namespace are in each state, 0 left out."""
+    return {state: count for state, count in sched.records.count_sync(**part).states.items() if count}
+
+
+def test_dead_jobs_are_listed_by_filter_a_page_at_a_time() -> None:
+    sched, _ = dead()
+    assert [record.path for record in sched.dead.list_sync(path=["a"])] == [("a", "0"), ("a", "1"), ("a", "2")]
+    first = sched.dead.list_sync(2, task="edit")
+    second = sched.dead.list_sync(task="edit", cursor=first.cursor)
+    assert [record.number for record in [*first, *second]] == [1, 2, 3, 4, 5, 6]
+    assert second.cursor is None
+    assert [record.spec.user for record in sched.dead.list_sync(user="bob")] == ["bob"]
+    assert [record.number for record in sched.dead.list_sync(1, after=4)] == [5]
+
+
+async def test_what_fits_is_redriven_and_the_rest_stays() -> None:
+    sched, _ = dead()
+    assert await sched.dead.redrive(path=["b"], user="bob") == 1
+    assert states(sched) == {QUEUED: 1, FAILED: 5}
+    assert await sched.dead.redrive(user="ann", limit=2) == 2
+    assert [record.path for record in await sched.dead.list(user="ann")] == [("a", "2")]
+    assert await sched.dead.redrive(all=True) == 3
+    assert await sched.dead.redrive(all=True) == await sched.dead.redrive(task="nothing") == 0
+    assert states(sched) == {QUEUED: 6}
+
+
+def test_what_fits_is_discarded_and_the_rest_stays() -> None:
+    sched, _ = dead()
+    assert sched.dead.discard_sync(path=["a"], limit=1) == 1
+    assert states(sched, path=["a"]) == {FAILED: 2, CANCELED: 1}
+    assert sched.dead.discard_sync(all=True) == 5
+    assert states(sched) == {CANCELED: 6}
+
+
+def test_more_than_a_page_is_redriven_in_bounded_steps_and_no_more_than_the_limit() -> None:
+    count = LIST_MAX + 5
+    sched, _ = dead(count)
+    asked: list[int] = []
+    call = sched.backend.call_sync
+
+    def count_ids(operation: Any) -> Any:
+        asked.append(len(getattr(operation, "ids", ())))
+        return call(operation)
+
+    sched.backend.call_sync = count_ids  # type: ignore[method-assign]
+    assert sched.dead.redrive_sync(path=["a"]) == count
+    assert max(asked) <= LIST_MAX
+    assert sched.dead.redrive_sync(task="edit", limit=LIST_MAX + 1) == LIST_MAX + 1
+    assert states(sched) == {QUEUED: count + LIST_MAX + 1, FAILED: count - LIST_MAX - 1}
+
+
+async def test_what_fits_is_canceled_and_what_is_over_is_not() -> None:
+    sched, edit = dead(2)
+    edit.enqueue_many_sync([("c", n, "ann") for n in range(3)])
+    edit.using(delay=60).enqueue_sync("c", 9, "ann")
+    assert await sched.cancel(user="ann", state="SCHEDULED", reason="late") == 1
+    assert await sched.cancel(user="ann", task="edit", limit=1) == 1
+    assert await sched.cancel(path=["c"], limit=1) == 1
+    assert states(sched, path=["c"]) == {QUEUED: 1, CANCELED: 3}
+    edit.enqueue_sync("d")
+    assert await sched.cancel(all=True, reason="the end") == 2
+    assert states(sched) == {FAILED: 4, CANCELED: 5}
+    assert {record.cause for record in sched.records.list_sync(path=["d"])} == {"the end"}
+
+
+def test_a_path_alone_is_one_sweep() -> None:
+    sched, edit = shop()
+    edit.enqueue_many_sync([("c", n) for n in range(3)])
+    assert sched.cancel_sync(path=["c"]) == 3
+
+
+def test_handles_go_wherever_ids_go() -> None:
+    sched, _ = dead()
+    handles = [sched.handle(record.id) for record in sched.dead.list_sync()]
+    assert sched.dead.redrive_sync([handles[0], handles[1].id]) == 2
+    assert sched.dead.discard_sync(handles[2:4]) == 2
+    with pytest.raises(JobNotFoundError):
+        sched.dead.redrive_sync([sched.handle("x")])
+    records = sched.records
+    records.append_log_sync(handles[0], "seen")
+    records.amend_sync(handles[0], user="cid")
+    assert records.get_sync(handles[0]).spec.user == sched.get_sync(handles[0]).spec.user == "cid"
+    assert records.get_sync(handles[0]).logs == ("seen",)
+    assert [record.id for record in records.list_by_ids_sync(handles)] == [handle.id for handle in handles]
+    records.delete_sync([handles[2]])
+    assert len(records.list_by_ids_sync(handles)) == 5
+    assert sched.handle(handles[0]).id == handles[0].id
+
+
+CALLS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda s: s.dead.redrive_sync(), "redrive() takes ids, a filter or all=True, one of them"),
+    (lambda s: s.dead.redrive_sync(["x"], all=True), "redrive() takes ids, a filter or all=True, one of them"),
+    (lambda s: s.dead.discard_sync(["x"], user="ann"), "discard() takes ids, a filter or all=True, one of them"),
+    (lambda s: s.dead.discard_sync(all=True, user="ann"), "discard() takes ids, a filter or all=True, one of them"),
+    (lambda s: s.cancel_sync(), "cancel() takes ids, a filter or all=True, one of them"),
+    (lambda s: s.dead.redrive_sync(["x"], limit=1), "redrive(): limit goes with a filter or all=True"),
+    (lambda s: s.dead.redrive_sync(user=None), "redrive(): user None fits every job; say all=True if that is meant"),
+    (lambda s: s.cancel_sync(path=None), "cancel(): path None fits every job"),
+    (lambda s: s.cancel_sync(state="FAILED"), "cancel(): state must be one of jobs that are not over"),
+    (lambda s: s.dead.redrive_sync(state="FAILED"), "state is no filter of dead jobs, which are FAILED"),
+    (lambda s: s.dead.list_sync(state="FAILED"), "state is no filter of dead jobs, which are FAILED"),
+    (lambda s: s.dead.list_sync(user="ann", after=5), "after is for all dead jobs"),
+    (lambda s: s.dead.list_sync(owner="ann"), "records have no filter 'owner'"),
+    (lambda s: s.dead.redrive_sync(all=True, limit=0), "limit must be from 1 to 1000000, got 0"),
+    (lambda s: s.dead.redrive_sync(all="yes"), "all must be"),
+    (lambda s: s.dead.redrive_sync(path="doc1"), "did you mean ['doc1']"),
+    (lambda s: s.dead.redrive_sync("x"), "ids must be a list"),
+]
+
+
+@for_each(CALLS)
+def test_what_does_not_say_which_is_refused_and_nothing_is_done(case: tuple[Callable[[Any], Any], str]) -> None:
+    call, told = case
+    sched, _ = dead(1)
+    with pytest.raises((InvalidJobError, InvalidJobTypeError, InvalidHintError)) as caught:
+        call(sched)
+    assert told in str(caught.value)
+    assert states(sched) == {FAILED: 2}
+
+
+def test_a_flow_is_redriven_with_what_was_canceled_because_of_it() -> None:
+    sched, edit = dead(1)
+    sent = sched.job(name="send", on_dependency_failure="cancel", max_attempts=1)(lambda doc: doc)
+    with sched.flow_sync() as flow:
+        first = flow.add(edit, "a", 5)
+        flow.add(edit, "c")
+        flow.add(sent.using(name="send"), first.out)
+    drain_sync(sched)
+    assert states(sched, path=["a"]) == {FAILED: 2}
+    assert (flow["send"].state_sync(), flow.state_sync().value) == (CANCELED, "FAILED")
+    broken.clear()
+    assert sched.get_flow(flow.id).redrive_sync(downstream=False) == 1
+    assert flow["send"].state_sync() is CANCELED
+    broken.add("a")
+    drain_sync(sched)
+    broken.clear()
+    assert flow.redrive_sync() == 1
+    drain_sync(sched)
+    assert (flow["send"].state_sync(), flow.state_sync().value) == (FINISHED, "FINISHED")
+    assert states(sched) == {FAILED: 2, FINISHED: 3}, "dead jobs of no flow stay"
+    assert flow.redrive_sync() == 0
+    with pytest.raises(FlowNotFoundError):
+        sched.get_flow("nowhere").redrive_sync()
+
+
+async def test_a_flow_is_redriven_in_asynchronous_code_too() -> None:
+    sched, edit = shop()
+    broken.add("a")
+    async with sched.flow() as flow:
+        flow.add(edit, "a")
+    async with sched.worker():
+        await sched.drain(timeout=5)
+        broken.clear()
+        assert await flow.redrive() == 1
+        assert await flow.result(timeout=5) == {"edit": "a"}
