@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests import audit
 from tests.faults import app, books
+from tests.prefork import start
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
     from typing import Self
 
-ROOT = Path(__file__).absolute().parents[2]
+WORKER = ("worker", "tests.faults.app:sched", "--log-format=json", "--concurrency=4")
 
 
 class Member:
@@ -96,24 +97,27 @@ class Crew:
 
     def worker(self, *arguments: str, **environment: str) -> Member:
         """Start a worker process; see `Member.has_logged` for when it is there."""
-        words = ["-m", "queuehint", "worker", "tests.faults.app:sched", "--log-format=json", "--concurrency=4"]
-        return self._start([*words, *arguments], environment)
+        return self._start("queuehint", [*WORKER, *arguments], environment)
+
+    def slow_worker(self, *arguments: str) -> Member:
+        """Start a worker process without the forker: its helper, which is never forked, is there as soon as it is."""
+        return self._start("queuehint", [*WORKER, *arguments], {}, is_real=True)
 
     def caller(self, *path: str) -> Member:
         """Start a process that asks for a place and stays there."""
-        return self._start(["-m", "tests.faults.app", *path], {})
+        return self._start("tests.faults.app", path, {})
 
-    def _start(self, words: list[str], environment: dict[str, str]) -> Member:
+    def _start(self, module: str, words: Sequence[str], environment: dict[str, str], **more: Any) -> Member:
         path = self.folder / f"log-{len(self.members)}"
         with path.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=ROOT,
+            process = start(
+                module,
+                *words,
                 env={**self._environment, **environment},
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **more,
             )
         self.members.append(Member(process, path))
         return self.members[-1]

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from examples import replay_history, replay_trace
 from queuehint.values.record import JobState
 from tests.audit import audit_key, begin_audit, check_audit, environment
 from tests.faults import recordings
+from tests.prefork import start
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Workers:
         self.kills = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "queuehint", "worker", "tests.faults.recordings:sched", "--concurrency=8"]
-        return subprocess.Popen([*words, "--log-level=error"], cwd=ROOT, env=self._environment, start_new_session=True)
+        words = ("worker", "tests.faults.recordings:sched", "--concurrency=8", "--log-level=error")
+        return start("queuehint", *words, env=self._environment, start_new_session=True)
 
     def kill_one(self, rng: random.Random) -> None:
         """Kill one with its helper, so that nobody is left to say that it died."""

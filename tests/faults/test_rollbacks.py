@@ -16,7 +16,7 @@ from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
 from tests import audit
 from tests.faults import books
-from tests.faults.crew import ROOT
+from tests.prefork import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from queuehint.operations import CountJobs, Get
 from queuehint.values.record import JobState
 from queuehint.worker.firing import firing_id
 from tests.faults.beats import LEASE_S, FileClock, scheduler
+from tests.prefork import start
 from tests.servers import new_namespace, shared_server, until
 
 if TYPE_CHECKING:
@@ -40,12 +39,7 @@ class Workers:
 
     def __init__(self, url: str, path: Path) -> None:
         self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.beats", url, str(path)],
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-            )
-            for _ in range(3)
+            start("tests.faults.beats", url, str(path), env=os.environ | {"PYTHONPATH": str(ROOT)}) for _ in range(3)
         ]
 
     def kill(self) -> None:

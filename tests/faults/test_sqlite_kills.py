@@ -27,6 +27,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
 from tests.dying import VARIABLE, armed
 from tests.folders import quick_folder
+from tests.prefork import start
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ class Books:
         """Run a process until it dies; read what it was told."""
         self.lives += 1
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **({VARIABLE: point} if point is not None else {})}
-        process = subprocess.Popen(
-            [sys.executable, __file__, self.path, str(self.lives)], stdout=subprocess.PIPE, env=environment
-        )
+        words = (str(self.path), str(self.lives))
+        process = start("tests.faults.test_sqlite_kills", *words, stdout=subprocess.PIPE, env=environment)
         assert process.stdout is not None
         with process.stdout as lines:
             if after_s is not None:

@@ -272,8 +272,8 @@ def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> N
 
 def check_hog(site: Site, task: str, seconds: float) -> None:
     crew = site.crew
-    worker = crew.started(crew.worker("--concurrency=2"))
-    crew.started(crew.worker("--concurrency=2"))
+    worker = crew.started(crew.slow_worker("--concurrency=2"))
+    crew.started(crew.slow_worker("--concurrency=2"))
     site.enqueue(task, "hog", seconds, path=["doc"])
     crew.wait_for("start")
     site.enqueue("work", "behind", path=["doc"])

@@ -8,7 +8,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from queuehint.operations import Cancel, CountJobs, Draw, Enqueue
 from queuehint.values.hint import Claim
 from tests.commands import CliRunner
 from tests.folders import quick_folder
+from tests.prefork import start
 from tests.probes import ask, free_port, until
 
 if TYPE_CHECKING:
@@ -74,14 +74,8 @@ def run(folder: Path, *arguments: str) -> Any:
 
 def worker(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": ROOT, "QUEUEHINT_URL": url_of(folder), "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "queuehint", "worker", "app:sched", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment,
-    )
+    streams: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return start("queuehint", "worker", "app:sched", *arguments, cwd=folder, env=environment, **streams)
 
 
 def test_commands_look_into_a_file_and_order_its_jobs_about(folder: Path) -> None:

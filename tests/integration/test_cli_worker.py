@@ -27,6 +27,7 @@ from queuehint.cli.logs import JsonFormatter, TextFormatter
 from tests.commands import CliRunner
 from tests.deaths import POINTS
 from tests.far import ROOT, serving
+from tests.prefork import start
 from tests.probes import ask, free_port, until
 from tests.servers import find_servers
 
@@ -225,11 +226,11 @@ class Desk:
     def worker(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker process with short leases; its log goes to a file."""
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "queuehint", "worker", "app:sched", "--log-format=json", *arguments],
+            process = start(
+                "queuehint",
+                *("worker", "app:sched", "--log-format=json", *arguments),
                 cwd=self.folder,
                 env={**self.environment, **environment},
-                stdin=subprocess.DEVNULL,
                 stderr=log,
             )
         self.processes.append(process)

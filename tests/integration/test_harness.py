@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from tests import servers
+from tests import prefork, servers
 from tests.servers import Cluster, Sentinels, Server, ServerError, connect, find_servers, make_certificate, until
 
 if TYPE_CHECKING:
@@ -213,28 +213,73 @@ def test_the_second_server_is_valkey(second_server: Server, redis_server: Server
     assert second_server.info("server")["server_name"] == "valkey"
 
 
-@pytest.mark.parametrize("required, outcome", [("", "1 skipped"), ("1", "1 error")])
-def test_without_a_server_tests_are_skipped_unless_they_are_required(
-    required: str, outcome: str, tmp_path: Path
-) -> None:
+def test_without_a_server_tests_are_skipped_unless_they_are_required() -> None:
     program = """
+        import os
         import sys
         import pytest
         from tests import servers
         servers.find_servers = lambda: []
         servers.why_no_server = lambda: "there is none"
-        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *sys.argv[1:]]))
+        for required in ("", "1"):
+            os.environ["QUEUEHINT_REQUIRE_REDIS"] = required
+            pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *sys.argv[1:]])
     """
     name = f"{Path(__file__).relative_to(Path.cwd())}::test_a_namespace_is_this_tests_own"
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), name],
-        env=os.environ | {"QUEUEHINT_REQUIRE_REDIS": required, "PYTEST_XDIST_WORKER": ""},
+        env=os.environ | {"PYTEST_XDIST_WORKER": ""},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert outcome in done.stdout and "there is none" in done.stdout, done.stdout + done.stderr
+    assert re.findall(r"there is none|1 skipped in|1 error in", done.stdout) == [
+        *("there is none", "1 skipped in"),
+        *("there is none", "1 error in"),
+    ], done.stdout + done.stderr
+
+
+# --- forked processes ---
+
+TOLD = """
+import atexit, os, sys
+print(__name__, __spec__.name, sys.argv[1:], sys.path[0], os.getcwd(), dict(os.environ), os.getpid() == os.getsid(0))
+print(sys.stdin.read(), os.listdir("/dev/fd")[3:], file=sys.stderr)
+atexit.register(print, "at exit")
+sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(prefork.IS_REAL, reason="nothing is forked")
+def test_a_forked_process_finds_what_one_that_is_started_finds(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(TOLD)
+    told = []
+    for is_real in (True, False):
+        process = prefork.start(
+            *("told", "a", "-b"),
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path / "more"), "LC_CTYPE": "C.UTF-8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            is_real=is_real,
+        )
+        told.append((process.communicate(timeout=20), process.returncode))
+    assert told[0] == told[1]
+    assert told[0][1] == 3
+
+
+@pytest.mark.skipif(prefork.IS_REAL, reason="nothing is forked")
+def test_a_forked_process_can_be_waited_for_and_killed(tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text("import time; time.sleep(60)")
+    process = prefork.start("long", cwd=tmp_path)
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    process.kill()
+    assert process.wait(20) == process.poll() == -signal.SIGKILL
 
 
 # --- the proxy ---
