@@ -18,8 +18,8 @@ from queuehint.cli.filters import Choose, choosing
 from queuehint.cli.opening import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Namespace, Target, UsageError, opened
 from queuehint.cli.render import Printer
 from queuehint.cli.said import hidden, said
+from queuehint.client.event_reader import PAUSES_S
 from queuehint.operations import EVENTS_MAX, IDS_MAX, Follow
-from queuehint.scheduler.event_streams import PAUSES_S
 from queuehint.values.checks import check_int
 from queuehint.values.record import JobRecord
 

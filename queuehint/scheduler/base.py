@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
 from queuehint.backends.masks import masked
 from queuehint.backends.steps import run_steps, run_steps_sync
+from queuehint.client.event_reader import EventReaders
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import submit
 from queuehint.clock import Clock, SystemClock
@@ -88,7 +89,8 @@ class SchedulerBase:
         self._worker_class = Worker
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
-        self._announcer = Announcer(self)
+        self._event_readers = EventReaders(self)
+        self._announcer = Announcer(self, self._event_readers)
 
     def __repr__(self) -> str:
         return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Iterable
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from queuehint.backends.base import Interest
-from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync
+from queuehint.backends.steps import run_steps, run_steps_sync
+from queuehint.client.event_reader import EventReader, EventReaders, Follower, ThreadReader
 from queuehint.client.flow_handle import FlowHandle
 from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
-from queuehint.operations import EVENTS_MAX, Follow
 from queuehint.values.checks import check_choice, check_id, check_int, check_items, check_name
 from queuehint.values.event import Event, EventFilter, EventKind, EventWord
 from queuehint.values.hint import parse_path
@@ -21,10 +17,6 @@ from queuehint.values.hint import parse_path
 if TYPE_CHECKING:
     from queuehint.client.handle import Client
 
-logger = logging.getLogger("queuehint.events")
-
-PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25)
-"""How long nothing is asked after nothing has happened; the last one is repeated."""
 _AT_MAX = 1 << 53
 
 
@@ -76,45 +68,36 @@ class _Stream:
     """
     Events, in the order in which they happened, without end.
 
-    ``after`` is the number of the last event read, ``missed`` how many were gone before they could be read; each time
-    this grows a warning is logged.
+    ``after`` is the number of the last event taken or passed over, ``missed`` how many were gone before they could be
+    read; each time this grows a warning is logged.
     """
 
     _call = "events()"
+    _reader: EventReader | ThreadReader | None
 
-    def __init__(self, client: Client, wanted: EventFilter, after: int | None) -> None:
+    def __init__(self, client: Client, readers: EventReaders, wanted: EventFilter, after: int | None) -> None:
         self._client = client
-        self._filters = () if wanted == EventFilter() else (wanted,)
-        self._ahead: deque[Event] = deque()
-        self.after = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
-        self.missed = 0
+        self._readers = readers
+        self._reader = None
+        since = after if after is None else check_int(after, parameter="after", least=0, most=_AT_MAX)
+        self._follower = Follower(wanted, since)
 
-    def _begin(self) -> Steps[None]:
-        if self.after is None:
-            self.after = (yield Follow()).after
+    def __del__(self) -> None:
+        if getattr(self, "_follower", None) is not None:
+            self._follower.is_gone = True
 
-    def _read(self) -> Steps[None]:
-        """Wait until something is ahead."""
-        yield from self._begin()
-        for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            while True:
-                followed = yield Follow(self.after, EVENTS_MAX, self._filters)
-                self.after = followed.after
-                if followed.missed:
-                    self.missed += followed.missed
-                    log_missed(followed.missed)
-                self._ahead.extend(followed.events)
-                if self._ahead:
-                    return
-                if not followed.is_more:
-                    break
-            refuse_to_wait(self._call)
-            yield Wait(Interest(), pause_s)
+    @property
+    def after(self) -> int | None:
+        """The number of the last event taken or passed over; None if it has not begun."""
+        return self._follower.since if self._reader is None else self._reader.position(self._follower)
 
+    @property
+    def missed(self) -> int:
+        """How many events were gone before they could be read."""
+        return self._follower.missed
 
-def log_missed(count: int) -> None:
-    """Log that events were dropped before they were read."""
-    logger.warning("%d events were missed", count, extra={"event": "events.missed", "count": count})
+    def _refuse(self) -> None:
+        refuse_to_wait(self._call)
 
 
 class EventStream(_Stream):
@@ -122,43 +105,62 @@ class EventStream(_Stream):
     Iterator of `Scheduler.events`: ``async for event in sched.events(): ...``
 
     It begins with the first event asked for, or with ``async with sched.events() as events:``. After an error of the
-    store it can be read on.
+    store it can be read on. All streams of a loop are read by one request at a time, and only while one of them waits.
     """
 
+    _reader: EventReader | None
+
     async def __aenter__(self) -> Self:
-        await run_steps(self._client.backend, self._begin())
+        await run_steps(self._client.backend, self._follower.begin())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Nothing to close: what is not asked for is not kept."""
+        """Keep no more events; it can be read on."""
+        if self._reader is not None:
+            self._reader.leave(self._follower)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        if not self._ahead:
-            await run_steps(self._client.backend, self._read())
-        return self._ahead.popleft()
+        follower = self._follower
+        while not follower.ahead:
+            reader = self._readers.of_loop()
+            if self._reader is not reader:
+                if self._reader is not None:
+                    self._reader.leave(follower)
+                self._reader = reader
+            await reader.wait(follower, self._refuse)
+        return follower.ahead.popleft()
 
 
 class EventStreamSync(_Stream):
     """Like `EventStream`, for code without a loop: ``for event in sched.events_sync(): ...``."""
 
+    _reader: ThreadReader | None
     _call = "events_sync()"
 
     def __enter__(self) -> Self:
-        run_steps_sync(self._client.backend, self._begin())
+        run_steps_sync(self._client.backend, self._follower.begin())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing to close: what is not asked for is not kept."""
+        """Keep no more events; it can be read on."""
+        if self._reader is not None:
+            self._reader.leave(self._follower)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        if not self._ahead:
+        follower = self._follower
+        while not follower.ahead:
             if self._client.runs_workers_here():
                 raise WouldDeadlockError(self._call, where="on the thread of the workers' loop")
-            run_steps_sync(self._client.backend, self._read())
-        return self._ahead.popleft()
+            reader = self._readers.of_threads()
+            if self._reader is not reader:
+                if self._reader is not None:
+                    self._reader.leave_fork(follower)
+                self._reader = reader
+            reader.wait(follower, self._refuse)
+        return follower.ahead.popleft()

@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.backends.steps import run_steps
+from queuehint.client.event_reader import Follower
 from queuehint.errors import BackendError, shown
-from queuehint.operations import EVENTS_MAX, Follow
-from queuehint.scheduler.event_streams import PAUSES_S, log_missed
-from queuehint.values.event import Event, Missed
+from queuehint.values.event import Event, EventFilter, EventKind, Missed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from queuehint.client.event_reader import EventReader, EventReaders
     from queuehint.client.handle import Client
 
 logger = logging.getLogger("queuehint.events")
@@ -163,10 +164,12 @@ class _Listener:
 class Announcer:
     """All listeners of a scheduler, and the one task of the process that follows for them."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, readers: EventReaders) -> None:
         self._client = client
+        self._readers = readers
         self._listeners: list[_Listener] = []
-        self._after: int | None = None
+        self._follower = Follower(EventFilter(), None)
+        self._missed = 0
         self._wakes: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
         self._failed_s = -SAY_EVERY_S
         self._begin_process()
@@ -213,9 +216,8 @@ class Announcer:
 
     async def _begin(self) -> None:
         """Read the present position of the events, so that those of the first job are included."""
-        if self._after is None:
-            with contextlib.suppress(BackendError):
-                self._after = (await self._client.backend.call(Follow())).after
+        with contextlib.suppress(BackendError):
+            await run_steps(self._client.backend, self._follower.begin())
 
     async def _run(self, stop: asyncio.Event) -> None:
         while not self._turn.acquire(blocking=False):
@@ -242,7 +244,15 @@ class Announcer:
         self, stop: asyncio.Event, wake: asyncio.Event, tasks: dict[_Listener, asyncio.Task[None]]
     ) -> None:
         """Read events and dispatch them; at the end once more, for the last ones."""
-        idle = 0
+        reader = self._readers.of_loop()
+        try:
+            await self._announce_from(reader, stop, wake, tasks)
+        finally:
+            reader.leave(self._follower)
+
+    async def _announce_from(
+        self, reader: EventReader, stop: asyncio.Event, wake: asyncio.Event, tasks: dict[_Listener, asyncio.Task[None]]
+    ) -> None:
         while True:
             is_last = stop.is_set()
             wake.clear()
@@ -251,9 +261,14 @@ class Announcer:
                     tasks[listener] = asyncio.create_task(listener.run(), name="queuehint-listener")
             pause_s: float | None = None
             if self._listeners:
-                pause_s = PAUSES_S[min(idle, len(PAUSES_S) - 1)]
+                pause_s = 0
                 try:
-                    idle = 0 if await self._hand_out() else idle + 1
+                    self._choose(reader)
+                    if is_last:
+                        await self._read_the_rest(reader)
+                    else:
+                        await self._wait(reader, wake)
+                    self._hand_out()
                 except BackendError as error:
                     self._say_failed(error)
                     pause_s = STORE_PAUSE_S
@@ -263,30 +278,51 @@ class Announcer:
                     pause_s = STORE_PAUSE_S
             if is_last:
                 return
-            if pause_s is None or idle:
+            if pause_s != 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), pause_s)
             else:
                 await asyncio.sleep(0)
 
-    async def _hand_out(self) -> bool:
-        """Put the next events into the queues; say whether there were any."""
-        if self._after is None:
-            self._after = (await self._client.backend.call(Follow())).after
-        is_more, found = True, False
-        while is_more:
-            followed = await self._client.backend.call(Follow(self._after, EVENTS_MAX))
-            self._after, is_more = followed.after, followed.is_more
-            if followed.missed:
-                log_missed(followed.missed)
+    def _choose(self, reader: EventReader) -> None:
+        """Follow the kinds of which a listener is told."""
+        heard = frozenset[str]().union(*[listener.kinds for listener in self._listeners])
+        kinds = tuple([kind for kind in EventKind if kind in heard])
+        wanted = EventFilter(kinds=kinds if len(kinds) < len(EventKind) else ())
+        if wanted != self._follower.wanted:
+            reader.leave(self._follower)
+            self._follower.wanted = wanted
+
+    async def _wait(self, reader: EventReader, wake: asyncio.Event) -> None:
+        """Return when there are events, or *wake* is set."""
+        waits = [asyncio.create_task(reader.wait(self._follower)), asyncio.create_task(wake.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if waits[0].done():
+                waits[0].result()
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _read_the_rest(self, reader: EventReader) -> None:
+        reader.leave(self._follower)
+        while True:
+            self._hand_out()
+            await run_steps(self._client.backend, self._follower.read())
+            if not self._follower.ahead:
+                return
+
+    def _hand_out(self) -> None:
+        """Put events into the queues, and say what was missed."""
+        follower = self._follower
+        missed, self._missed = follower.missed - self._missed, follower.missed
+        for listener in self._listeners if missed else ():
+            listener.miss(missed)
+        while follower.ahead:
+            event = follower.ahead.popleft()
             for listener in self._listeners:
-                if followed.missed:
-                    listener.miss(followed.missed)
-                for event in followed.events:
-                    listener.tell(event)
-            found = found or bool(followed.events)
-            await asyncio.sleep(0)
-        return found
+                listener.tell(event)
 
     def _say_failed(self, error: BackendError) -> None:
         now_s = time.monotonic()

@@ -153,7 +153,7 @@ class Control(SchedulerBase):
                 wrong.
             WouldDeadlockError: while reading, inside a handler that would have to wait.
         """
-        return EventStream(self, event_filter(kinds, path, user, flow), after)
+        return EventStream(self, self._event_readers, event_filter(kinds, path, user, flow), after)
 
     def events_sync(
         self,
@@ -165,7 +165,7 @@ class Control(SchedulerBase):
         after: int | None = None,
     ) -> EventStreamSync:
         """Like `events`, for code without a loop: ``for event in sched.events_sync(): ...``."""
-        return EventStreamSync(self, event_filter(kinds, path, user, flow), after)
+        return EventStreamSync(self, self._event_readers, event_filter(kinds, path, user, flow), after)
 
     async def edges(self) -> EdgeStats:
         """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""

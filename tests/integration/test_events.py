@@ -294,7 +294,6 @@ async def test_events_that_are_gone_are_told_as_missed(caplog: pytest.LogCapture
 
     async with sched.listening():
         await work.enqueue()
-        sched._announcer._after = 0
         # Nobody has asked for a minute.
         clock.advance(seconds=61)
         await work.enqueue()
@@ -313,7 +312,7 @@ def test_a_listener_may_come_and_go_while_others_are_told() -> None:
         async with sched.listening():
             ids = [(await work.enqueue()).id]
             sched.on("enqueued", late)
-            await until(lambda: sched._announcer._after is not None)
+            await until(lambda: sched._announcer._follower.since is not None)
             ids.append((await work.enqueue()).id)
             await until(lambda: ids[-1] in told)
             sched.off(late)

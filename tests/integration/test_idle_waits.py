@@ -28,7 +28,7 @@ PAUSES = (
     "queuehint.client.handle.WAIT_CEILING_S",
     "queuehint.scheduler.draining.POLL_MAX_S",
     "queuehint.scheduler.draining.WAIT_S",
-    "queuehint.scheduler.event_streams.PAUSES_S",
+    "queuehint.client.event_reader.PAUSES_S",
     "queuehint.scheduler.exclusive.WAIT_CEILING_S",
     "queuehint.worker.listening.WAIT_CEILING_S",
 )

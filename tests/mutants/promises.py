@@ -423,8 +423,8 @@ MUTANTS = (
     Mutant(
         name="A stream of events never says that it has missed some",
         kind="records",
-        file="scheduler/event_streams.py",
-        old="                    self.missed += followed.missed\n",
+        file="client/event_reader.py",
+        old="                self.missed += followed.missed\n",
         new="",
         caught_by=(tests("tests/integration/test_events.py", "-k", "missed"),),
     ),  # P10
