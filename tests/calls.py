@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.redis import address
 from queuehint.backends.redis.functions.library import library
-from queuehint.backends.redis.scripts import names, script
+from queuehint.backends.redis.scripts import constants_of, names, plain_lines, script, source
 
 if TYPE_CHECKING:
     from tests.servers import Server
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 ARE_SINGLE = os.environ.get("TESTS_FUNCTIONS") == "never"
 """Whether this run goes without functions but where a test asks for them."""
 COMMANDS = ("fcall", "fcall_ro", "evalsha", "eval")
+STATE_FORMAT = "\n".join(
+    (*plain_lines(source("lib/formats/state_format"), constants_of(source("lib/request/state"))), "")
+)
+"""Lua functions that read and write the state of a namespace: `unpack_state` and `pack_state`."""
 
 
 def install() -> None:

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
-COUNT_TO = """
-local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+COUNT_TO = (
+    calls.STATE_FORMAT
+    + """
+local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
 state[10] = tonumber(ARGV[1])
-redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))
+redis.call('HSET', KEYS[1], 'state', pack_state(state))
 """
+)
 """How many tokens of its epoch a store has given stands in the tenth place of its state."""
 FIND = {"redis": find_redis, "valkey": find_valkey}
 

@@ -62,7 +62,7 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
-from tests.calls import script_of
+from tests.calls import STATE_FORMAT, script_of
 from tests.commands import CliRunner
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Cluster, Server, new_namespace, shared_server
@@ -134,9 +134,11 @@ class Store:
 
     def change_packed(self, name: str, field: str, change: str) -> None:
         """Change a packed value by a line of Lua on `value`."""
-        text = f"""local value = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
+        unpack, pack = ("unpack_state", "pack_state") if field == "state" else ("cmsgpack.unpack", "cmsgpack.pack")
+        text = f"""{STATE_FORMAT}
+            local value = {unpack}(redis.call('HGET', KEYS[1], ARGV[1]))
             {change}
-            redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(value))"""
+            redis.call('HSET', KEYS[1], ARGV[1], {pack}(value))"""
         self.call("EVAL", text, 1, self.key(name), field)
 
     def look(self, *, fix: bool = False) -> Report:
@@ -480,7 +482,13 @@ def test_events_that_no_state_knows_of_are_dropped(store: Store) -> None:
 
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
-    for damaged in (b"", b"\xc1", bytes((0x93, codec.SCHEMA, 2, 3))):
+    for damaged in (
+        b"",
+        b"\xc1",
+        bytes((0x93, codec.SCHEMA, 2, 3)),
+        b"\0" * 500,
+        struct.pack("<73d", codec.SCHEMA, *[0.5] * 72),
+    ):
         store.server.client().hset(store.key("meta"), "state", damaged)
         assert store.kinds() == {"state"}
         assert store.is_put_right()

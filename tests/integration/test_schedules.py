@@ -22,6 +22,7 @@ from queuehint.backends.redis.keys import redis_key
 from queuehint.operations import CountJobs, DueSchedules
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
 from queuehint.worker.firing import firing_id
+from tests.calls import STATE_FORMAT
 from tests.doors import scheduler, until
 from tests.servers import new_namespace, shared_server
 
@@ -310,9 +311,12 @@ def test_a_store_that_holds_10_000_takes_no_other() -> None:
     namespace = new_namespace("full")
     app = App(f"{shared_server().url}?namespace={namespace}")
     app.sched.schedule_sync("m", app.work, every=60)
-    count = """local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+    count = (
+        STATE_FORMAT
+        + """local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
         state[48] = tonumber(ARGV[1])
-        redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))"""
+        redis.call('HSET', KEYS[1], 'state', pack_state(state))"""
+    )
     shared_server().call("EVAL", count, 1, redis_key(namespace, "meta"), 10_000)
     with pytest.raises(InvalidJobError, match="10000 schedules, the limit"):
         app.sched.schedule_sync("n", app.work, every=60)

@@ -625,12 +625,28 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: one job that is enqueued alone passes those that wait",
+        kind="order",
+        file=f"{LUA}/lib/plain/enqueue_one.lua",
+        old="gate[WAITING] == 0 and gate[X_MODE] == 0\n",
+        new="gate[X_MODE] == 0\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a bit that makes a word empty leaves it",
+        kind="records",
+        file=f"{LUA}/lib/formats/record_bits.lua",
+        old="  if byte == 0 and (at < times + 6 or at > size - 4) then return nil end\n",
+        new="",
+        caught_by=(MACHINE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: what counts jobs has a time to live",
         kind="records",
         file=f"{LUA}/lib/request/write.lua",
-        old="  redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))\n",
+        old="  redis.call('HSET', store.meta, 'state', pack_state(S))\n",
         new="""\
-  redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
+  redis.call('HSET', store.meta, 'state', pack_state(S))
   redis.call('PEXPIRE', store.meta, 86400000)
 """,
         caught_by=(tests("tests/faults/test_bounds.py", "-k", "time_to_live"),),
@@ -798,7 +814,7 @@ MUTANTS = (
     Mutant(
         name="Lua: large arguments that are asked again are other ones once the record is gone",
         kind="records",
-        file=f"{LUA}/lib/request/asked.lua",
+        file=f"{LUA}/lib/request/asked_again.lua",
         old="  ask[SPEC] = jobs.digested(spec)\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -832,8 +848,8 @@ MUTANTS = (
         name="Lua: the policy of a job may be any text",
         kind="wire",
         file=f"{LUA}/lib/request/asked.lua",
-        old="  if policy ~= '' then check_policy(policy, at) end\n",
-        new="",
+        old="  local within_ms = policy ~= '' and check_policy(policy, at)\n",
+        new="  local within_ms = false\n",
         caught_by=(ARGUMENTS,),
     ),
     Mutant(

@@ -78,7 +78,7 @@ from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
-from tests.calls import forget_scripts, script_of
+from tests.calls import STATE_FORMAT, forget_scripts, script_of
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -98,10 +98,13 @@ KEPT_MS = 600_000
 GRANTS_FROM = 7
 """Where the heads of what is granted begin in a reply to an exchange."""
 _MANY = 1_000_000
-_LONGEST_LEASE = """
-local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+_LONGEST_LEASE = (
+    STATE_FORMAT
+    + """
+local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
 return math.max(state[13], state[64])
 """
+)
 """How long the leases in force may be stands in two places of the state."""
 
 

@@ -63,6 +63,7 @@ from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
+from tests.calls import STATE_FORMAT
 from tests.property.agreement import (
     ALPHABETS,
     FIXED,
@@ -230,9 +231,12 @@ def count_on(lockstep: RedisLockstep, wanted: RecordFilter) -> list[int]:
 
 def test_both_look_at_as_many_blocks_and_no_more(lockstep: RedisLockstep) -> None:
     client: Any = lockstep.server.client()
-    skip = """local state = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'state'))
+    skip = (
+        STATE_FORMAT
+        + """local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
         state[3] = state[3] + ARGV[1]
-        redis.call('HSET', KEYS[1], 'state', cmsgpack.pack(state))"""
+        redis.call('HSET', KEYS[1], 'state', pack_state(state))"""
+    )
     script = client.register_script(skip)
     table = lockstep.engine.table
     far = BLOCKS_LOOKED_AT_MAX

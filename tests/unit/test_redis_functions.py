@@ -161,7 +161,8 @@ def test_functions_and_constants_are_made_once(files: Callable[..., Library]) ->
     assert "local LETTERS = {a = 7}\n" in made
     assert "local kept = 0\n" in made
     assert "\nif next(seen) then seen = {} end\n" in begins
-    assert "function counts.of()" in begins.partition("counts.list, counts.first, counts.later = {}, 3, nil\n")[0]
+    assert "\nif next(counts.list) then counts.list = {} end\n" in begins, "an empty table is kept"
+    assert "function counts.of()" in begins.partition("counts.first, counts.later = 3, nil\n")[0]
 
 
 def test_a_file_may_end_a_call_before_the_operation_begins(loaded: Callable[..., Twice]) -> None:
@@ -228,8 +229,12 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
         ("lib/request/keys", "local ROOT = ''"),  # of the names of keys
         ("lib/request/epoch", "local own_run = false"),  # the server's, which has another one when it starts anew
         # What texts mean, which is the same in every call.
+        ("lib/request/arguments", "local numbers_known, numbers_count = {}, 0"),
+        ("lib/request/session", "local services_known = {}"),
         ("lib/jobs/fields", "local claims_parsed, claims_count = {}, 0"),
+        ("lib/jobs/fields", "local policies, policies_count = {[''] = DEFAULT_POLICY}, 0"),
         ("lib/request/asked", "local common_known, common_count = {}, 0"),
+        ("lib/request/asked", "local last_text, last_common = '', false"),
         ("lib/structures/head_format", "local UNSAID = {"),
         ("lib/structures/head_format", "local facts_known, facts_count = {}, 0"),
     }

@@ -282,13 +282,22 @@ class _Builder:
             out.append(statement.text)
             yield from map(_empty, names)
         else:
-            out.append(f"local {', '.join(names)}")
-            yield _set(", ".join(names), statement.value or "nil")
+            given = dict(zip(names, values(statement.value), strict=False))
+            # What one call gives is for all names together.
+            tables = [name for name in given if given[name] == "{}"] if len(given) == len(names) else []
+            if tables:
+                out.append(f"local {', '.join(tables)} = {', '.join('{}' for _ in tables)}")
+                yield from map(_empty, tables)
+            rest = [name for name in names if name not in tables]
+            out.append(f"local {', '.join(rest)}")
+            value = ", ".join(given[name] for name in rest) if tables else statement.value
+            yield _set(", ".join(rest), value or "nil")
 
     def _table(self, statement: Statement, out: list[str]) -> Iterator[Statement]:
         """Declare a table of functions; yield what sets its other fields at the begin of a call."""
         (name,) = statement.names
         fields: dict[str, str] = {}
+        tables: list[str] = []
         if statement.holds_functions:
             out.append(statement.text)
         else:
@@ -296,14 +305,17 @@ class _Builder:
                 raise ValueError(f"lua table of functions {name} is {statement.value}")
             if any(True for _ in self._matching(name, rf"(?<![\w.]){name}{_SQUARE} = ")):
                 raise ValueError(f"lua table of functions {name} is written to by other than names")
-            out.append(f"local {name} = {{}}")
             for field in values(statement.value[1:-1]):
                 if field:
                     key, _, value = field.partition(" = ")
                     fields[key] = value
+            tables = [field for field, value in fields.items() if value == "{}"]
+            out.append(f"local {name} = {{{', '.join(f'{field} = {{}}' for field in tables)}}}")
+            yield from (_empty(f"{name}.{field}") for field in tables)
+            fields = {field: value for field, value in fields.items() if field not in tables}
         assigned = self._matching(name, rf"(?<![\w.]){name}\.(\w+)(?=(?:, [\w.\[\]]+)* = )")
         for field in dict.fromkeys(found[1] for found in assigned):
-            if field not in self._methods.get(name, ()):
+            if field not in self._methods.get(name, ()) and field not in tables:
                 fields.setdefault(field, "nil")
         if fields:
             yield _set(", ".join(f"{name}.{field}" for field in fields), ", ".join(fields.values()))

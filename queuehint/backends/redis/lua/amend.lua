@@ -4,8 +4,10 @@
   Returns more, now, next, D done, T of another version or U unknown.
   Refuses OTHER_SPEC, when more would be changed
   Mirrors core.operating ]]
--- @include lib/rules
+-- @include lib/request/begin
 -- @include lib/request/asked
+-- @include lib/rules
+-- @include lib/request/asked_again
 args.count(12)
 local version = args.int(9)
 local ask = parse_asked(10)

@@ -13,8 +13,9 @@
     FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
     is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
+-- @include lib/plain/enqueue_one
 -- @include lib/rules
--- @include lib/request/asked
+-- @include lib/request/asked_again
 -- @include lib/structures/flow_counts
 args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
@@ -191,7 +192,7 @@ local function make(id, ask)
   if jobs.dirty[id] then jobs.buried[#jobs.buried + 1] = {id, jobs.dirty[id]} end
   jobs.all[id], jobs.dirty[id] = job, job
   -- Others of the submission, before it, depend on it.
-  if has_edges and rawget(edges, 'coming') and edges.coming[id] then job[AWAITED] = true end
+  if has_edges and edges.coming[id] then job[AWAITED] = true end
   plan.specs[id] = ask[SPEC]
   return job
 end
@@ -295,7 +296,7 @@ local function respec(job, ask)
     priority.see(job)
     if gates.has_all(job) then
       ready_queue.add(job)
-    elseif priority.lowest < priority.of(job) then
+    elseif priority.lowest() < priority.of(job) then
       priority.inherit(job)
     end
   end

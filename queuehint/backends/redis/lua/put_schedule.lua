@@ -4,8 +4,9 @@
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL
   Mirrors core.operating ]]
--- @include lib/rules
+-- @include lib/request/begin
 -- @include lib/request/asked
+-- @include lib/rules
 args.count(13)
 -- It is what its jobs will be.
 parse_asked(11)

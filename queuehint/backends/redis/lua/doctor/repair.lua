@@ -329,5 +329,5 @@ for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end
 -- What the state says of sets and of the leftovers holds for what these are now.
 timers.read_all()
 S[LEFT_STORED] = redis.call('LLEN', store.left)
-redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
+redis.call('HSET', store.meta, 'state', pack_state(S))
 return {'DONE', redis.call('HGET', store.meta, 'state')}

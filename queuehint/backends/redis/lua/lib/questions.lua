@@ -3,5 +3,7 @@
 -- @include lib/request/state
 -- @include lib/jobs/fields
 -- @include lib/structures/head_format
+-- @include lib/formats/gate_format
+-- @include lib/formats/record_bits
 -- @include lib/jobs/jobs
 -- @include lib/structures/gates

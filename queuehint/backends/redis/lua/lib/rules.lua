@@ -1,9 +1,6 @@
--- @include lib/request/keys
--- @include lib/request/arguments
--- @include lib/request/state
--- @include lib/jobs/fields
--- @include lib/structures/head_format
--- @include lib/request/session
+-- @include lib/request/begin
+-- @include lib/formats/gate_format
+-- @include lib/formats/record_bits
 -- @include lib/jobs/moves
 -- @include lib/jobs/jobs
 -- @include lib/jobs/leftovers

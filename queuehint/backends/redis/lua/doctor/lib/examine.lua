@@ -68,7 +68,7 @@ function examine.listed(field, packed)
   local term, block = string.match(field, '^([asuvtp]%Z*)%z(%d+)$')
   block = tonumber(block)
   local bits = packed
-  if term == 'a' then bits = select(3, record_index.split(packed)) end
+  if term == 'a' then bits = select(3, record_bits.split(packed)) end
   if not block or not bits or #bits < 5 or #bits % 4 ~= 1 or string.byte(bits) * 4 + #bits > 129 then return nil end
   local numbers, from = {}, block * PER_BLOCK + string.byte(bits) * 32 - 16
   for at = 2, #bits do

@@ -116,7 +116,7 @@ function examine.unlisted(id, job)
       local packed = redis.call('HGET', store.index, field)
       found = {}
       for _, number in ipairs(packed and examine.listed(field, packed) or {}) do found[number] = true end
-      if term == 'a' then found.first_ms, found.last_ms = record_index.split(packed) end
+      if term == 'a' then found.first_ms, found.last_ms = record_bits.split(packed) end
       fields_read[field] = found
     end
     local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)

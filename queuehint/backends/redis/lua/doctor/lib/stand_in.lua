@@ -1,6 +1,7 @@
 --[[ stand_in: stands between the rules and the server for the doctor, who works where the rules refuse to.
   A state that is gone or cannot be read is replaced by a new one: `state` says so, `packed` is what was there.
   While `noted` is a list, what the rules would write is noted there instead. ]]
+-- @include lib/formats/state_format
 local server = redis
 local stand_in = {noted = false, state = 'kept', packed = '', clock = 0}
 
@@ -13,11 +14,13 @@ local function look_at_state(answer)
     return answer
   end
   stand_in.packed = answer[1]
-  local is_read, state = pcall(cmsgpack.unpack, answer[1])
+  local is_read, state = pcall(unpack_state, answer[1])
   local is_whole = is_read and type(state) == 'table' and type(state[SCHEMA]) == 'number'
   -- A newer schema may hold anything: it is refused by its number.
   if is_whole and state[SCHEMA] == SCHEMA_VERSION then
-    for at = 1, STATE_SIZE do is_whole = is_whole and type(state[at]) == (at == RUN and 'string' or 'number') end
+    for at = 1, STATE_SIZE do
+      is_whole = is_whole and (at == RUN and type(state[at]) == 'string' or type(state[at]) == 'number' and state[at] % 1 == 0)
+    end
   end
   if is_whole then
     stand_in.clock = tonumber(state[CLOCK]) or 0

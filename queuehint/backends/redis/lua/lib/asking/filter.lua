@@ -97,7 +97,7 @@ local function read(block, asked, more)
   end
   local stored, packed = redis.call('HMGET', store.index, unpack(fields)), {}
   for at, term in ipairs(names) do packed[term] = stored[at] end
-  if packed.a then packed.first_ms, packed.last_ms, packed.a = record_index.split(packed.a) end
+  if packed.a then packed.first_ms, packed.last_ms, packed.a = record_bits.split(packed.a) end
   return packed
 end
 

@@ -2,7 +2,7 @@
   cancels (c, of a flow f), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
   submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. The state has at
   LEFT_STORED how many are in LEFT. ]]
-local BUDGET = args.int(8)
+local BUDGET = args.setting(8)
 local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1, shared_put = {}, shared_gone = {}}
 local left_stored, left_at, left_read = {}, 1, false
 

@@ -1,17 +1,24 @@
 --[[ priority: priority inheritance. A job that begins to wait passes its level to the jobs it waits for; mirrors core.jobs.priority.
   How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
-  is the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
+  returns the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
 local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const
-local priority = {lowest = 9, by_gate = false}
-for level = 5, 1, -1 do
-  if S[LEVELS + level] > 0 then priority.lowest = level end
-end
+local priority = {seen = 9, stored = false, by_gate = false}
 
 function priority.of(job) return job[LEVEL] or job[PRIORITY] end
 
+function priority.lowest()
+  if not priority.stored then
+    priority.stored = 9
+    for level = 5, 1, -1 do
+      if S[LEVELS + level] > 0 then priority.stored = level end
+    end
+  end
+  return priority.stored < priority.seen and priority.stored or priority.seen
+end
+
 -- Note that a job has a place, or another priority.
 function priority.see(job)
-  if job[PRIORITY] < priority.lowest then priority.lowest = job[PRIORITY] end
+  if job[PRIORITY] < priority.seen then priority.seen = job[PRIORITY] end
   if priority.by_gate then priority.note(job) end
 end
 

@@ -96,7 +96,7 @@ function transitions.place(job)
   priority.see(job)
   if gates.has_all(job) then
     ready_queue.add(job)
-  elseif priority.lowest < job[PRIORITY] then
+  elseif priority.lowest() < job[PRIORITY] then
     priority.inherit(job)
   end
   return visited

@@ -7,7 +7,7 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
   A question uses the time alone. From ARGV[9] on stands what a script is asked; its header says that. ]]
-local INT_MAX = 9007199254740992 -- @const
+local INT_MAX, SETTINGS_KEPT = 9007199254740992, 100 -- @const
 
 local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end
 
@@ -18,9 +18,24 @@ local function whole(text, what, least)
   refuse_argument(what)
 end
 
+-- Settings are the same in nearly every call: numbers that were seen, by their texts.
+local numbers_known, numbers_count = {}, 0 -- @once
+
 local args = {
   refuse = refuse_argument,
   whole = whole,
+
+  -- The whole number of an argument that is a setting.
+  setting = function(at)
+    local text = ARGV[at]
+    local number = numbers_known[text or '']
+    if not number then
+      number = whole(text, at)
+      if numbers_count >= SETTINGS_KEPT then numbers_known, numbers_count = {}, 0 end
+      numbers_known[text], numbers_count = number, numbers_count + 1
+    end
+    return number
+  end,
 
   -- The whole number of an argument.
   int = function(at, least) return whole(ARGV[at], at, least) end,

@@ -1,88 +1,68 @@
---[[ asked: what is asked of a job, as it is sent and as it is compared. ]]
+--[[ asked: what is asked of a job, as it is sent. ]]
 local ID, SPEC, P_CLAIMS, P_NEEDS, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
-local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS = 10, 11, 12, 13, 14, 15, 16, 17 -- @const
-local HEAD = '^([^\n]*)\n(' .. string.rep('[^\n]*\n', 12) .. ')(.*)$'
-local COMMON_FORM = '^' .. string.rep('([^\n]*)\n', 12) .. '$'
+local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS, P_IS_PLAIN = 10, 11, 12, 13, 14, 15, 16, 17, 18 -- @const
+local COMMON_LINES = 12 -- @const
+local COMMON_FORM = '^' .. string.rep('([^\n]*)\n', COMMON_LINES) .. '$'
 local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
 local CONFLICTS = {['return'] = true, replace = true, after = true, reject = true}
 local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold = true, cancel_behind = true}
 
--- See that a text is a policy, whose defaults are "".
+-- See that a text is a policy, whose defaults are ""; return whether a job that has it has to start within some time.
 local function check_policy(text, at)
   local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(text, POLICY_FORM)
   if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
   for _, word in ipairs({attempts, losses, hold_ms, within_ms ~= '-' and within_ms or '0', kept_ms ~= '-' and kept_ms or '0'}) do
     args.whole(word, at)
   end
+  return within_ms ~= '-'
 end
 
 -- See that a text is claims, each a line that begins with the letter of its mode.
 local function check_claims(text, at)
-  if not string.find(text, '^[xs]') or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end
+  local mode = string.byte(text)
+  if (mode ~= 120 and mode ~= 115) or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end
 end
 
--- What jobs have in common that are alike but for their ids, claims, specs and edges, by its text.
+-- What jobs have in common that are alike but for their ids, claims, specs and edges, by its text; and the last one.
 local common_known, common_count = {}, 0 -- @once
+local last_text, last_common = '', false -- @once
 
 local function parse_common(text, at)
   local priority, pool, user, task, service, key, conflict, delay_ms, run_at_ms, presence_ms, flow, policy = string.match(text, COMMON_FORM)
   if not string.find(priority, '^[1-59]$') or not CONFLICTS[conflict] then args.refuse(at) end
-  if policy ~= '' then check_policy(policy, at) end
+  local within_ms = policy ~= '' and check_policy(policy, at)
   local common = {
     [P_PRIORITY] = tonumber(priority), [P_POOL] = pool, [P_USER] = user, [P_TASK] = task, [P_SERVICE] = service, [P_KEY] = key ~= '' and key,
     [CONFLICT] = conflict, [P_DELAY] = delay_ms ~= '' and args.whole(delay_ms, at) or nil,
     [P_RUN_AT] = run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
     [P_PRESENCE] = presence_ms ~= '' and args.whole(presence_ms, at), [P_POLICY] = policy, [P_FLOW] = flow,
     [P_FACTS] = heads.facts_text(priority, pool, user, task, service, policy),
+    [P_IS_PLAIN] = key == '' and delay_ms == '' and run_at_ms == '' and presence_ms == '' and flow == '' and not within_ms,
   }
   return {__index = common}
 end
 
 -- A head, a spec, and the policies and ids of what a job depends on: three arguments.
 local function parse_asked(at)
-  local id, text, claims = string.match(ARGV[at], HEAD)
+  local head = ARGV[at]
+  local from = string.find(head, '\n', 1, true) or args.refuse(at)
+  local id, last = string.sub(head, 1, from - 1), from + #last_text
   -- An id that begins with a space is that of a start.
-  if not id or id == '' or string.byte(id) == 32 then args.refuse(at) end
-  local common = common_known[text]
-  if not common then
-    common = parse_common(text, at)
-    if common_count >= TEXTS_KEPT then common_known, common_count = {}, 0 end
-    common_known[text], common_count = common, common_count + 1
+  if id == '' or string.byte(id) == 32 then args.refuse(at) end
+  -- Nearly all have the same in common as the one before.
+  if last == from or string.sub(head, from + 1, last) ~= last_text then
+    last = from
+    for _ = 1, COMMON_LINES do last = string.find(head, '\n', last + 1, true) or args.refuse(at) end
+    local text = string.sub(head, from + 1, last)
+    local known = common_known[text]
+    if not known then
+      known = parse_common(text, at)
+      if common_count >= TEXTS_KEPT then common_known, common_count = {}, 0 end
+      common_known[text], common_count = known, common_count + 1
+    end
+    last_text, last_common = text, known
   end
+  local claims = string.sub(head, last + 1)
   if claims ~= '' then check_claims(claims, at) end
-  return setmetatable({id, ARGV[at + 1], claims, ARGV[at + 2]}, common)
-end
-
--- All that can never be changed of what was asked, the id left out, as one text.
-local function lasting_of(ask)
-  return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_TASK], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY],
-    ask[P_CLAIMS], ask[SPEC]}, '\0')
-end
-
-local function lasting_of_job(job)
-  return table.concat({job[PRIORITY], job[POOL], job[TASK], job[KEY] or '', job[PRESENCE] or '', job[POLICY],
-    job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
-end
-
--- All that was asked, the id left out, as one text.
-local function text_of(ask) return ask[P_USER] .. '\0' .. ask[P_SERVICE] .. '\0' .. lasting_of(ask) end
-local function asked_of(job) return job[USER] .. '\0' .. job[SERVICE] .. '\0' .. lasting_of_job(job) end
-
--- Whether a job is asked to be what it was; of one whose record is gone a digest may be all that is left of that.
-local function is_asked_again(job, ask)
-  local text, asked = text_of(ask), false
-  if asked_of(job) == text then return true end
-  asked = redis.call('HGET', store.asked, job.id)
-  if asked == text then return true end
-  if not job[GONE] then return false end
-  if asked and asked == jobs.digest(text) then return true end
-  local spec = ask[SPEC]
-  ask[SPEC] = jobs.digested(spec)
-  text, ask[SPEC] = text_of(ask), spec
-  return asked_of(job) == text
-end
-
--- Keep what a job was first asked to be, before it is anything else.
-local function keep_asked(job)
-  if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end
+  return setmetatable({id, ARGV[at + 1], claims, ARGV[at + 2]}, last_common)
 end

@@ -42,6 +42,6 @@ function epoch.next_token()
   if S[GRANTS] >= COUNT_END then
     S[EPOCH], S[GRANTS] = S[EPOCH] + math.floor(S[GRANTS] / COUNT_END), S[GRANTS] % COUNT_END
   end
-  return string.format('%.0f.%.0f', S[EPOCH], S[GRANTS])
+  return string.format('%d.%d', S[EPOCH], S[GRANTS])
 end
 end)

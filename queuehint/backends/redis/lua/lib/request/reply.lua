@@ -1,20 +1,10 @@
 --[[ reply: commit a plan, put down its receipt, and answer. ]]
-local SESSION_SEEN_MS, SESSION_KEPT_MS, POOL_SEEN_MS = 60000, 600000, 60000 -- @const
+local SESSION_KEPT_MS, POOL_SEEN_MS = 600000, 60000 -- @const
 local FORGET_EVERY_MS, FORGOTTEN_AT_ONCE = 1000, 100 -- @const
-
--- Put down what a request is repeated from.
-local function keep_receipt(reply, granted)
-  local seen_ms = request.seen_ms
-  if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
-    seen_ms = NOW
-    redis.call('ZADD', store.sessions, NOW, request.lane)
-  end
-  redis.call('HSET', store.receipts, request.lane, string.format('%.0f %.0f ', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
-end
 
 -- The first of the sessions that have not been heard of for long; the rest are looked for by the next request.
 local function silent_sessions()
-  local silent = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%.0f', NOW - SESSION_KEPT_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
+  local silent = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%d', NOW - SESSION_KEPT_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
   if #silent < FORGOTTEN_AT_ONCE then S[FORGOTTEN_AT] = NOW end
   return silent
 end
@@ -29,7 +19,7 @@ local function forget(sessions)
       redis.call('ZREM', store.sessions, session)
     end
   end
-  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%.0f', NOW - POOL_SEEN_MS))
+  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%d', NOW - POOL_SEEN_MS))
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
@@ -44,8 +34,7 @@ function request.reply(rest, granted, specs, sleeps)
   end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
-  if request.lane ~= '' then keep_receipt(reply, granted) end
   if silent then forget(silent) end
-  return request.with_specs(reply, granted, specs)
+  return request.told(reply, granted, specs)
 end
 

@@ -1,5 +1,6 @@
---[[ state: what a namespace remembers beside its jobs, one packed array, read once and written once a script.
+--[[ state: what a namespace remembers beside its jobs, one array, read once and written once a script.
   Ints stay below 2^53. What counts jobs (HOLDING to N_CANCELED) is worked out from the heads that change, see lib/request/write. ]]
+-- @include lib/formats/state_format
 local SCHEMA, CLOCK, NUMBERS, PLACES, TURN, ROTATION, PAUSE, DRAWN = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local EPOCH, GRANTS, RUN, REAP_FROM, LEASE_MAX, PAUSED, CLOSED_PATHS = 9, 10, 11, 12, 13, 14, 15 -- @const
 local ENQUEUED_IN_ALL, STARTED_IN_ALL, SETTLED_IN_ALL, LOST_IN_ALL, PRUNED_IN_ALL = 16, 17, 18, 19, 20 -- @const
@@ -34,7 +35,7 @@ local stored = redis.call('HMGET', store.meta, 'state', 'test', 'retention')
 request.retention = stored[3]
 local S
 if stored[1] then
-  S = cmsgpack.unpack(stored[1])
+  S = unpack_state(stored[1])
   if S[SCHEMA] ~= SCHEMA_VERSION then
     return redis.error_reply('BAD_SCHEMA ' .. tostring(S[SCHEMA]))
   end

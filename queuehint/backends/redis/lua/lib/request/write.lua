@@ -11,7 +11,7 @@ local function write_gates()
       gone[#gone + 1] = key
     else
       local size = #kept
-      kept[size + 1], kept[size + 2] = key, gates.pack(gate)
+      kept[size + 1], kept[size + 2] = key, gate_format.pack(gate)
     end
   end
   if #kept > 0 then indexes.set_fields(store.gates, kept) end
@@ -55,9 +55,11 @@ local function write_ready()
     if user.size ~= user.was_size or user.turn ~= user.was_turn or user.served ~= user.was_served then
       if user.size == 0 then redis.call('HDEL', store.users, key)
       else redis.call('HSET', store.users, key, cmsgpack.pack({user.size, user.turn, user.served > 0 and user.served or nil})) end
-      local prefix = user.pool.name .. '\0'
-      indexes.put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
-        user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
+      if user.turn ~= user.was_turn then
+        local prefix = user.pool.name .. '\0'
+        indexes.put(store.turns, user.was_turn > 0 and prefix .. form.sortable(user.was_turn) .. user.name, '0',
+          user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
+      end
     end
     if S[USERS_SEEN] > 0 then write_marker(key, user) end
   end
@@ -220,7 +222,7 @@ function plan.commit(tells)
     tells = true
   end
   if tells then S[TOLD_NEXT] = next_ms end
-  redis.call('HSET', store.meta, 'state', cmsgpack.pack(S))
+  redis.call('HSET', store.meta, 'state', pack_state(S))
   return next_ms
 end
 end

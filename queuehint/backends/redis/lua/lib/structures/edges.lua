@@ -5,8 +5,9 @@ local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' --
 local ACTION_AT = {F = 1, X = 2, C = 3}
 local AFTER, START = 'ddd-', 'ddds' -- @const
 local REACH_MAX = 1000 -- @const
--- In told what jobs of this step are told to depend on, by id.
-local edges = {told = {}}
+-- In told what jobs of this step are told to depend on, by id; in coming ids that jobs of this submission depend on, and that come
+-- later in it; in felled those that were canceled because of another in this step.
+local edges = {told = {}, coming = {}, felled = {}}
 
 lazily(edges, function()
 -- What this step changes: for each set of dependents who is put in and who is taken out, for each job its open edges.
@@ -38,9 +39,6 @@ function edges.needs_text(needs)
   for at, need in ipairs(needs) do lines_out[at] = need[2] .. ' ' .. need[1] end
   return table.concat(lines_out, '\n')
 end
-
--- Ids that jobs of this submission depend on, and that come later in it.
-edges.coming = {}
 
 -- Let a job depend on one that it need not wait for.
 function edges.keep(job, id)
@@ -204,9 +202,6 @@ function edges.first_canceled_by(id, after)
   end
   return found
 end
-
--- Those that were canceled because of another in this step.
-edges.felled = {}
 
 function edges.set_canceled_by(job, id)
   job[CANCELED_BY] = id

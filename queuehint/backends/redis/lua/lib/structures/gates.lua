@@ -3,23 +3,7 @@
   that line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a sorted set by
   place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
   so that no step reads more than it passes. ]]
-local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
 local gates = {dirty = {}, lines = {}}
-
--- A gate of what is stored. Small numbers, which nearly all are, cmsgpack writes as a byte each.
-function gates.read(packed)
-  if not packed then return {0, 0, 0, 0, 0, 0} end
-  if #packed == 7 then return {string.byte(packed, 2, 7)} end
-  return cmsgpack.unpack(packed)
-end
-
-function gates.pack(gate)
-  local is, ix, s, x, waiting, mark = gate[IS], gate[IX], gate[S_MODE], gate[X_MODE], gate[WAITING], gate[TO_ADVANCE]
-  if is < 128 and ix < 128 and s < 128 and x < 128 and waiting < 128 and mark < 128 then
-    return string.char(150, is, ix, s, x, waiting, mark)
-  end
-  return cmsgpack.pack(gate)
-end
 
 lazily(gates, function()
 local cached = {}
@@ -27,7 +11,7 @@ local cached = {}
 function gates.of(key)
   local gate = cached[key]
   if not gate then
-    gate = gates.read(redis.call('HGET', store.gates, key))
+    gate = gate_format.read(redis.call('HGET', store.gates, key))
     cached[key] = gate
   end
   return gate
@@ -56,7 +40,7 @@ function gates.prefetch(some, own)
   for from = 1, #wanted, LOADED_AT_ONCE do
     local last = math.min(from + LOADED_AT_ONCE - 1, #wanted)
     local packed = redis.call('HMGET', store.gates, unpack(wanted, from, last))
-    for at = from, last do cached[wanted[at]] = gates.read(packed[at - from + 1]) end
+    for at = from, last do cached[wanted[at]] = gate_format.read(packed[at - from + 1]) end
   end
 end
 
@@ -102,7 +86,7 @@ function gates.before(job, index, key)
   end
   local offset = 0
   while true do
-    local stored = redis.call('ZRANGE', store.line(key), string.format('(%.0f', seq), '-inf', 'BYSCORE', 'REV', 'LIMIT', offset, 8, 'WITHSCORES')
+    local stored = redis.call('ZRANGE', store.line(key), string.format('(%d', seq), '-inf', 'BYSCORE', 'REV', 'LIMIT', offset, 8, 'WITHSCORES')
     for at = 1, #stored, 2 do
       local other = jobs.known(string.sub(stored[at], 3), store.line(key))
       if stands_at(other, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then return other end
@@ -115,7 +99,7 @@ end
 -- The first walks in a line, as pairs of a job and a place, ahead of a place.
 function gates.ahead(key, seq, limit)
   local found = {}
-  local stored = redis.call('ZRANGEBYSCORE', store.line(key), '-inf', string.format('(%.0f', seq), 'WITHSCORES', 'LIMIT', 0, limit)
+  local stored = redis.call('ZRANGEBYSCORE', store.line(key), '-inf', string.format('(%d', seq), 'WITHSCORES', 'LIMIT', 0, limit)
   for at = 1, #stored, 2 do
     local job = jobs.known(string.sub(stored[at], 3), store.line(key))
     if stands_at(job, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then found[#found + 1] = job end

@@ -30,16 +30,20 @@ end
 -- Texts mean the same in every call, so what they mean is kept, as long as there is not too much of it.
 local facts_known, facts_count = {}, 0 -- @once
 
--- The facts of a text: a metatable by which the jobs that have them answer for them.
+-- The facts of a text: a metatable by which the jobs that have them answer for them, and what the record index has of them.
 function heads.facts(text)
   local facts = facts_known[text]
   if not facts then
     local priority, pool, user, task, service, policy = string.match(text, FACTS_FORM)
     if not priority then corrupt('facts of a job cannot be read') end
+    local terms = {'a', 't' .. task, 'p' .. pool}
+    if user ~= '' then terms[#terms + 1] = 'u' .. user end
+    if service ~= '' then terms[#terms + 1] = 'v' .. service end
     facts = {
       __index = {
         [PRIORITY] = tonumber(priority), [POOL] = pool, [USER] = user, [TASK] = task, [SERVICE] = service, [POLICY] = policy,
-        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0, facts = text,
+        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0, facts = text, terms = terms,
+        tally_key = service ~= '' and user ~= '' and service .. '\0' .. user,
       },
       __newindex = put_special,
     }
@@ -104,6 +108,11 @@ function heads.read(id, packed)
   return job
 end
 
+-- The plain head of a job that is QUEUED.
+function heads.queued(depth, number, seq, enqueued_ms, facts_text, claims)
+  return string.char(81) .. struct.pack(QUEUED_FORM, depth, #facts_text, number, seq, enqueued_ms) .. facts_text .. claims
+end
+
 -- The plain head of a job, nil if it is not plain: it waits for its first start, runs for the first time or has finished at
 -- once; it has one claim at most, and no field that is not named here. That it has no other field, and no facts of its own,
 -- `put_special` has seen to.
@@ -118,7 +127,7 @@ function heads.plain(job)
       or job[OFFER] ~= (depth >= GRANTED and 'r') or depth > NO_DEPTH or job[ENDED] or job[RESULT] then
       return nil
     end
-    return string.char(81) .. struct.pack(QUEUED_FORM, depth, #facts, job[NUMBER], job[SEQ], job[ENQUEUED]) .. facts .. claims
+    return heads.queued(depth, job[NUMBER], job[SEQ], job[ENQUEUED], facts, claims)
   end
   if job[ATTEMPTS] ~= 1 or job[OFFER] or not token then return nil end
   if state == STARTED then

@@ -113,22 +113,22 @@ local time_texts = {}
 local function text_of(time_ms)
   local text = time_texts[time_ms]
   if not text then
-    text = string.format('%.0f', time_ms)
+    text = string.format('%d', time_ms)
     time_texts[time_ms] = text
   end
   return text
 end
 
-local SET_OF = {[DUE] = store.timers, [LEASE] = store.leases, [PRUNE] = store.prunes}
+local SET_OF = {[DUE] = 'timers', [LEASE] = 'leases', [PRUNE] = 'prunes'}
 local FIRST_OF = {[DUE] = NEXT_TIMER, [LEASE] = NEXT_LEASE, [PRUNE] = NEXT_PRUNE}
 
 local function write_timers(was, job)
   local kind, was_kind = job and job[TIMER], was and was[TIMER]
   if was_kind and (was_kind ~= kind or job[TIMER_MS] ~= was[TIMER_MS]) then timers.see_taken(FIRST_OF[was_kind], was[TIMER_MS]) end
-  if was_kind and was_kind ~= kind then remove_entry(SET_OF[was_kind], timers.member(was_kind, was)) end
+  if was_kind and was_kind ~= kind then remove_entry(store[SET_OF[was_kind]], timers.member(was_kind, was)) end
   if kind and (kind ~= was_kind or job[TIMER_MS] ~= was[TIMER_MS] or job[NUMBER] ~= was[NUMBER]) then
-    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then remove_entry(SET_OF[kind], timers.member(kind, was)) end
-    add_entry(SET_OF[kind], text_of(job[TIMER_MS]), timers.member(kind, job))
+    if kind == was_kind and job[NUMBER] ~= was[NUMBER] then remove_entry(store[SET_OF[kind]], timers.member(kind, was)) end
+    add_entry(store[SET_OF[kind]], text_of(job[TIMER_MS]), timers.member(kind, job))
     timers.see_put(FIRST_OF[kind], job[TIMER_MS])
   end
   local expiry, was_expiry = job and job[EXPIRY_MS], was and was[EXPIRY_MS]
@@ -303,7 +303,7 @@ local function derive_plain(id, job)
   end
   if not is_queued and (was_state ~= state or state == STARTED) then
     local kind, time_ms = job[TIMER], job[TIMER_MS]
-    add_entry(SET_OF[kind], text_of(time_ms), kind .. tag)
+    add_entry(store[SET_OF[kind]], text_of(time_ms), kind .. tag)
     timers.see_put(FIRST_OF[kind], time_ms)
   end
   if was_state == STARTED then

@@ -2,15 +2,10 @@
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
   order in which users take turns; of each user it is known too how many starts of a turn were had, if any. Members that
   are not there any more are passed over by asking the heads. ]]
-local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
 local ready_queue = {pools = {}, users = {}}
 
 lazily(ready_queue, function()
-local function rank_of(job)
-  local level = job[LEVEL] or job[PRIORITY]
-  if level == CRITICAL then return -2 ^ 62 end
-  return job[ENQUEUED] - HEAD_START_MS * (level - 1)
-end
+local function rank_of(job) return form.rank(job[LEVEL] or job[PRIORITY], job[ENQUEUED]) end
 
 -- Where the ready jobs of a user of a pool begin; a user is '' where there is none.
 local function ready_prefix(pool, user) return pool .. '\0' .. user .. '\0' end
@@ -21,7 +16,7 @@ local rank_texts = {}
 local function rank_text(rank)
   local text = rank_texts[rank]
   if not text then
-    text = rank == -2 ^ 62 and '0' or string.format('1%015.0f', rank + 1e14)
+    text = form.rank_text(rank)
     rank_texts[rank] = text
   end
   return text

@@ -1,11 +1,9 @@
 --[[ record_index: which records have what may be asked for, as bits; core.structures.record_index tells what for.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
-  t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these: the place of the
-  first word of 32 bits that is not zero, one byte, and from there the words up to the last; of the term a first the
-  earliest and the latest time of enqueue that was seen in the block, two doubles. BLOCKS names what is in INDEX: term, NUL,
+  t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
+  BLOCKS names what is in INDEX: term, NUL,
   sortable block, in lexical order. NUMBERS leads from a number to the id. TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
-local PER_BLOCK, TIMES_SIZE = 1024, 16 -- @const
 local record_index = {}
 
 lazily(record_index, function()
@@ -17,9 +15,9 @@ function record_index.lists(job)
 end
 
 -- The name in INDEX of a term of a block.
-function record_index.field(term, block) return term .. '\0' .. string.format('%.0f', block) end
+function record_index.field(term, block) return term .. '\0' .. string.format('%d', block) end
 
--- The terms of a record.
+-- The terms of a record; those of a plain one but for its state are of its facts.
 function record_index.terms(job)
   local terms = {'a', 's' .. job[STATE], 't' .. job[TASK], 'p' .. job[POOL]}
   if job[USER] ~= '' then terms[#terms + 1] = 'u' .. job[USER] end
@@ -32,29 +30,37 @@ function record_index.tally_key(job)
   return job and job[SERVICE] ~= '' and job[USER] ~= '' and job[SERVICE] .. '\0' .. job[USER]
 end
 
+-- The terms that change in the block of a number.
+local function terms_of(block)
+  local terms = changed[block]
+  if not terms then
+    terms = {}
+    changed[block] = terms
+  end
+  return terms
+end
+
+local function set_bit(terms, term, place, is_there)
+  local bits = terms[term]
+  if bits then bits[place] = is_there else terms[term] = {[place] = is_there} end
+end
+
 -- Have a record have a term, or have it no more.
 function record_index.change(term, number, is_there)
-  local blocks = changed[term]
-  if not blocks then
-    blocks = {}
-    changed[term] = blocks
-  end
-  local block = math.floor(number / PER_BLOCK)
-  local bits = blocks[block]
-  if not bits then
-    bits = {}
-    blocks[block] = bits
-  end
-  bits[number % PER_BLOCK] = is_there
+  local place = number % PER_BLOCK
+  set_bit(terms_of((number - place) / PER_BLOCK), term, place, is_there)
 end
 
 local function change_all(job, is_there)
-  for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], is_there) end
+  local place = job[NUMBER] % PER_BLOCK
+  local terms, all = terms_of((job[NUMBER] - place) / PER_BLOCK), record_index.terms(job)
+  for at = 1, #all do set_bit(terms, all[at], place, is_there) end
 end
 
 -- Have a block know a time of enqueue.
 local function see_time(job)
-  local block, at_ms = math.floor(job[NUMBER] / PER_BLOCK), job[ENQUEUED]
+  local number, at_ms = job[NUMBER], job[ENQUEUED]
+  local block = (number - number % PER_BLOCK) / PER_BLOCK
   local seen = times[block]
   if not seen then
     times[block] = {at_ms, at_ms}
@@ -69,14 +75,22 @@ end
 
 -- Have a record that is the same but for its state have that.
 function record_index.move(was_state, state, number)
-  record_index.change('s' .. was_state, number, false)
-  record_index.change('s' .. state, number, true)
+  local place = number % PER_BLOCK
+  local terms = terms_of((number - place) / PER_BLOCK)
+  set_bit(terms, 's' .. was_state, place, false)
+  set_bit(terms, 's' .. state, place, true)
 end
 
--- Have a new record be found by all it is.
+-- Have a new plain record be found by all it is.
 function record_index.enter(id, job)
-  record_index.list(id, job)
-  count(record_index.tally_key(job), 1)
+  local number, all = job[NUMBER], job.terms
+  local place = number % PER_BLOCK
+  local terms = terms_of((number - place) / PER_BLOCK)
+  for at = 1, #all do set_bit(terms, all[at], place, true) end
+  set_bit(terms, 's' .. job[STATE], place, true)
+  see_time(job)
+  numbered[number] = id
+  if job.tally_key then count(job.tally_key, 1) end
 end
 
 -- Have a record be found by all it is.
@@ -111,61 +125,26 @@ function record_index.write(id, was, job)
   count(there and record_index.tally_key(job), 1)
 end
 
-local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
-
--- Bits with some of them changed, nil if none is left.
-local function with_changes(packed, bits)
-  local first, data = 0, ''
-  if packed and #packed > 4 then first, data = string.byte(packed) * 4, string.sub(packed, 2) end
-  local low, high, bytes = 128, -1, {}
-  for offset, is_there in pairs(bits) do
-    local place = offset % 8
-    local at = (offset - place) / 8
-    local byte, mask = bytes[at] or (at >= first and string.byte(data, at - first + 1)) or 0, MASKS[place]
-    if (byte % (2 * mask) >= mask) ~= is_there then byte = is_there and byte + mask or byte - mask end
-    bytes[at] = byte
-    if at < low then low = at end
-    if at > high then high = at end
-  end
-  if data == '' then first = low - low % 4 end
-  local from, to = math.min(first, low - low % 4), math.max(first + #data, high - high % 4 + 4)
-  if from < first or to > first + #data then
-    data = string.rep('\0', first - from) .. data .. string.rep('\0', to - first - #data)
-    first = from
-  end
-  local middle = {}
-  for at = low, high do middle[#middle + 1] = bytes[at] or string.byte(data, at - first + 1) end
-  data = string.sub(data, 1, low - first) .. string.char(unpack(middle)) .. string.sub(data, high - first + 2)
-  local begin, finish = string.find(data, '%Z'), #data
-  if not begin then return nil end
-  while string.byte(data, finish) == 0 do finish = finish - 1 end
-  begin, finish = begin - (begin - 1) % 4, finish + -finish % 4
-  return string.char((first + begin - 1) / 4) .. string.sub(data, begin, finish)
-end
-
--- The times of a block, and its bits.
-function record_index.split(packed)
-  if not packed or #packed <= TIMES_SIZE then return false, false, false end
-  local first_ms, last_ms = struct.unpack('>dd', packed)
-  return first_ms, last_ms, string.sub(packed, TIMES_SIZE + 1)
-end
-
-local function with_times(block, packed, bits)
-  local first_ms, last_ms, data = record_index.split(packed)
-  local seen = times[block]
-  if seen then
-    first_ms, last_ms = math.min(first_ms or seen[1], seen[1]), math.max(last_ms or seen[2], seen[2])
-  end
-  data = with_changes(data, bits)
-  return data and struct.pack('>dd', first_ms or 0, last_ms or 2 ^ 52) .. data
-end
-
 local MANY = 2000 -- @const
 
--- Write many arguments in several commands.
+-- Do one thing with any number of arguments: Lua's stack takes a few thousand.
 local function in_parts(write, args)
-  for from = 1, #args, MANY do write(unpack(args, from, math.min(from + MANY - 1, #args))) end
+  local count = #args
+  if count == 0 then return end
+  if count <= MANY then return write(unpack(args)) end
+  for from = 1, count, MANY do write(unpack(args, from, math.min(from + MANY - 1, count))) end
 end
+
+local function set_index(...) redis.call('HSET', store.index, ...) end
+local function drop_index(...) redis.call('HDEL', store.index, ...) end
+local function add_blocks(...) redis.call('ZADD', store.blocks, ...) end
+local function drop_blocks(...) redis.call('ZREM', store.blocks, ...) end
+local function set_numbers(...) redis.call('HSET', store.numbers, ...) end
+local function drop_numbers(...) redis.call('HDEL', store.numbers, ...) end
+local function set_tallies(...) redis.call('HSET', store.tallies, ...) end
+local function drop_tallies(...) redis.call('HDEL', store.tallies, ...) end
+local function add_tallied(...) redis.call('ZADD', store.tallied, ...) end
+local function drop_tallied(...) redis.call('ZREM', store.tallied, ...) end
 
 local function read_in_parts(key, fields)
   if #fields <= MANY then return redis.call('HMGET', key, unpack(fields)) end
@@ -178,53 +157,56 @@ local function read_in_parts(key, fields)
   return values
 end
 
-local function push(list, ...)
-  for _, item in ipairs({...}) do list[#list + 1] = item end
+local function push(list, one, other)
+  local size = #list
+  list[size + 1], list[size + 2] = one, other
 end
 
 local function write_bits()
-  local fields, members, sources = {}, {}, {}
-  for term, blocks in pairs(changed) do
-    for block, bits in pairs(blocks) do
-      fields[#fields + 1] = record_index.field(term, block)
-      members[#members + 1] = term .. '\0' .. form.sortable(block)
-      sources[#sources + 1] = {term == 'a' and block, bits}
+  if not next(changed) then return end
+  local fields, blocks, all, of_term = {}, {}, {}, {}
+  for block, terms in pairs(changed) do
+    local text = string.format('\0%d', block)
+    for term, bits in pairs(terms) do
+      local at = #fields + 1
+      fields[at], blocks[at], all[at], of_term[at] = term .. text, block, bits, term
     end
   end
-  if #fields == 0 then return end
   local stored, set, gone, added, removed = read_in_parts(store.index, fields), {}, {}, {}, {}
-  for at, source in ipairs(sources) do
-    local packed, now = stored[at], nil
-    if source[1] then now = with_times(source[1], packed, source[2]) else now = with_changes(packed, source[2]) end
+  for at = 1, #fields do
+    local packed, term, now = stored[at], of_term[at], nil
+    if term == 'a' then
+      local seen = times[blocks[at]]
+      now = record_bits.timed(packed, seen and seen[1], seen and seen[2], all[at])
+    else
+      now = record_bits.changed(packed, all[at])
+    end
     if now then
       if now ~= packed then push(set, fields[at], now) end
-      if not packed then push(added, '0', members[at]) end
+      if not packed then push(added, '0', term .. '\0' .. form.sortable(blocks[at])) end
     elseif packed then
-      push(gone, fields[at])
-      push(removed, members[at])
+      gone[#gone + 1], removed[#removed + 1] = fields[at], term .. '\0' .. form.sortable(blocks[at])
     end
   end
-  in_parts(function(...) redis.call('HSET', store.index, ...) end, set)
-  in_parts(function(...) redis.call('HDEL', store.index, ...) end, gone)
-  in_parts(function(...) redis.call('ZADD', store.blocks, ...) end, added)
-  in_parts(function(...) redis.call('ZREM', store.blocks, ...) end, removed)
+  in_parts(set_index, set)
+  in_parts(drop_index, gone)
+  in_parts(add_blocks, added)
+  in_parts(drop_blocks, removed)
 end
 
 local function write_numbers()
+  if not next(numbered) then return end
   local set, gone = {}, {}
   for number, id in pairs(numbered) do
-    if id then
-      local size = #set
-      set[size + 1], set[size + 2] = string.format('%.0f', number), id
-    else
-      gone[#gone + 1] = string.format('%.0f', number)
-    end
+    local text = string.format('%d', number)
+    if id then push(set, text, id) else gone[#gone + 1] = text end
   end
-  in_parts(function(...) redis.call('HSET', store.numbers, ...) end, set)
-  in_parts(function(...) redis.call('HDEL', store.numbers, ...) end, gone)
+  in_parts(set_numbers, set)
+  in_parts(drop_numbers, gone)
 end
 
 local function write_tallies()
+  if not next(tallied) then return end
   local keys = {}
   for key, by in pairs(tallied) do
     if by ~= 0 then keys[#keys + 1] = key end
@@ -235,16 +217,16 @@ local function write_tallies()
     local was = tonumber(stored[at] or nil) or 0
     local now = was + tallied[key]
     if now > 0 then
-      push(set, key, string.format('%.0f', now))
+      push(set, key, string.format('%d', now))
       if was == 0 then push(added, '0', key) end
     else
-      push(gone, key)
+      gone[#gone + 1] = key
     end
   end
-  in_parts(function(...) redis.call('HSET', store.tallies, ...) end, set)
-  in_parts(function(...) redis.call('HDEL', store.tallies, ...) end, gone)
-  in_parts(function(...) redis.call('ZADD', store.tallied, ...) end, added)
-  in_parts(function(...) redis.call('ZREM', store.tallied, ...) end, gone)
+  in_parts(set_tallies, set)
+  in_parts(drop_tallies, gone)
+  in_parts(add_tallied, added)
+  in_parts(drop_tallied, gone)
 end
 
 -- Write all that was changed.

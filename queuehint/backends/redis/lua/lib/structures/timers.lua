@@ -8,11 +8,10 @@ local timers = {stale = {}}
 do
 function timers.member(kind, job) return kind .. form.tag(job) end
 
-local due_stored = {
-  {key = store.timers, first = NEXT_TIMER, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
-  {key = store.leases, first = NEXT_LEASE, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
-  {key = store.prunes, first = NEXT_PRUNE, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0},
-}
+local FIRST_TIMES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE}
+local SET_BY_FIRST = {[NEXT_TIMER] = 'timers', [NEXT_LEASE] = 'leases', [NEXT_PRUNE] = 'prunes'}
+-- The sets that have been looked into, by where their first times stand.
+local due_stored = {}
 local due_added, due_added_at, due_sorted = {}, 1, true
 
 local function is_true(kind, time_ms, job)
@@ -50,7 +49,13 @@ local function earlier(left, right)
 end
 
 -- The first entry of a stored set that is due and true, as {time, kind, number, job, where it is from}.
-local function first_stored(from)
+local function first_stored(first)
+  local from = due_stored[first]
+  if not from then
+    if S[first] > NOW or S[first] < 0 then return nil end
+    from = {key = store[SET_BY_FIRST[first]], first = first, entries = {}, numbers = {}, ids = {}, at = 1, offset = 0}
+    due_stored[first] = from
+  end
   while true do
     if from.at > #from.entries then
       if from.read or S[from.first] > NOW or S[from.first] < 0 then return nil end
@@ -75,8 +80,8 @@ end
 
 function timers.first_due()
   local first = nil
-  for _, from in ipairs(due_stored) do
-    local entry = first_stored(from)
+  for at = 1, #FIRST_TIMES do
+    local entry = first_stored(FIRST_TIMES[at])
     if entry and (not first or earlier(entry, first)) then first = entry end
   end
   if due_added_at <= #due_added then
@@ -121,23 +126,23 @@ function timers.see_taken(first, time_ms)
 end
 
 -- Read the first time of a set again.
-function timers.read_first(from)
-  S[from.first] = tonumber(redis.call('ZRANGE', from.key, 0, 0, 'WITHSCORES')[2]) or -1
+function timers.read_first(first)
+  S[first] = tonumber(redis.call('ZRANGE', store[SET_BY_FIRST[first]], 0, 0, 'WITHSCORES')[2]) or -1
 end
 
 -- Read the first times of all sets again.
 function timers.read_all()
-  for at = 1, #due_stored do timers.read_first(due_stored[at]) end
+  for at = 1, #FIRST_TIMES do timers.read_first(FIRST_TIMES[at]) end
 end
 
 -- When the first stored timer comes up or a schedule comes to be due, and when the first timer that is a due time or an
 -- expiry; false if there is none.
 function timers.next_ms()
   local next_ms = false
-  for at = 1, #due_stored do
-    local from = due_stored[at]
-    if timers.stale[from.first] then timers.read_first(from) end
-    local time_ms = S[from.first]
+  for at = 1, #FIRST_TIMES do
+    local place = FIRST_TIMES[at]
+    if timers.stale[place] then timers.read_first(place) end
+    local time_ms = S[place]
     if time_ms >= 0 and (not next_ms or time_ms < next_ms) then next_ms = time_ms end
   end
   local due_ms = S[NEXT_TIMER] >= 0 and S[NEXT_TIMER]

@@ -1,0 +1,147 @@
+--[[ enqueue_one: the way of most submissions of one job, at a third of the cost of the general one: a new plain job
+  (lib/structures/head_format) in a step in which nothing else is to be done. What it writes is what enqueue, `transitions.place` and
+  lib/request/write would write, and `is_quiet` and `plain_ask` alone say when that is so; all else goes the general way. It stands
+  before the rules, so that their modules need not begin. ]]
+-- @include lib/request/begin
+-- @include lib/request/asked
+-- @include lib/formats/gate_format
+-- @include lib/formats/record_bits
+do
+-- Whether nothing is due or left over, nobody is to be told, and no limit or closed path has to be asked.
+local function is_quiet()
+  return S[LEFT_STORED] == 0 and S[LIMITS] == 0 and S[WATCHED] == 0 and S[CLOSED_PATHS] == 0 and S[FOLLOWED] == 0
+    and S[SHARED_VALUES] == 0 and S[USERS_SEEN] == 0 and NOW - S[FORGOTTEN_AT] < FORGET_EVERY_MS
+    and (S[NEXT_TIMER] > NOW or S[NEXT_TIMER] < 0) and (S[NEXT_LEASE] > NOW or S[NEXT_LEASE] < 0)
+    and (S[NEXT_PRUNE] > NOW or S[NEXT_PRUNE] < 0) and (S[NEXT_SCHEDULE] > NOW or S[NEXT_SCHEDULE] < 0)
+end
+
+-- What is asked, if it is one job that is plain, new, has one claim at most, and passes its level on to no other; else false.
+local function plain_ask()
+  if #ARGV ~= 16 or ARGV[9] ~= '' or ARGV[10] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '' then return false end
+  args.setting(8)
+  local ask = parse_asked(14)
+  if not ask[P_IS_PLAIN] or ask[P_NEEDS] ~= '' or #ask[P_FACTS] > 65535 or string.find(ask[P_CLAIMS], '\n', 1, true) then return false end
+  for level = 1, math.min(ask[P_PRIORITY], 6) - 1 do
+    if S[LEVELS + level] > 0 then return false end
+  end
+  return not redis.call('HGET', store.jobs, ask[ID]) and ask
+end
+
+-- Pass the gates of a claim; return the fields of GATES that change, the depth at which the job waits, or GRANTED, and the key there.
+local function pass(claim)
+  local keys, fields, count = claim.keys, {}, 0
+  local stored, last = redis.call('HMGET', store.gates, unpack(keys)), #keys
+  for at = 1, last do
+    local gate, key = gate_format.read(stored[at]), keys[at]
+    local is_open = gate[WAITING] == 0 and gate[X_MODE] == 0
+    local mode = IX
+    if at == last then
+      mode = claim.shared and S_MODE or X_MODE
+      is_open = is_open and gate[IX] == 0 and (claim.shared or (gate[IS] == 0 and gate[S_MODE] == 0))
+    elseif claim.shared then
+      mode = IS
+    else
+      is_open = is_open and gate[S_MODE] == 0
+    end
+    if not is_open then mode = WAITING end
+    gate[mode] = gate[mode] + 1
+    fields[count + 1], fields[count + 2], count = key, gate_format.pack(gate), count + 2
+    if not is_open then return fields, at - 1, key end
+  end
+  return fields, GRANTED
+end
+
+-- Find a record by all it is, which is told by its facts, and by being QUEUED.
+local function list(facts, number, id)
+  local fields, values = {}, {}
+  local place = number % PER_BLOCK
+  local block, bits, count = (number - place) / PER_BLOCK, {[place] = true}, 0
+  local text = string.format('\0%d', block)
+  for at = 1, #facts.terms do fields[at] = facts.terms[at] .. text end
+  fields[#fields + 1] = 'sQ' .. text
+  local stored = redis.call('HMGET', store.index, unpack(fields))
+  for at = 1, #fields do
+    local packed = stored[at]
+    -- The first is that of every record.
+    values[count + 1], count = fields[at], count + 2
+    values[count] = at == 1 and record_bits.timed(packed, NOW, NOW, bits) or at > 1 and record_bits.changed(packed, bits)
+    if not packed then
+      redis.call('ZADD', store.blocks, '0', (facts.terms[at] or 'sQ') .. '\0' .. form.sortable(block))
+    end
+  end
+  redis.call('HSET', store.index, unpack(values))
+  redis.call('HSET', store.numbers, string.format('%d', number), id)
+  if facts.tally_key then
+    local count_before = tonumber(redis.call('HGET', store.tallies, facts.tally_key) or nil) or 0
+    redis.call('HSET', store.tallies, facts.tally_key, string.format('%d', count_before + 1))
+    if count_before == 0 then redis.call('ZADD', store.tallied, '0', facts.tally_key) end
+  end
+end
+
+-- Offer a job that has all its gates.
+local function offer(facts, member)
+  local pool, user = facts[POOL], facts[USER]
+  local key = pool .. '\0' .. user
+  local of_pool, of_user = redis.call('HGET', store.pools, pool), redis.call('HGET', store.users, key)
+  of_pool, of_user = of_pool and cmsgpack.unpack(of_pool) or {0, 0}, of_user and cmsgpack.unpack(of_user) or {0, 0}
+  -- The first write: a key that somebody else has made is of another type.
+  redis.call('ZADD', store.pool_wake(pool), '0', '1')
+  of_pool[1], of_user[1] = of_pool[1] + 1, of_user[1] + 1
+  if of_user[1] == 1 then
+    S[TURN] = S[TURN] + 1
+    of_pool[2], of_user[2] = of_pool[2] + 1, S[TURN]
+    redis.call('ZADD', store.turns, '0', pool .. '\0' .. form.sortable(S[TURN]) .. user)
+  end
+  redis.call('HSET', store.pools, pool, cmsgpack.pack(of_pool))
+  redis.call('HSET', store.users, key, cmsgpack.pack(of_user))
+  redis.call('ZADD', store.ready, '0', key .. '\0' .. member)
+end
+
+local DUES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, NEXT_SCHEDULE}
+
+-- When something is due next; one that sleeps and was told a later time is woken.
+local function next_due()
+  local next_ms = -1
+  for at = 1, #DUES do
+    local time_ms = S[DUES[at]]
+    if time_ms >= 0 and (next_ms < 0 or time_ms < next_ms) then next_ms = time_ms end
+  end
+  local told_ms = S[TOLD_NEXT]
+  if next_ms >= 0 and (told_ms < 0 or next_ms < told_ms or told_ms < NOW) then
+    redis.call('ZADD', store['wake:timer'], '0', '1')
+    S[TOLD_NEXT] = next_ms
+  end
+  return next_ms
+end
+
+-- Take in a job; return the reply.
+local function take_in(ask)
+  local id, claims, text = ask[ID], ask[P_CLAIMS], ask[P_FACTS]
+  local facts = heads.facts(text).__index
+  local depth, changed_gates, key = NO_DEPTH, nil, nil
+  if claims ~= '' then changed_gates, depth, key = pass(form.claims(claims)[1]) end
+  local number, seq, level = S[NUMBERS] + 1, S[PLACES] + 1, facts[PRIORITY]
+  S[NUMBERS], S[PLACES], S[JOURNAL], S[ENQUEUED_IN_ALL] = number, seq, S[JOURNAL] + 1, S[ENQUEUED_IN_ALL] + 1
+  S[COUNT_OF.Q] = S[COUNT_OF.Q] + 1
+  if level < CRITICAL then S[LEVELS + level] = S[LEVELS + level] + 1 end
+  local tag = form.sortable(number) .. id
+  if depth < GRANTED then
+    -- The first write here, as the marker is where it is offered.
+    redis.call('ZADD', store.line(key), string.format('%d', seq), FIRST_CLAIM .. id)
+  else
+    offer(facts, form.rank_text(form.rank(level, NOW)) .. tag)
+  end
+  local path = claims ~= '' and form.queue_key(string.sub(claims, 2)) or NO_PLACE
+  redis.call('ZADD', store.paths, '0', path .. '\0' .. tag)
+  redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, text, claims))
+  redis.call('HSET', store.specs, id, ask[SPEC])
+  if changed_gates then redis.call('HSET', store.gates, unpack(changed_gates)) end
+  list(facts, number, id)
+  local reply = {0, NOW, next_due(), number, QUEUED}
+  redis.call('HSET', store.meta, 'state', pack_state(S))
+  return request.told(reply)
+end
+
+local ask = is_quiet() and plain_ask()
+if ask then return take_in(ask) end
+end

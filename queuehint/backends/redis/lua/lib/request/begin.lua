@@ -1,0 +1,6 @@
+-- @include lib/request/keys
+-- @include lib/request/arguments
+-- @include lib/request/state
+-- @include lib/jobs/fields
+-- @include lib/structures/head_format
+-- @include lib/request/session
