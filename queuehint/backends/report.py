@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
+from queuehint.values.hint import queue_key
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from queuehint.core.jobs.settled import Standing
+    from queuehint.values.hint import Claim
 
 Level = Literal["error", "warning"]
 Repair = tuple[str, str, str]
@@ -34,8 +39,8 @@ class Finding:
     One thing that is wrong.
 
     Args:
-        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `job`,
-            `conflict`, `circle`, `library`, or what is wrong with a job or an entry.
+        kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
+            `order`, `job`, `conflict`, `circle`, `library`, or what is wrong with a job or an entry.
         level: a warning makes no difference to `Report.is_clean`.
         where: a setting, or a key.
         what: for people.
@@ -123,3 +128,29 @@ def circle_finding(where: str, circle: Sequence[str]) -> Finding:
     more = f" and {len(circle) - CIRCLE_NAMED_MAX} more" if len(circle) > CIRCLE_NAMED_MAX else ""
     what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {circle[0]}`"
     return Finding(kind="circle", where=where, what=what, job_id=circle[0])
+
+
+def place_finding(where: str, job: Standing, passed: tuple[int, ...], *repairs: Repair) -> Finding:
+    """
+    Return the finding that a job stands at another gate than placing all jobs anew puts it.
+
+    Args:
+        passed: how many gates its claims pass then.
+    """
+    what = f"job {job.job_id} counts other gates than its claims pass"
+    if job.is_possible:
+        both = zip(job.claims, job.passed, passed, strict=True)
+        claim, is_now, right = next(each for each in both if each[1] != each[2])
+        what = f"job {job.job_id} {_standing(claim, is_now)}, but {_standing(claim, right)} if all jobs are placed anew"
+    return Finding(kind="place", where=where, what=what, is_repairable=True, job_id=job.job_id, repairs=repairs)
+
+
+def order_finding(where: str, job: Standing) -> Finding:
+    """Return the finding that a job has started before one that comes before it, with which it conflicts."""
+    what = f"job {job.job_id} has started before its turn: an unfinished job with which it conflicts comes before it"
+    return Finding(kind="order", where=where, what=what, job_id=job.job_id)
+
+
+def _standing(claim: Claim, passed: int) -> str:
+    key = queue_key(claim.path[:passed])
+    return f"has {key}" if passed > len(claim.path) else f"waits at {key}"

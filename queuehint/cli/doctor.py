@@ -79,7 +79,7 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
             return diagnose(backend, fix=fix, passes=passes)
         if not backend.address.path.exists():
             raise InvalidJobError(f"{masked(url)}: there is no such file")
-        return of_files.diagnose(backend)
+        return of_files.diagnose(backend, fix=fix)
     finally:
         backend.close_sync()
 

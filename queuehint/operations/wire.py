@@ -75,6 +75,11 @@ class Await(Operation[None]):
     job_ids: tuple[str, ...]
 
 
+@attrs.frozen
+class PlaceAnew(Operation[None]):
+    """The doctor has replaced the gates by those of the jobs placed anew."""
+
+
 @attrs.frozen(kw_only=True)
 class Begin(Operation[None]):
     """
@@ -211,7 +216,7 @@ _MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
 }
 """Of these there are few different ones, which many jobs share: they are made once."""
 
-_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, Begin)}
+_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, PlaceAnew, Begin)}
 _BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
 
 

@@ -6,7 +6,7 @@ from graphlib import CycleError as GraphCycleError
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.core.jobs.invariants import misplaced
+from queuehint.core.jobs.settled import compare, standings_of
 from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.operations import Enqueue, Operation, Reopen, Resume, Weigh
@@ -58,9 +58,9 @@ def check_ready(engine: Engine) -> None:
 
 def check_settled(engine: Engine) -> None:
     """R2 once nothing is left over: the gates are as placing all claims anew, in order of place, makes them."""
-    found = misplaced(engine.table)
     # What every gate holds, and its line, follow from where the walks stand.
-    assert not found, f"{found[0][0].id} stands elsewhere than anew"
+    moved = [job.job_id for job in compare(standings_of(engine.table)).moved]
+    assert not moved, f"{moved[0]} stands elsewhere than anew"
 
 
 def waits_behind_a_line(job: Job, before: list[Job]) -> bool:

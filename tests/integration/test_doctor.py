@@ -20,7 +20,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.connections.sync_link import SyncLink
-from queuehint.backends.redis.doctor import doctor
+from queuehint.backends.redis.doctor import doctor, places
 from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.keyspace import BATCH
 from queuehint.backends.redis.doctor.server import lacks_lua_fixes
@@ -521,6 +521,134 @@ def test_a_count_of_a_gate_that_is_off_by_one_is_found_and_put_right(store: Stor
     assert "gate" in store.kinds()
     assert store.is_put_right()
     store.drain()
+
+
+# --- where jobs stand ------------------------------------------------------------------------------------------------
+
+
+def stand(store: Store, job_id: str, walks: Sequence[int]) -> None:
+    """Write into a head where a job stands: for each claim how many gates it has passed, 128 if these are all."""
+    head = store.call("HGET", store.key("jobs"), job_id)
+    if head[:1] in {b"Q", b"R"}:
+        store.call("HSET", store.key("jobs"), job_id, head[:1] + bytes(walks) + head[2:])
+    else:
+        store.change_packed("jobs", job_id, f"value[14] = {{{', '.join(map(str, walks))}}}")
+
+
+def wrong_places(report: Report) -> list[str]:
+    return [finding.what for finding in report.errors if finding.kind in {"place", "order"}]
+
+
+def turns(store: Store) -> list[set[str]]:
+    """Run all jobs; return which of them could run at a time."""
+    found, ended = list[set[str]](), tuple[Outcome, ...]()
+    while grants := store.do(Exchange("w", settle=ended, pools=("default",), limit=9)).grants:
+        found.append({grant.spec.id for grant in grants})
+        ended = tuple(Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in grants)
+    return found
+
+
+@pytest.mark.parametrize(
+    "job_id, walks, what",
+    [
+        ("2", [0], "job 2 waits at root, but has a:b"),
+        ("4", [0], "job 4 waits at root, but waits at a"),
+        ("4", [128], "job 4 has a, but waits at a"),
+        ("5", [0, 1], "job 5 waits at root, but waits at a"),
+        ("5", [128, 1], "job 5 has a:b:c, but waits at a"),
+        ("5", [128, 128], "job 5 has a:b:c, but waits at a"),
+        ("5", [1], "job 5 counts other gates than its claims pass"),
+        ("5", [1, 1, 128], "job 5 counts other gates than its claims pass"),
+    ],
+)
+def test_a_job_that_stands_at_another_gate_than_placed_anew_is_put_there(
+    store: Store, job_id: str, walks: list[int], what: str
+) -> None:
+    two = attrs.evolve(job("5"), claims=(Claim(("a", "b", "c")), Claim(("x",))))
+    store.do(Enqueue((job("1", "x"), job("2", "a", "b"), job("3", "a", "c"), job("4", "a"), two)))
+    stand(store, job_id, walks)
+    assert [each.partition(" if ")[0] for each in wrong_places(store.look())] == [what]
+    report = store.look(fix=True)
+    assert report.is_clean, str(report)
+    assert store.look().is_clean
+    assert [each.job_id for each in report.repaired if each.kind == "place"] == [job_id]
+    assert turns(store) == [{"1", "2", "3"}, {"4"}, {"5"}]
+    store.drain()
+
+
+@pytest.mark.parametrize("is_backing_off", [False, True])
+def test_a_job_that_started_before_its_turn_keeps_its_place_until_it_ends(store: Store, is_backing_off: bool) -> None:
+    store.do(Enqueue((job("2", "a", key="k"),)))
+    (grant,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    if is_backing_off:
+        failed = Outcome(job_id="2", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=5)
+        store.do(Exchange("w", settle=(failed,)))
+    store.do(Enqueue((job("1", "a"), job("3", "a"))))
+    store.change_packed("jobs", "2", "value[3] = 9")
+    what = "job 2 has started before its turn: an unfinished job with which it conflicts comes before it"
+    assert wrong_places(store.look()) == [what]
+    report = store.look(fix=True)
+    assert [finding.what for finding in report.errors] == [what]
+    assert not [finding for finding in report.repaired if finding.kind == "place"]
+    stand(store, "1", [0])
+    assert wrong_places(store.look(fix=True)) == [what]
+    if is_backing_off:
+        store.clock.advance(ms=5)
+        assert turns(store) == [{"2"}, {"1"}, {"3"}]
+    else:
+        store.do(Exchange("w", settle=(Outcome(job_id="2", token=grant.token, kind=OutcomeKind.FINISHED),)))
+        assert store.look().is_clean
+        assert turns(store) == [{"1"}, {"3"}]
+    store.drain()
+
+
+def test_where_two_jobs_run_that_conflict_no_place_is_worked_out(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "b", key="k"), job("3", "a"))))
+    store.do(Exchange("w", pools=("default",), limit=2))
+    store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xb' then value[at] = 'xa' end end")
+    stand(store, "3", [0])
+    report = store.look()
+    assert wrong_places(report) == [
+        "job 2 has started before its turn: an unfinished job with which it conflicts comes before it"
+    ]
+    assert "conflict" in {finding.kind for finding in report.errors}
+
+
+def test_claims_that_cannot_be_read_are_told_and_no_place_is_worked_out(store: Store) -> None:
+    store.do(Enqueue((job("1", "a", key="k"), job("2", "a"))))
+    store.change_packed("jobs", "1", "for at = 1, #value do if value[at] == 'xa' then value[at] = 'xa\\n' end end")
+    assert places.UNREADABLE in store.look().unchecked
+
+
+def misplace_something(seed: int) -> None:
+    """Walk, write other places into heads, have them put right, and run the rest."""
+    random = Random(seed)
+    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((BUDGET, 2, 1))) as walk:
+        try:
+            walk.go(random.randint(20, 100))
+            store, jobs = walk.store, walk.lockstep.engine.table.jobs.values()
+            waiting = [each for each in jobs if each.walks and each.state is JobState.QUEUED]
+            for each in random.sample(waiting, min(3, len(waiting))):
+                stand(store, each.id, [random.choice((*range(len(at.path) + 1), 128)) for at in each.walks])
+            report = store.look(fix=True)
+            assert report.is_clean, str(report)
+            assert not report.unchecked
+            assert store.look().is_clean
+            walk.open_all()
+            store.drain()
+            assert store.look().is_clean
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.heavy
+def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
+    for seed in range(thorough(100, quick=4)):
+        misplace_something(seed)
+
+
+# --- more that is miscounted -----------------------------------------------------------------------------------------
 
 
 def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> None:
@@ -1073,7 +1201,7 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
     report = store.look()
     assert not report.was_quiet
     assert [finding.kind for finding in report.errors] == ["line"], "a line and its count are of one moment"
-    assert [text.partition(":")[0] for text in report.unchecked] == ["sums over all jobs (gates, counters)"]
+    assert [text.partition(":")[0] for text in report.unchecked] == ["sums over all jobs (places, gates, counters)"]
     monkeypatch.undo()
     assert store.kinds() == {"gate", "line"}
     assert store.is_put_right()

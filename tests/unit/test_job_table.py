@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from queuehint.core.jobs.invariants import misplaced
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.job import START_MARK
-from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
 
@@ -111,20 +110,3 @@ def test_structures_that_disagree_are_found(harm: Callable[[JobTable], None]) ->
     harm(table)
     with pytest.raises(AssertionError):
         queue.engine.check()
-
-
-def test_a_job_that_stands_elsewhere_than_placed_anew_is_misplaced() -> None:
-    queue = Queue(job("a", ["x"]), checked=False, budget=1)
-    queue.enqueue(*[job(f"b{n}", claims=(claim("x", str(n), mode=SHARED),)) for n in range(2)])
-    table = queue.engine.table
-    assert misplaced(table) == []
-    queue.cancel("a")
-    assert misplaced(table) is None, "a line waits to be advanced"
-    queue.wait(0)
-    assert misplaced(table) == []
-    (walk,) = table.jobs["b0"].walks
-    assert walk.node is not None
-    table.trie._disown(walk, walk.node)
-    found = misplaced(table)
-    assert found is not None
-    assert [(job.id, stands, anew.granted) for job, stands, anew in found] == [("b0", walk, True)]

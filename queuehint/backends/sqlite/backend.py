@@ -47,6 +47,7 @@ from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
+from queuehint.core.jobs.settled import place_anew
 from queuehint.errors import (
     BackendError,
     BackendUnavailableError,
@@ -55,7 +56,7 @@ from queuehint.errors import (
 )
 from queuehint.operations import CountRecords, List, Operation, Peek
 from queuehint.operations.bounds import check_limits
-from queuehint.operations.wire import QUESTIONS, Await, Extend, encode
+from queuehint.operations.wire import QUESTIONS, Await, Extend, PlaceAnew, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -337,6 +338,8 @@ class SqliteBackend(LocalBackend):
         try:
             if isinstance(ticket.operation, Await):
                 self.engine.await_ends(ticket.operation.job_ids)
+            elif isinstance(ticket.operation, PlaceAnew):
+                place_anew(self.engine.table)
             else:
                 ticket.reply = self._apply(ticket.operation, now_ms)
         except QueueHintError as error:

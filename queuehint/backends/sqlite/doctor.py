@@ -1,4 +1,4 @@
-"""Examination of a SQLite store: integrity of the file, gates, and cycles of jobs."""
+"""Examination of a SQLite store, and repair: integrity of the file, gates, and cycles of jobs."""
 
 from __future__ import annotations
 
@@ -8,31 +8,44 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
-from queuehint.core.jobs.invariants import misplaced
+from queuehint.backends.report import (
+    CIRCLES_MAX,
+    MORE_CIRCLES,
+    Finding,
+    Report,
+    circle_finding,
+    order_finding,
+    place_finding,
+)
+from queuehint.core.jobs.settled import compare, miscounted, misoffered, stalled, standings_of
 from queuehint.core.structures.edges import circles
 from queuehint.operations import CountJobs
-from queuehint.values.hint import queue_key
+from queuehint.operations.wire import PlaceAnew
+from queuehint.values.hint import gate_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from queuehint.backends.sqlite.backend import SqliteBackend
     from queuehint.core.engine import Engine
-    from queuehint.core.structures.trie import Walk
+    from queuehint.core.jobs.settled import Gate
+    from queuehint.core.jobs.table import JobTable
 
 DAMAGE_MAX: Final = 20
-"""The most damaged places of a file, and jobs at wrong gates, that one examination reports."""
-_LINE_ADVANCES: Final = "gates: a line is about to advance; look again when work goes on"
+"""The most damaged pages of a file, and findings about gates, that one examination reports."""
+NAMED_MAX: Final = 10
+"""The most jobs of a line that are named."""
 
 
-def diagnose(backend: SqliteBackend) -> Report:
+def diagnose(backend: SqliteBackend, *, fix: bool = False) -> Report:
     """
     Open a file, which reads its snapshot and journal, and check its pages, its gates and that no jobs wait in a circle.
 
-    There is nothing to repair: what follows from the jobs is made anew when it is opened, a damaged file is refused,
-    and which of the jobs that wait for one another is to be canceled is for a person to say; so it is of a job that
-    stands at another gate than it should, for jobs may have run out of order.
+    A damaged file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
+
+    Args:
+        fix: replace gates that are wrong by those of all jobs placed anew.
 
     Raises:
         BackendError: the file cannot be used, or is damaged.
@@ -40,10 +53,12 @@ def diagnose(backend: SqliteBackend) -> Report:
     stats = backend.call_sync(CountJobs())
     path = str(backend.address.path)
     found = list(islice(circles(backend.examine(_open_edges)), CIRCLES_MAX + 1))
-    gates = backend.examine(partial(_gates, path))
-    unchecked = [] if gates is not None else [_LINE_ADVANCES]
-    if len(found) > CIRCLES_MAX:
-        unchecked.append(MORE_CIRCLES)
+    look = partial(_gates, path)
+    gates, repaired = backend.examine(look), []
+    if fix and any(each.is_repairable for each in gates):
+        backend.call_sync(PlaceAnew())
+        before, gates = gates, backend.examine(look)
+        repaired = [each for each in before if each not in gates]
     jobs = sum(stats.states.values())
     damage = [Finding(kind="file", where=path, what=what) for what in _damage(backend.address.path)]
     return Report(
@@ -54,8 +69,9 @@ def diagnose(backend: SqliteBackend) -> Report:
             "unfinished": stats.unfinished,
             "looked_at": f"the pages of the file, its snapshot and journal, {jobs} jobs and what they wait for",
         },
-        findings=(*damage, *(gates or ()), *[circle_finding(path, circle) for circle in found[:CIRCLES_MAX]]),
-        unchecked=tuple(unchecked),
+        findings=(*damage, *gates, *[circle_finding(path, circle) for circle in found[:CIRCLES_MAX]]),
+        repaired=tuple(repaired),
+        unchecked=(MORE_CIRCLES,) if len(found) > CIRCLES_MAX else (),
     )
 
 
@@ -65,25 +81,39 @@ def _open_edges(engine: Engine) -> dict[str, list[str]]:
     return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
 
 
-def _gates(path: str, engine: Engine) -> list[Finding] | None:
-    """Return the first jobs that stand at another gate than placing all anew puts them at; None at a cut."""
-    found = misplaced(engine.table)
-    if found is None:
-        return None
-    return [
-        Finding(
-            kind="gate",
-            where=path,
-            what=f"job {job.id} {_standing(walk)}, but {_standing(anew)} if all jobs are placed anew: cancel it",
-            job_id=job.id,
-        )
-        for job, walk, anew in found[:DAMAGE_MAX]
+def _gates(path: str, engine: Engine) -> list[Finding]:
+    """Return the first jobs at wrong gates, and the first gates that are not as the jobs make them; O(unfinished)."""
+    table = engine.table
+    compared = compare(standings_of(table))
+    found = [order_finding(path, job) for job in islice(compared.early, DAMAGE_MAX)]
+    found += [place_finding(path, job, passed) for job, passed in islice(compared.misplaced.items(), DAMAGE_MAX)]
+    # Where jobs that have started conflict, none can be placed anew before one has ended.
+    can_repair = compared.order is not None
+    found += [
+        Finding(kind=kind, where=path, what=what, is_repairable=can_repair)
+        for kind, what in islice(_wrong_gates(table), DAMAGE_MAX)
     ]
+    return found
 
 
-def _standing(walk: Walk) -> str:
-    key = queue_key(walk.path[: walk.depth])
-    return f"has {key}" if walk.granted else f"waits at {key}"
+def _wrong_gates(table: JobTable) -> Iterator[tuple[str, str]]:
+    for at, (gate, right) in miscounted(table).items():
+        yield "gate", f"the gate {gate_key(at)!r} {_difference(gate, right)}"
+    for at in stalled(table):
+        yield "stalled", f"the line at the gate {gate_key(at)!r} may move on, and no work is left over to move it"
+    for job in misoffered(table):
+        yield "head", f"job {job.id} miscounts the gates that it waits for, or is wrongly offered"
+
+
+def _difference(gate: Gate, right: Gate) -> str:
+    if (gate.held, gate.waiting) != (right.held, right.waiting):
+        counts, others = (" ".join(map(str, (*each.held, each.waiting))) for each in (right, gate))
+        return f"should have {counts} (IS IX S X, waiting) and has {others}"
+    if gate.line != right.line:
+        line, other = (", ".join(each.line[:NAMED_MAX]) or "nobody" for each in (right, gate))
+        return f"should have {line} in its line and has {other}"
+    counts, others = (" ".join(map(str, each.active)) for each in (right, gate))
+    return f"should have {counts} (IS IX S X) of jobs that run and has {others}"
 
 
 def _damage(path: Path) -> list[str]:

@@ -19,8 +19,9 @@ import attrs
 from queuehint.backends.base import release
 from queuehint.backends.sqlite.snapshot import SCHEMA, thaw
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.jobs.settled import place_anew
 from queuehint.errors import BackendDeniedError, CorruptStateError, QueueHintError
-from queuehint.operations.wire import Await, Begin, Extend, decode
+from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew, decode
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def _replay(file: JournalFile, engine: Engine, operation: Operation[Any], at_ms:
             engine.extend(operation.leases, operation.lease_ms, at_ms)
         elif isinstance(operation, Await):
             engine.await_ends(operation.job_ids)
+        elif isinstance(operation, PlaceAnew):
+            place_anew(engine.table)
         else:
             engine.apply(operation, at_ms)
     except QueueHintError:

@@ -1,44 +1,17 @@
-"""Invariants of a job table between two operations: assertions for tests, and a question of the doctor."""
+"""Invariants of a job table between two operations: assertions for tests."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from operator import attrgetter
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep
-from queuehint.core.structures.trie import Node, PathTrie, Walk
-from queuehint.values.hint import Claim
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import JobTable
-    from queuehint.core.structures.job import Job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, _CANCELED = JobState
-
-
-def misplaced(table: JobTable) -> list[tuple[Job, Walk, Walk]] | None:
-    """
-    Return the claims that stand at another gate than placing all claims anew would put them at; None at a cut.
-
-    Once no line waits to be advanced there are none: then the gates are a function of the unfinished claims in order of
-    place, whatever happened before (`settled_state` of the proof).
-
-    Returns:
-        The job, its walk as it is, and as it is placed anew, in order of place.
-    """
-    if any(isinstance(item, Node) and item.to_advance for item in table.leftovers):
-        return None
-    trie = PathTrie(deque())
-    found = []
-    for job in sorted([job for job in table.jobs.values() if job.is_placed], key=attrgetter("seq")):
-        for walk in job.walks:
-            anew = Walk(job, Claim(walk.path, "shared" if walk.shared else "exclusive"))
-            trie.place(anew)
-            if (walk.depth, walk.granted) != (anew.depth, anew.granted):
-                found.append((job, walk, anew))
-    return found
 
 
 def check(table: JobTable) -> None:

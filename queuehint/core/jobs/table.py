@@ -3,7 +3,8 @@ The job table and the transitions of unfinished jobs: one method per transition 
 
 `lifecycle` decides which transition a job makes; the table makes it: state, counts, gates, registry, ready queue,
 timers and indexes change in one call. The functions of `staging` (before a commit), `archive` (after the end) and
-`revisions` (of the spec) are transitions too; nothing else changes the table. `invariants` asserts how all agree.
+`revisions` (of the spec) are transitions too, and `settled` repairs gates; nothing else changes the table. `invariants`
+asserts how all agree.
 """
 
 from __future__ import annotations

@@ -272,6 +272,7 @@ class _Doctor:
             held = this.gates.setdefault(text_of(key), [0] * 5)
             for at, count in enumerate(counts.split()):
                 held[at] += int(count)
+        this.placed += said["placed"]
         this.tallies.update(numbers_of(said["tallies"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
             this.started[text_of(job_id)] = text_of(claims)

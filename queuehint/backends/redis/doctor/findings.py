@@ -22,6 +22,7 @@ _TEXTS: Final = {
     "limit": "a limit at {about!r} cannot be read: it is lost",
     "line": "the gate {about!r} counts others than stand in its line",
     "lost": "names {about}, which has no head",
+    "offer": "{about} {found}",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
     "schedule": "the schedule {about!r} cannot be read: it is lost",
     "session": "a receipt of the session {about!r}, which would be kept for ever",
@@ -66,6 +67,8 @@ _UNREPAIRABLE: Final = frozenset({"head"})
 _ORDER: Final = (
     # Alone and first: where the state is lost, nothing may be written before its counters are far enough.
     ("counter",),
+    # Counts follow from where jobs stand, and from what is offered.
+    ("place", "offer"),
     (
         *("persist", "key", "retention", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
         *("bit", "strays", "block", "tally", "tallied"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from queuehint.backends.redis.doctor.findings import miscounted, repairable
+from queuehint.backends.redis.doctor.places import examine_places
 from queuehint.values.checks import sized
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Pass:
         self.counted: Counter[str] = Counter()
         self.entries: Counter[str] = Counter()
         self.gates: dict[str, list[int]] = {}
+        self.placed: list[bytes] = []
+        """Three for each job with claims and a place, as a script tells them."""
         self.started: dict[str, str] = {}
         self.waits: dict[str, list[str]] = {}
         self.greatest: dict[str, int] = {}
@@ -204,11 +207,12 @@ class Sums:
         """Compare gates and counters with the recount, if that is of one moment and no head is missing in it."""
         if not this.is_quiet and not this.is_whole:
             this.notes.append(
-                "sums over all jobs (gates, counters): they changed while they were read; look again later"
+                "sums over all jobs (places, gates, counters): they changed while they were read; look again later"
             )
             return
         if any(each.kind == "damaged" for each in this.findings.values()):
             return
+        self._look_at_places(this)
         counters = this.stored_counters if this.is_whole else after.counters
         if after.counters["dropped"]:
             self._facts["records_dropped"] = after.counters["dropped"]
@@ -228,3 +232,10 @@ class Sums:
             if stored != str(right):
                 what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
                 this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
+
+    def _look_at_places(self, this: Pass) -> None:
+        findings, unchecked = examine_places(this.placed, self._key("jobs"))
+        for finding in findings:
+            this.add(finding, finding.job_id or "")
+        if unchecked is not None:
+            this.notes.append(unchecked)

@@ -4,7 +4,8 @@
   Returns names, each with its value:
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
     of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
-    these jobs hold there, IS IX S X, and how many stand in line; tallies, services with users and how many records they
+    these jobs hold there, IS IX S X, and how many stand in line; placed, three for each with claims and a place: its id,
+    numbers (its place, 1 if it keeps its gates because it runs, backs off or is dead, and its walks) and claims; tallies, services with users and how many records they
     have among these; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
     a line; greatest,
     names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
@@ -13,7 +14,7 @@
 -- @include doctor/lib/examine_heads
 args.count(8, 1)
 local GATES_MAX = 4000 -- @const
-local problems, counted, entered, held, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}
+local problems, counted, entered, held, placed, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local function problem(...)
   for _, part in ipairs({...}) do problems[#problems + 1] = tostring(part) end
@@ -33,6 +34,15 @@ local function count_gates(job)
       held[key][mode] = held[key][mode] + 1
     end
   end
+end
+
+local function tell_place(id, job)
+  local walks = job[WALKS]
+  if job[SEQ] == 0 or job[CLAIMS] == '' or OVER[job[STATE]] and not walks then return end
+  local keeps = job[STATE] ~= QUEUED or job[TIMER] == DUE
+  placed[#placed + 1] = id
+  placed[#placed + 1] = examine.int(job[SEQ]) .. (keeps and ' 1 ' or ' 0 ') .. table.concat(walks or {}, ' ')
+  placed[#placed + 1] = job[CLAIMS]
 end
 
 local function check_notes(id, job)
@@ -105,6 +115,7 @@ local function check(id, job)
   check_edges(id, job)
   check_offer(job)
   count_gates(job)
+  tell_place(id, job)
   see_all(job)
   -- One that cannot be read is told of where it is kept.
   pcall(check_limits, job)
@@ -120,8 +131,8 @@ local function check(id, job)
   if job[STATE] == FAILED and job[WALKS] and form.policy(job)[ON_DEAD] == 'cancel_behind' and not examine.is_left('c', id) then
     problem('unswept', 'left', '', id, '')
   end
-  local text = examine.contradiction(job)
-  if text then problem('head', 'jobs', id, id, text) end
+  local text, is_offer = examine.contradiction(job)
+  if text then problem(is_offer and 'offer' or 'head', 'jobs', id, id, text) end
 end
 
 local found = 0
@@ -173,6 +184,6 @@ if is_whole then
   for name, at in pairs(examine.counted) do counters[name] = S[at] end
 end
 return {
-  'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'tallies', flat(tallies),
+  'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'placed', placed, 'tallies', flat(tallies),
   'started', started, 'waits', waits, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
 }

@@ -4,7 +4,7 @@
   ARGV[10..]        three for each repair: kind, name, item; see REPAIR
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
   What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
-  many heads (gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
+  many heads (place, gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_keys
 args.count(9, 3)
@@ -147,6 +147,25 @@ end
 -- A service and a user that are counted and not listed.
 function REPAIR.tallied(_, key)
   if redis.call('HEXISTS', store.tallies, key) == 1 then later('add', 'tallied', key, 0) end
+end
+
+-- Where a job stands: what was seen, a line break, where it does once all jobs are placed anew. All that follows from the
+-- head is written with it; gates, users and pools are recounted once all jobs stand where they should.
+function REPAIR.place(id, walks)
+  local was, now = string.match(walks, '^([^\n]*)\n([^\n]*)$')
+  local job = jobs.of(id)
+  if not job or table.concat(job[WALKS] or {}, ' ') ~= was then return end
+  job[WALKS] = {}
+  for depth in string.gmatch(now, '%d+') do job[WALKS][#job[WALKS] + 1] = tonumber(depth) end
+  REPAIR.offer('', id)
+end
+
+-- An offer of a job that may not start, or none of one that may.
+function REPAIR.offer(_, id)
+  local job = jobs.of(id)
+  if not job then return end
+  local may_start = job[STATE] == QUEUED and gates.has_all(job) and job[TIMER] ~= DUE
+  job[OFFER], job.is_plain, jobs.dirty[id] = may_start and (job[OFFER] or 'r'), false, job
 end
 
 -- A gate's counts: what was seen, a line break, what it has to be.

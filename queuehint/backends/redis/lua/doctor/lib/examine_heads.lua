@@ -160,7 +160,7 @@ function examine.place(name, key)
   if is_read and limiter then return limiter, place end
 end
 
--- How a head contradicts itself; nil if it does not.
+-- How a head contradicts itself, nil if it does not; whether that is only by its offer.
 function examine.contradiction(job)
   -- What a submission in parts waits for is no job, and there until its parts are let go.
   if jobs.is_start(job.id) then return nil end
@@ -178,8 +178,8 @@ function examine.contradiction(job)
   local has_place = state == QUEUED or state == STARTED or (state == FAILED and job[WALKS] and true or false)
   if (job[SEQ] > 0) ~= has_place then return has_place and 'has lost its place' or 'has a place and should have none' end
   if has_place and #form.claims(job[CLAIMS]) ~= #(job[WALKS] or {}) then return 'has other gates than claims' end
-  if job[OFFER] and not (state == QUEUED and has_all) then return 'is offered and cannot start' end
-  if state == QUEUED and has_all and not job[OFFER] and kind ~= DUE then return 'may start and is not offered' end
+  if job[OFFER] and not (state == QUEUED and has_all) then return 'is offered and cannot start', true end
+  if state == QUEUED and has_all and not job[OFFER] and kind ~= DUE then return 'may start and is not offered', true end
   if state == SCHEDULED and kind ~= DUE and not job[PRESENCE] then return 'is SCHEDULED and never due' end
   if is_over and (kind ~= PRUNE or not job[ENDED]) then return 'is over and kept for ever' end
 end
