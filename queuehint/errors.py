@@ -224,14 +224,19 @@ class JobNotFoundError(QueueHintError, LookupError):
 class DuplicateJobError(QueueHintError):
     """The id is taken by a job of other content, or the key by an unfinished job; nothing was enqueued."""
 
-    def __init__(self, job_id: str, *, fields: Sequence[str] = (), key: str | None = None) -> None:
+    def __init__(
+        self, job_id: str, *, fields: Sequence[str] = (), key: str | None = None, not_last_at: str | None = None
+    ) -> None:
         self.job_id = job_id
         self.fields = tuple(fields)
         self.key = key
+        self.not_last_at = not_last_at
         if key is not None:
             what = f"key {shown(key)} belongs to the unfinished job {shown(job_id)}"
         elif fields:
             what = f"job {shown(job_id)} exists with another {', '.join(fields)}"
+        elif not_last_at is not None:
+            what = f"job {shown(job_id)} exists, and not as the last job of path {shown(not_last_at)}"
         else:
             what = f"job id {shown(job_id)} appears twice in one submission"
         super().__init__(what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from queuehint.cli.opening import (
     place,
 )
 from queuehint.cli.render import Grid, Lines, Printer, cell, state_cell
+from queuehint.handlers.codec import encode_json
 from queuehint.operations import (
     IDS_MAX,
     Cancel,
@@ -36,8 +38,10 @@ from queuehint.operations import (
 )
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.checks import check_id
-from queuehint.values.hint import queue_key
+from queuehint.values.hint import Claim, queue_key
+from queuehint.values.ids import new_id
 from queuehint.values.record import JobState
+from queuehint.values.spec import JobSpec
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Of jobs.")]
 PathKey = Annotated[str, typer.Argument(metavar="PATH", help="A queue key such as doc1:intro; root is above all.")]
@@ -153,9 +157,45 @@ def resume(path: PathKey, target: Target = None, namespace: Namespace = None, as
     _mark(Scheduler.resume_sync, "resumed", path, target, namespace, as_json=as_json)
 
 
-def close(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+def close(
+    path: PathKey,
+    target: Target = None,
+    namespace: Namespace = None,
+    last: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Cancel what waits there, and enqueue this task as the last job.")
+    ] = None,
+    arguments: Annotated[str, typer.Option(metavar="JSON", help="Of the last job: an object, by parameter.")] = "{}",
+    pool: Annotated[str, typer.Option(metavar="POOL", help="Of the last job.")] = "default",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
     """Refuse new jobs at or below a path."""
-    _mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
+    if last is None:
+        _mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
+        return
+    with opened(target, namespace, as_json=as_json) as sched:
+        segments = place(path)
+        spec = JobSpec(
+            id=new_id(), task=last, claims=(Claim(segments),), pool=pool, arguments=_arguments(arguments)
+        ).check()
+        left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
+        confirm(f"Cancel {_counted(left)} at or below {path} in {namespace_of(sched)}, and close it?", yes=yes)
+        job = sched.close_path_sync(segments, last=spec)
+        printer = Printer(as_json=as_json)
+        if as_json:
+            printer.json({"path": path, "done": "closed", "changed": True, "last": job.id})
+        else:
+            printer.say(f"{path}: closed with {job.id} as the last job")
+
+
+def _arguments(text: str) -> bytes:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--arguments is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise UsageError('--arguments must be a JSON object, such as \'{"doc": "doc1"}\'')
+    return encode_json(given)
 
 
 def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:

@@ -119,7 +119,9 @@ def _dead(
         job = state.find(job_id)
         if job is None:
             verdicts.append((UNKNOWN, None))
-        elif job.state is not FAILED or (target is QUEUED and job.spec.presence_ms is not None):
+        elif job.state is not FAILED or (
+            target is QUEUED and (job.spec.presence_ms is not None or state.lifecycle.is_shut(job))
+        ):
             verdicts.append((REFUSED, job.state))
         else:
             jobs[job_id] = job
@@ -166,8 +168,8 @@ def resume(state: State, operation: op.Resume) -> op.Marked:
 @handles(op.Close)
 def close(state: State, operation: op.Close) -> op.Marked:
     """Answer `Close`."""
-    changed = operation.path not in state.closed
-    state.closed.add(operation.path)
+    changed = operation.path not in state.table.closed
+    state.table.closed.setdefault(operation.path, None)
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -175,8 +177,8 @@ def close(state: State, operation: op.Close) -> op.Marked:
 @handles(op.Reopen)
 def reopen(state: State, operation: op.Reopen) -> op.Marked:
     """Answer `Reopen`."""
-    changed = operation.path in state.closed
-    state.closed.discard(operation.path)
+    changed = operation.path in state.table.closed
+    state.table.closed.pop(operation.path, None)
     follow(state)
     return op.Marked(changed, more(state))
 

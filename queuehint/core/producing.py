@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.jobs import revisions, staging
+from queuehint.core.jobs import closings, revisions, staging
 from queuehint.core.refusals import Submission
 from queuehint.core.state import handles
 from queuehint.core.structures.edges import AFTER, needs_of
@@ -35,9 +35,11 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         return op.Enqueued(tuple([newly_enqueued(job.id, job.number, job.state) for job in new]), more(state))
     if operation.firing is not None:
         state.timetable.check_firing(operation.firing)
-    submission = Submission(state.table, state.closed, operation)
+    submission = Submission(state.table, operation)
     submission.check()
     start = _start_of(state, operation) if operation.staged is not None else None
+    if operation.closing is not None and submission.existing(specs[0]) is None:
+        closings.close(state.table, operation.closing, specs[0].id)
     follow(state)
     jobs, now_ms = state.table.jobs, state.now_ms
     for job in submission.elsewhere:
@@ -66,7 +68,9 @@ def _is_plain(state: State, operation: op.Enqueue) -> bool:
     """Return whether a submission is of new jobs with nothing to be checked, and nothing else."""
     if operation.staged is not None or operation.parent is not None or operation.firing is not None:
         return False
-    if operation.flow is not None or state.closed or state.table.limits.max_pending:
+    if operation.flow is not None or operation.closing is not None:
+        return False
+    if state.table.closed or state.table.limits.max_pending:
         return False
     jobs = state.table.jobs
     for spec in operation.jobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from queuehint.core.jobs.closings import closed_above
 from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
     CycleError,
@@ -24,7 +25,7 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
@@ -38,9 +39,9 @@ class Submission:
     ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
 
-    def __init__(self, table: JobTable, closed: Collection[Path], operation: Enqueue) -> None:
+    def __init__(self, table: JobTable, operation: Enqueue) -> None:
         self._table = table
-        self._closed = closed
+        self._closing = operation.closing
         self._specs = operation.jobs
         self._parent = operation.parent
         self._staged = operation.staged
@@ -59,7 +60,8 @@ class Submission:
 
         Raises:
             LeaseLostError: the parent does not run under this token any more.
-            DuplicateJobError: an id is taken by a job of other content; a key is taken.
+            DuplicateJobError: an id is taken by a job of other content, or by one that is not the last of the path to
+                close; a key is taken.
             DuplicateFlowError: the flow has other jobs.
             PathClosedError: a claim is at or below a closed path.
             UnknownDependencyError: a dependency is not there.
@@ -77,7 +79,7 @@ class Submission:
                 raise InvalidJobError(OTHER_FLOW)
         new_keys: dict[str, str] = {}
         seen: set[str] = set()
-        jobs, closed = self._table.jobs, self._closed
+        jobs, closed, closing = self._table.jobs, self._table.closed, self._closing
         for spec in self._specs:
             existing = jobs.get(spec.id)
             if existing is not None and not self._is_known(existing):
@@ -86,16 +88,18 @@ class Submission:
             if existing is not None:
                 if existing.spec != spec and (fields := existing.fields_differing(spec)) is not None:
                     raise DuplicateJobError(spec.id, fields=fields)
+                if closing is not None and closed.get(closing.path) != spec.id:
+                    raise DuplicateJobError(spec.id, not_last_at=key_of(closing.path))
                 continue
-            if closed:
-                _check_open(closed, spec)
+            if closed and (path := closed_above(closed, spec, closing)) is not None:
+                raise PathClosedError(key_of(path))
             if spec.key is not None:
                 self._check_key(spec, spec.key, new_keys)
             if spec.depends_on:
                 self._check_edges(spec, seen)
         if self._flow is not None:
             self._check_flow(self._flow)
-        if self._table.limits.max_pending:
+        if self._table.limits.max_pending and closing is None:
             self._check_room()
 
     def _check_flow(self, flow: str) -> None:
@@ -166,10 +170,3 @@ class Submission:
             parent_id = self._parent[0]
             if self._table.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
                 raise CycleError([parent_id, spec.id])
-
-
-def _check_open(closed: Collection[Path], spec: JobSpec) -> None:
-    for claim in spec.claims:
-        for depth in range(len(claim.path) + 1):
-            if claim.path[:depth] in closed:
-                raise PathClosedError(key_of(claim.path[:depth]))

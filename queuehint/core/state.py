@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.trie import Walk
     from queuehint.operations import Operation
-    from queuehint.values.hint import Path
 
 Reply = TypeVar("Reply")
 
@@ -56,7 +55,6 @@ class State:
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.table = JobTable(options.retention or Retention())
-        self.closed: set[Path] = set()
         self.seen: dict[tuple[str, str | None] | str, int] = {}
         self.lifecycle = Lifecycle(self.table)
         self.shared = SharedStore()

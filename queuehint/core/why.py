@@ -278,7 +278,7 @@ def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, .
         granted=shared + exclusive,
         passing=shared_passing + passing,
         paused=path in state.table.parked,
-        closed=path in state.closed,
+        closed=path in state.table.closed,
         children=children,
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from queuehint import operations as op
 from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, shown
 from queuehint.operations.fields import check_fields, is_usual, note_usual
+from queuehint.values.hint import Path, key_of
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
 from queuehint.values.spec import DEPENDENCIES_MAX, JobSpec, check_payload_size, is_checked
@@ -67,7 +68,7 @@ def _is_plain(operation: op.Enqueue) -> bool:
         type(specs) is not tuple
         or len(specs) > op.JOBS_PER_SUBMISSION_MAX
         or (operation.staged is not None or operation.parent is not None)
-        or (operation.firing is not None or operation.flow is not None)
+        or (operation.firing is not None or operation.flow is not None or operation.closing is not None)
     ):
         return False
     for spec in specs:
@@ -96,6 +97,34 @@ def _check_enqueue(operation: op.Enqueue) -> None:
     _check_edges(operation)
     if operation.firing is not None:
         _check_size("firings", len(operation.jobs), FIRINGS_MAX)
+    if operation.closing is not None:
+        _check_closing(operation, operation.closing)
+
+
+def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
+    """Refuse a last job of a path that is not alone, may be another job by its key, or does not hold the whole path."""
+    if len(operation.jobs) != 1:
+        raise InvalidJobError(f"closing: {len(operation.jobs)} jobs in one operation, limit 1")
+    if any(other is not None for other in (operation.staged, operation.parent, operation.firing, operation.flow)):
+        raise InvalidJobError("closing: the last job of a path is of no flow and no submission in parts, and no child")
+    check_last(operation.jobs[0], closing.path)
+
+
+def check_last(spec: JobSpec, path: Path) -> None:
+    """
+    Refuse a job that cannot be the last one of a path.
+
+    Raises:
+        InvalidJobError: it has a key, or waits for its caller; it has no exclusive claim at the path.
+    """
+    if spec.key is not None or spec.presence_ms is not None:
+        raise InvalidJobError(f"last: job {shown(spec.id)} has a key or a presence_ms; the last job of a path has none")
+    if not any(claim.path == path and claim.mode == "exclusive" for claim in spec.claims):
+        claims = ", ".join([shown(key_of(claim.path)) for claim in spec.claims[:3]]) or "none"
+        raise InvalidJobError(
+            f"last: job {shown(spec.id)} has no exclusive claim at {shown(key_of(path))}, the path to close; "
+            f"its claims are {claims}"
+        )
 
 
 def _check_exchange(operation: op.Exchange) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import attrs
 
 from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, Operation
 from queuehint.values.checks import draft_of, sized
+from queuehint.values.hint import Path
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 
 __all__ = [
+    "BEFORE_LAST",
+    "BeforeLast",
+    "Closing",
     "Commit",
     "Committed",
     "Draw",
@@ -83,6 +87,27 @@ class Firing:
     next_ms: int | None
 
 
+BeforeLast = Literal["cancel", "run"]
+BEFORE_LAST: Final[tuple[BeforeLast, ...]] = ("cancel", "run")
+
+
+@attrs.frozen
+class Closing:
+    """
+    Which path a submission closes behind its job, the last one there.
+
+    From that step on no other job at or below the path is enqueued, takes a place or is redriven, until `Reopen`.
+
+    Args:
+        waiting: what is done with the unfinished jobs at or below the path. ``"cancel"``: they are canceled, as
+            `CancelPath` does, and dead ones that hold a place there are discarded. ``"run"``: those that have a place
+            go before the last job, the others are canceled when they would take theirs.
+    """
+
+    path: Path
+    waiting: BeforeLast = "cancel"
+
+
 @attrs.frozen
 class Enqueue(Operation[Enqueued]):
     """
@@ -97,10 +122,13 @@ class Enqueue(Operation[Enqueued]):
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.
+        closing: the path that is closed with this job, the only one, as its last. It has an exclusive claim at the path
+            and no key. It passes what is closed at or below the path, and no limit of unfinished jobs refuses it. Asked
+            for again, it changes nothing.
 
     Raises:
         DuplicateJobError: an id is taken by a job of other content, or appears twice; a key with
-            ``on_conflict="reject"`` has an unfinished job.
+            ``on_conflict="reject"`` has an unfinished job; the last job of a path exists and is not its last.
         DuplicateFlowError: the flow has other jobs already.
         PathClosedError: a claim is at or below a closed path.
         UnknownDependencyError: a dependency is not there, or its record has expired.
@@ -115,6 +143,7 @@ class Enqueue(Operation[Enqueued]):
     parent: tuple[str, int] | None = None
     firing: Firing | None = None
     flow: str | None = None
+    closing: Closing | None = None
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ import attrs
 
 from queuehint import operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
-from queuehint.operations import Firing, Note, Operation
+from queuehint.operations import Closing, Firing, Note, Operation
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
@@ -44,6 +44,7 @@ VALUES: Final[tuple[type[Any], ...]] = (
     Backoff,
     Claim,
     Dependency,
+    Closing,
     EventFilter,
     Firing,
     JobError,

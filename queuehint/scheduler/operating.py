@@ -6,19 +6,24 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle, id_of
-from queuehint.errors import BackendError, InvalidJobError
+from queuehint.client.submission import arrange, check_spec
+from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
+    BEFORE_LAST,
     IDS_MAX,
     TALLIES,
     WEIGHT_MAX,
+    BeforeLast,
     Cancel,
     CancelPath,
     CanDequeue,
     Close,
+    Closing,
     CountEdges,
     CountJobs,
     Counts,
     DropLimit,
+    Enqueue,
     ListLimits,
     ListWeights,
     Pause,
@@ -32,15 +37,17 @@ from queuehint.operations import (
     Weigh,
     Why,
 )
+from queuehint.operations.bounds import check_last
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import EventStream, EventStreamSync, event_filter
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
-from queuehint.values.checks import check_int, check_items, check_name
+from queuehint.values.checks import check_choice, check_int, check_items, check_name
 from queuehint.values.hint import Mode, parse_mode, parse_path
 from queuehint.values.limit import LimitState, check_limit
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -298,13 +305,53 @@ class Control(SchedulerBase):
         """Like `weights`, for code without a loop."""
         return dict(self.backend.call_sync(ListWeights()).users)
 
-    async def close_path(self, path: Sequence[str]) -> bool:
-        """Refuse new jobs at or below *path*. False if it was closed already."""
-        return (await self.backend.call(Close(parse_path(path)))).changed
+    @overload
+    async def close_path(self, path: Sequence[str]) -> bool: ...
+    @overload
+    async def close_path(
+        self, path: Sequence[str], *, last: JobSpec, waiting: BeforeLast = "cancel"
+    ) -> JobHandle[Any]: ...
+    async def close_path(self, path: Any, *, last: Any = None, waiting: Any = "cancel") -> bool | JobHandle[Any]:
+        """
+        Refuse new jobs at or below a path; with a last job, enqueue it in the same step and let nothing come behind it.
 
-    def close_path_sync(self, path: Sequence[str]) -> bool:
+        With *last* no other job at or below the path takes a place or is redriven either, until `reopen_path`: not one
+        that waits for its time, for other jobs, for its next attempt or for the commit of its flow. If the last job
+        fails, it is tried again as any other, and the path stays closed.
+
+        Args:
+            last: what ``job.spec(...)`` returns: a job with an exclusive claim at the path and no key. It passes what
+                is closed at or below the path already, and `max_pending`.
+            waiting: what is done with the unfinished jobs at or below the path. ``"cancel"``: they are canceled, as by
+                `cancel`, and dead ones that hold a place there are discarded; ``"run"``: those that have a place go
+                before the last job.
+
+        Returns:
+            False if the path was closed already; with *last* the job's handle. Asked for again with the same id, it
+            changes nothing.
+
+        Raises:
+            InvalidHintError, InvalidJobError, InvalidJobTypeError: a bad path; the job cannot be the last one there.
+            DuplicateJobError: a job of this id is there, and is another one or not the last of this path.
+            PathClosedError: a path above is closed, or another one that the job claims.
+        """
+        if last is None:
+            return (await self.backend.call(_close(path, waiting))).changed
+        job_id, created = await run_steps(self.backend, _close_with(path, last, waiting))
+        return JobHandle(self, job_id, created=created)
+
+    @overload
+    def close_path_sync(self, path: Sequence[str]) -> bool: ...
+    @overload
+    def close_path_sync(
+        self, path: Sequence[str], *, last: JobSpec, waiting: BeforeLast = "cancel"
+    ) -> JobHandle[Any]: ...
+    def close_path_sync(self, path: Any, *, last: Any = None, waiting: Any = "cancel") -> bool | JobHandle[Any]:
         """Like `close_path`, for code without a loop."""
-        return self.backend.call_sync(Close(parse_path(path))).changed
+        if last is None:
+            return self.backend.call_sync(_close(path, waiting)).changed
+        job_id, created = run_steps_sync(self.backend, _close_with(path, last, waiting))
+        return JobHandle(self, job_id, created=created)
 
     async def reopen_path(self, path: Sequence[str]) -> bool:
         """Undo `close_path` of this very path. False if it was not closed."""
@@ -410,6 +457,29 @@ def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
     reply = yield operation
     yield from tick_until_done(more=reply.more)
     return reply.changed  # type: ignore[no-any-return]
+
+
+def _close(path: Any, waiting: Any) -> Close:
+    if waiting != "cancel":
+        raise InvalidJobTypeError("close_path() takes waiting with last alone")
+    return Close(parse_path(path))
+
+
+def _close_with(path: Any, last: Any, waiting: Any) -> Steps[tuple[str, bool]]:
+    """Close a path with a last job; return its id, and whether it is new."""
+    closing = Closing(parse_path(path), check_choice(waiting, BEFORE_LAST, parameter="waiting"))
+    if not isinstance(last, JobSpec):
+        raise InvalidJobTypeError(
+            f"last must be a JobSpec, as job.spec(...) returns it, got {type(last).__name__}: {shown(last)}"
+        )
+    spec = arrange([check_spec(last, may_lack_id=False)]).parts[0][0]
+    check_last(spec, closing.path)
+    try:
+        enqueued = yield Enqueue((spec,), closing=closing)
+    except OutcomeUnknownError as error:
+        raise OutcomeUnknownError(error.problem, job_ids=[spec.id]) from error
+    yield from tick_until_done(more=enqueued.more)
+    return spec.id, enqueued.jobs[0].created
 
 
 def _sweep(operation: CancelPath) -> Steps[int]:

@@ -297,7 +297,7 @@ class Queue(Driver):
             sorted(entry.id for entry in table.timers.entries()),
             (table.last_number, table.last_seq, self.engine.next_ms),
             (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
-            (list(table.parked), sorted(self.engine.state.closed), list(table.undelivered_cancellations)),
+            (list(table.parked), sorted(table.closed.items()), list(table.undelivered_cancellations)),
             (
                 len(table.edges),
                 table.edges.open,

@@ -104,7 +104,7 @@ def undo_marks(engine: Engine) -> list[Operation[Any]]:
     """Return the operations that take back what operators have set: pauses, closed paths and weights."""
     return [
         *[Resume(path) for path in sorted(engine.table.parked)],
-        *[Reopen(path) for path in sorted(engine.state.closed)],
+        *[Reopen(path) for path in sorted(engine.table.closed)],
         *[Weigh(user, 1) for user in engine.table.ready.weights],
     ]
 
@@ -135,7 +135,7 @@ def check_empty(engine: Engine) -> None:
         table.undelivered_cancellations,
         table.unknown_task_counts,
         table.backing_off,
-        engine.state.closed,
+        engine.table.closed,
         table.limits.limiters,
         table.limits.max_pending,
         table.paths.watched,

@@ -275,6 +275,21 @@ def test_places_are_paused_resumed_closed_and_reopened(system: System) -> None:
     assert "is not the key of any path" in system.run("pause", "a::b").output
 
 
+def test_a_path_is_closed_with_a_last_job(system: System) -> None:
+    system.enqueue("edit", "doc1", "intro", id="a")
+    last = ("close", "doc1", "--last", "erase", "--arguments")
+    assert "is not JSON" in system.run(*last, "{", "--yes").output
+    assert "must be a JSON object" in system.run(*last, "[]", "--yes").output
+    assert system.run(*last, "{}", input="y\n").exit_code == 2
+    assert not system.sched.tree_sync(["doc1"]).closed
+
+    said = system.json(*last, '{"doc": "doc1"}', "--yes")
+    record = system.sched.get_sync(said["last"])
+    assert (record.spec.task, record.spec.arguments, record.state) == ("erase", b'{"doc":"doc1"}', "QUEUED")
+    assert (system.sched.get_sync("a").state, system.sched.tree_sync(["doc1"]).closed) == ("CANCELED", True)
+    assert system.ok(*last, "{}", "--yes").startswith("doc1: closed with ")
+
+
 def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("edit", "doc10", "intro", id="b")

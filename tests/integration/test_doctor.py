@@ -224,7 +224,7 @@ class Walk:
         """Let everything run again: what is paused or closed waits for a person."""
         for path in sorted(self.lockstep.engine.table.parked):
             self.store.do(Resume(path))
-        for path in sorted(self.lockstep.engine.state.closed):
+        for path in sorted(self.lockstep.engine.table.closed):
             self.store.do(Reopen(path))
 
     def names(self) -> dict[str, list[str]]:

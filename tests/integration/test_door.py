@@ -954,6 +954,29 @@ async def test_a_paused_path_waits_until_it_is_resumed() -> None:
         assert await paused.result() == "a0"
 
 
+async def test_a_large_path_is_closed_with_a_last_job() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    await work.enqueue_many([("doc", n) for n in range(2_500)])
+    last = await sched.close_path(["doc"], last=work.using(id="last").spec("doc"))
+    assert (await sched.stats()).states[CANCELED] == 2_500
+    again = await sched.close_path(["doc"], last=work.using(id="last").spec("doc"))
+    assert (last.created, again.created) == (True, False)
+    async with sched.worker():
+        assert await last.result() == "doc0"
+    with pytest.raises(PathClosedError):
+        await work.enqueue("doc")
+
+
+async def test_what_goes_first_does_so_before_the_last_job() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    first = await work.enqueue("doc")
+    last = await sched.close_path(["doc"], last=work.spec("doc", 1), waiting="run")
+    async with sched.worker():
+        assert [await first.result(), await last.result()] == ["doc0", "doc1"]
+
+
 async def test_a_closed_path_takes_nothing_until_it_is_reopened() -> None:
     sched, _ = scheduler()
     work = make_job(sched)

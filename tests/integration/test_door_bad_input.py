@@ -459,6 +459,26 @@ def test_ids_and_a_path_at_once_or_neither_are_refused() -> None:
     refused(lambda: cancel(["a"], path=["b"]), "ids, a filter or all=True", kind=TypeError)
 
 
+def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_asked() -> None:
+    sched, _ = scheduler()
+    close: Any = sched.close_path_sync
+    work = sched.job(queue_hint=["{doc}"])(named_erase)
+    of_type = "last must be a JobSpec, as job.spec(...) returns it, got str"
+    refused(lambda: close(["doc"], last="erase"), of_type, kind=TypeError)
+    no_claim = "no exclusive claim at 'doc', the path to close; its claims are "
+    refused(lambda: close(["doc"], last=work.spec("other")), no_claim + "'other'")
+    refused(lambda: close(["doc"], last=work.using(mode="shared").spec("doc")), no_claim)
+    refused(lambda: close(["doc"], last=work.using(key="k").spec("doc")), "has a key")
+    word = "waiting must be one of cancel, run, got 'later'"
+    refused(lambda: close(["doc"], last=work.spec("doc"), waiting="later"), word)
+    refused(lambda: close(["doc"], waiting="run"), "takes waiting with last alone", kind=TypeError)
+    refused(lambda: close(["doc"], last=JobSpec(id="", task="t")), "id")
+    assert not sched.tree_sync(["doc"]).closed
+
+
+def named_erase(doc: str) -> None: ...
+
+
 @pytest.mark.parametrize("path", ["doc", None, [1], [""], ["a\n"], ["x"] * 65, 5])
 def test_a_bad_path_is_refused_wherever_one_is_taken(path: Any) -> None:
     sched, _ = scheduler()

@@ -100,6 +100,10 @@ def test_operators_orders() -> None:
     assert (sched.close_path_sync(["a"]), sched.close_path_sync(["a"])) == (True, False)
     with pytest.raises(PathClosedError):
         work.enqueue_sync("a")
+    last = sched.close_path_sync(["a"], last=work.using(id="last").spec("a"))
+    assert (last.created, sched.close_path_sync(["a"], last=work.using(id="last").spec("a")).created) == (True, False)
+    sched.drain_sync(["a"])
+    assert last.result_sync() == "a0"
     assert (sched.reopen_path_sync(["a"]), sched.reopen_path_sync(["a"])) == (True, False)
     other = work.enqueue_sync("a")
     assert sched.cancel_sync([other]) == [True]

@@ -86,8 +86,8 @@ MUTANTS = (
         name="Nobody is told that a dead job was discarded",
         kind="edges",
         file="core/jobs/lifecycle.py",
-        old="        archive.discard(self.table, job, self.now_ms)\n        self._resolve_dependents(job)\n",
-        new="        archive.discard(self.table, job, self.now_ms)\n",
+        old="        left = archive.discard(self.table, job, self.now_ms)\n        self._resolve_dependents(job)\n",
+        new="        left = archive.discard(self.table, job, self.now_ms)\n",
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(

@@ -416,9 +416,25 @@ MUTANTS = (
     Mutant(
         name="Below a closed path all is open",
         kind="limits",
+        file="core/jobs/closings.py",
+        old="        for depth in range(len(claim.path) + 1):\n            path = claim.path[:depth]\n",
+        new="        for depth in (len(claim.path),):\n            path = claim.path[:depth]\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job that was due later takes its place behind the last job of a path",
+        kind="cancel",
+        file="core/jobs/lifecycle.py",
+        old="        return self._shut_out(job) if self.is_shut(job) else table.queue(job, self.now_ms)\n",
+        new="        return table.queue(job, self.now_ms)\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job that is there already passes for the last one of a path",
+        kind="cancel",
         file="core/refusals.py",
-        old="        for depth in range(len(claim.path) + 1):\n            if claim.path[:depth] in closed:\n",
-        new="        for depth in (len(claim.path),):\n            if claim.path[:depth] in closed:\n",
+        old="                if closing is not None and closed.get(closing.path) != spec.id:\n",
+        new="                if closing is not None and closing.path not in closed:\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

@@ -288,7 +288,7 @@ MUTANTS = (
         name="More jobs are taken in than may be unfinished",
         kind="limits",
         file="core/refusals.py",
-        old="        if self._table.limits.max_pending:\n",
+        old="        if self._table.limits.max_pending and closing is None:\n",
         new="        if False:\n",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "too_many_in_the_namespace"),),
     ),  # S-09

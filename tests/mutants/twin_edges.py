@@ -11,9 +11,9 @@ MUTANTS = (
         old="""\
         if job.state is not DEFERRED:
             return 0
-        self._count_delay\
+        if self.is_shut(job):\
 """,
-        new="        self._count_delay",
+        new="        if self.is_shut(job):",
         caught_by=(PROVED_EDGES,),
     ),
     Mutant(

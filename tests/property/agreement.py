@@ -341,7 +341,7 @@ class RedisLockstep:
             "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
             "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
-            "closed": len(self.engine.state.closed),
+            "closed": len(self.engine.table.closed),
             "pauses": len(table.parked),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
             "limits": len(table.limits.states(0)),

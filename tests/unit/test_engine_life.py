@@ -9,9 +9,11 @@ from queuehint.operations import (
     TALLIES,
     TALLY_MS,
     CancelPath,
+    Closing,
     Delete,
     Enqueue,
     Pull,
+    Reopen,
     SweptPath,
     Verdict,
 )
@@ -103,6 +105,21 @@ def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
     assert len(queue.engine.state.shared) == 1
     queue.wait(TALLY_MS)
     assert len(queue.engine.state.shared) == 0
+
+
+def test_dead_jobs_give_up_their_places_in_steps_but_one_that_is_redriven_meanwhile() -> None:
+    dead = [job(name, ["x", name], max_attempts=1, on_dead="hold") for name in "abc"]
+    queue = Queue(*dead, budget=1, now_ms=0)
+    queue.start(3)
+    for name in "abc":
+        queue.fail(name)
+    assert queue.apply(Enqueue((job("last", ["x"]),), closing=Closing(("x",)))).more
+    assert queue.states("a", "b", "c") == "CANCELED FAILED FAILED"
+    queue.apply(Reopen(("x",)))
+    assert queue.redrive("c") == [DONE]
+    queue.wait(0)
+    assert queue.states("a", "b", "c") == "CANCELED CANCELED QUEUED"
+    assert queue.run() == ["c", "last"]
 
 
 # --- records expire --------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.InvalidTransitionError("a", "FINISHED", "QUEUED"), "job 'a' is FINISHED and cannot become QUEUED"),
     (errors.LeaseLostError("a", 7), "token 7 no longer holds job 'a'"),
     (errors.PathClosedError("doc1:intro"), "path 'doc1:intro' is closed"),
+    (errors.DuplicateJobError("a", not_last_at="doc1"), "job 'a' exists, and not as the last job of path 'doc1'"),
     (errors.JobFailedError("a", "ValueError", "no"), "job 'a' failed: ValueError: no"),
     (errors.JobCanceledError("a", "expired"), "job 'a' was canceled: expired"),
     (errors.JobCanceledError("a", None), "job 'a' was canceled"),

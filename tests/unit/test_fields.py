@@ -19,6 +19,7 @@ from queuehint.errors import (
 from queuehint.operations import (
     TALLIES,
     Cancel,
+    Closing,
     Enqueue,
     Exchange,
     Firing,
@@ -118,6 +119,7 @@ DEEP = (Claim(("s",) * 63), Claim(("t",) * 63))
         (Enqueue((checked(key="k"),), staged="s"), InvalidJobError),
         (Enqueue((checked(),), flow=""), InvalidJobError),
         (Enqueue((checked(),), firing=Firing("", 1, 1, 1)), InvalidJobError),
+        (Enqueue((checked(),), closing=Closing(("a",), "later")), InvalidJobError),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_submissions_of_checked_specs_are_refused(operation: Enqueue, error: type[Exception]) -> None:

@@ -25,7 +25,7 @@ from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
 from queuehint.core.state import HANDLERS
-from queuehint.operations import KINDS, Enqueue, Firing, PauseSchedule
+from queuehint.operations import KINDS, Closing, Enqueue, Firing, PauseSchedule
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load, script_of
@@ -543,12 +543,14 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     found = refusals()
     assert found == {
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
-        "FLOW_EXISTS", "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE",
+        "FLOW_EXISTS", "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "NOT_LAST",
         "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
         "STORE_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
-    submission = Enqueue(specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f")
+    submission = Enqueue(
+        specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f", closing=Closing(())
+    )
     for word in found:
         assert (
             codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else submission, f"{word} 0 0 0 0 0") is not None

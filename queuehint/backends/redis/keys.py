@@ -52,7 +52,7 @@ KEYS: Final = (
     Key("numbers", "hash", "number -> id of each record", "end of retention"),
     Key("tallies", "hash", "service and user -> how many records they have", "the last record"),
     Key("tallied", "zset", "service and user, in lexical order", "the last record"),
-    Key("closed", "set", "gates of closed paths", "reopen"),
+    Key("closed", "hash", "gate of a closed path -> id of its last job, if it was closed with one", "reopen"),
     Key("timers", "zset", "ms -> due times and expiries", "claim, when due"),
     Key("leases", "zset", "ms -> leases of STARTED jobs, presences of callers that wait", "settle, when due"),
     Key("prunes", "zset", "ms -> ends of records, then of ids", "prune, redrive"),

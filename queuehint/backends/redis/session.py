@@ -170,7 +170,7 @@ class Session:
         try:
             reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, stream)
         except DuplicateJobError as error:
-            if error.key is not None:
+            if not error.fields:
                 raise
             raise (yield from self._name_fields(operation, error)) from None
         self._primary_s = asked_s

@@ -81,6 +81,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     leftovers.CancelFlowSweep,
     leftovers.CancelSweep,
     leftovers.CommitSweep,
+    leftovers.DiscardSweep,
     leftovers.DropSweep,
     leftovers.ReleaseSweep,
     leftovers.ResolveSweep,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint.core.jobs import archive, staging
+from queuehint.core.jobs.closings import cause_of_closing, last_above
 from queuehint.core.structures.edges import (
     CANCEL,
     KEPT,
@@ -109,12 +110,25 @@ class Lifecycle:
             )
         return left
 
-    def discard(self, job: Job) -> None:
-        """Discard a dead job, and resolve the edges of the dependents that waited for a redrive."""
-        archive.discard(self.table, job, self.now_ms)
+    def discard(self, job: Job) -> int:
+        """Discard a dead job, and resolve the edges of dependents that waited for a redrive; return the gates left."""
+        left = archive.discard(self.table, job, self.now_ms)
         self._resolve_dependents(job)
         if job.extras is not None and job.extras.holds:
             self.table.leftovers.append(ReleaseSweep(job))
+        return left
+
+    # --- places --------------------------------------------------------------------------------------------------
+
+    def is_shut(self, job: Job) -> bool:
+        """Return whether a path of a job was closed with another one as its last."""
+        return bool(self.table.closed) and last_above(self.table.closed, job.spec) is not None
+
+    def _shut_out(self, job: Job) -> int:
+        """Cancel a job that would take a place where another was the last; return the gates left."""
+        last = last_above(self.table.closed, job.spec)
+        assert last is not None
+        return self.end(job, CANCELED, cause_of_closing(last))
 
     # --- attempts ------------------------------------------------------------------------------------------------
 
@@ -244,6 +258,8 @@ class Lifecycle:
             return self._end_parent(job)
         if job.state is not DEFERRED:
             return 0
+        if self.is_shut(job):
+            return self._shut_out(job)
         self._count_delay(self.now_ms - since_ms)
         return self.table.queue(job, self.now_ms)
 
@@ -302,6 +318,8 @@ class Lifecycle:
         commit_ms = staging.unstage(self.table, job)
         if canceled_by is not None:
             return len(needs) + self.apply_cancellation(job, canceled_by)
+        if self.is_shut(job):
+            return len(needs) + self._shut_out(job)
         return len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
@@ -327,6 +345,8 @@ class Lifecycle:
                 edges.clear_canceled_by(job)
             else:
                 edges.set_canceled_by(job, dependency_id)
+            return len(needs)
+        if self.is_shut(job):
             return len(needs)
         visited = archive.revive(self.table, job, blocked, self.now_ms)
         self._revive_dependents(job)
@@ -366,7 +386,7 @@ class Lifecycle:
         if job.blocked:
             table.defer(job)
             return 0
-        return table.queue(job, self.now_ms)
+        return self._shut_out(job) if self.is_shut(job) else table.queue(job, self.now_ms)
 
     def _reap(self, job: Job) -> int:
         """Handle an expired lease: requeue the job, or end it; return the gates left."""

@@ -14,6 +14,7 @@ from queuehint.core.structures.leftovers import (
     CancelSweep,
     CommitSweep,
     DependentsSweep,
+    DiscardSweep,
     DropSweep,
     Leftover,
     ReleaseSweep,
@@ -113,6 +114,21 @@ def _end_cancellation(lifecycle: Lifecycle, item: CancelSweep) -> int:
     if behind is None or behind.state is not JobState.FAILED or behind.seq != item.behind_seq:
         return 0
     return lifecycle.table.free(behind)
+
+
+def _discard(lifecycle: Lifecycle, item: DiscardSweep, budget: int) -> tuple[int, bool]:
+    used = 0
+    while used < budget:
+        entry = next(lifecycle.table.holds.entries(item.path, item.at), None)
+        if entry is None:
+            return used, False
+        key, number, job = entry
+        item.at = key, number
+        used += 1
+        # One without a timer is redriven by this very operation.
+        if job.since < item.before and job.timer is not None:
+            used += lifecycle.discard(job)
+    return used, True
 
 
 def _cancel_flow(lifecycle: Lifecycle, item: CancelFlowSweep, budget: int) -> tuple[int, bool]:
@@ -241,6 +257,7 @@ def _next_canceled(lifecycle: Lifecycle, item: ReviveSweep) -> Job | None:
 _STEPS: Final[Mapping[type[Any], Callable[[Lifecycle, Any, int], tuple[int, bool]]]] = {
     CancelSweep: _cancel_paths,
     CancelFlowSweep: _cancel_flow,
+    DiscardSweep: _discard,
     UnparkSweep: _unpark,
     ResolveSweep: _resolve,
     CommitSweep: _commit,

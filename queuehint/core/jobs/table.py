@@ -61,7 +61,8 @@ class JobTable:
     By number: ``dead``, the FAILED jobs; ``deferred``, the jobs that wait for others.
 
     By path: ``paths`` of unfinished jobs, ``holds`` of dead jobs that hold their places, ``past`` of jobs that are
-    over and whose records are kept; ``parked``, the ready jobs put aside below each paused path.
+    over and whose records are kept; ``parked``, the ready jobs put aside below each paused path; ``closed``, the closed
+    paths, each with the id of its last job, None if it was closed without one.
 
     Counted: ``counts`` by state; ``holding``, the dead jobs that hold their places; ``hidden``, the jobs of
     submissions that are not committed; ``committing``, the committed submissions whose jobs are being released.
@@ -85,6 +86,7 @@ class JobTable:
         self.deferred: SortedDict[int, Job] = SortedDict()
         self.flows = FlowIndex()
         self.parked: dict[Path, LazyHeap[Job]] = {}
+        self.closed: dict[Path, str | None] = {}
         self.limits = Limits(self.ready, self.paths, self.leftovers)
         self.counts = dict.fromkeys(JobState, 0)
         self.journal = Journal()

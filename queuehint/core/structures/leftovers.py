@@ -81,6 +81,21 @@ class CancelFlowSweep:
 
 
 @attrs.define(eq=False)
+class DiscardSweep:
+    """
+    Discard the dead jobs that hold places at or below a path, in order of queue key and number.
+
+    Args:
+        before: jobs redriven from this number on are not covered.
+        at: the queue key and number visited last.
+    """
+
+    path: Path
+    before: int
+    at: tuple[str, int] | None = None
+
+
+@attrs.define(eq=False)
 class UnparkSweep:
     """Offer the jobs again that an ended pause or a replaced limit has parked, heap by heap."""
 
@@ -156,5 +171,13 @@ class ReviveSweep:
 
 
 Leftover = (
-    CancelSweep | CancelFlowSweep | UnparkSweep | ResolveSweep | CommitSweep | DropSweep | ReleaseSweep | ReviveSweep
+    CancelSweep
+    | CancelFlowSweep
+    | DiscardSweep
+    | UnparkSweep
+    | ResolveSweep
+    | CommitSweep
+    | DropSweep
+    | ReleaseSweep
+    | ReviveSweep
 )

@@ -30,6 +30,7 @@ from __future__ import annotations
 from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
 from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
+from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
@@ -103,6 +104,7 @@ __all__ = [
     "KeptResults",
     "KeyHolders",
     "Keys",
+    "LastJobs",
     "Leases",
     "Levels",
     "LimitChanges",
@@ -210,6 +212,7 @@ class BackendConformance(
     Submissions,
     AllOrNothing,
     ClosedPaths,
+    LastJobs,
     CanceledByIds,
     CanceledByPath,
     KeptIds,

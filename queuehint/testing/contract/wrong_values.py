@@ -61,6 +61,7 @@ _OBJECTS: Final[dict[type[Any], Any]] = {
     EventFilter: EventFilter(kinds=(EventKind.FAILED,), path=("x",)),
     RecordFilter: RecordFilter(path=("x",), states=(JobState.FAILED,)),
     operations.Firing: operations.Firing("s", 1, 1, 2),
+    operations.Closing: operations.Closing(("x",)),
     Claim: Claim(("x",)),
     Dependency: Dependency("a"),
     Policy: Policy(),

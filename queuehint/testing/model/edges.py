@@ -117,7 +117,7 @@ class Edges(Moves):
             return None
         if job.is_parent:
             return self.end_parent(job)
-        return self.place(job) if job.state is DEFERRED else None
+        return self.take_place(job) if job.state is DEFERRED else None
 
     def canceled_by(self, job: Actor, dependency: Actor) -> None:
         self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
@@ -137,6 +137,8 @@ class Edges(Moves):
         waits, canceled_by = self.evaluate(job)
         if canceled_by is not None:
             job.canceled_by = canceled_by if self.needed(job, canceled_by) is not None else None
+            return
+        if self.last_above(job) is not None:
             return
         self.begin_anew(job)
         job.waits.update(dict.fromkeys(waits, "need"))

@@ -124,8 +124,9 @@ class Jobs:
         """Alarms of submissions in parts that wait for their commits, by their names."""
         self.hidden: dict[str, Actor] = {}
         """The jobs of such submissions."""
-        self.paused: set[Path] = set()
-        self.closed: set[Path] = set()
+        self.paused: dict[Path, str | None] = {}
+        self.closed: dict[Path, str | None] = {}
+        """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[tuple[Path | None, bool], Limit] = {}
         self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
         """Tokens left in the bucket of each rate limit, and the time of that count."""

@@ -10,6 +10,7 @@ import abc
 from functools import partial
 from typing import TYPE_CHECKING
 
+from queuehint.core.jobs.closings import cause_of_closing
 from queuehint.testing.model.jobs import (
     CANCELED,
     DEFERRED,
@@ -62,6 +63,24 @@ class Moves(Jobs, abc.ABC):
         self.seqs += 1
         job.seq = self.seqs
         self.placed.append(job)
+
+    def last_above(self, job: Actor) -> str | None:
+        """Return the last job of a path at or above a claim of a job; None if there is none, or it is that job."""
+        lasts = [
+            self.closed[path]
+            for claim in job.claims
+            for path in sorted(self.closed, key=len)
+            if self.closed[path] is not None and is_at_or_below(claim.path, path)
+        ]
+        return None if job.id in lasts or not lasts else lasts[0]
+
+    def take_place(self, job: Actor) -> None:
+        """Place a job that waited for something else, or cancel it where another was the last job."""
+        last = self.last_above(job)
+        if last is None:
+            self.place(job)
+        else:
+            self.end(job, CANCELED, cause_of_closing(last))
 
     def vacate(self, job: Actor) -> None:
         if job.seq:
@@ -211,6 +230,25 @@ class Moves(Jobs, abc.ABC):
                     self.cancel(job, cause)
         if behind is not None and behind.state is FAILED and behind.seq == seqs[0]:
             self.vacate(behind)
+
+    def sweep_shelf(self, path: Path, before: int) -> None:
+        """Discard the dead that hold places at or below a path, by queue key and number."""
+        there = [
+            (queue_key(claim.path), job.number, job)
+            for job in self.placed
+            for claim in job.claims
+            if job.state is FAILED and job.since < before and job.alarms and is_at_or_below(claim.path, path)
+        ]
+        for _, _, job in sorted(there, key=lambda item: item[:2]):
+            if job.state is FAILED:
+                self.discard(job)
+
+    def discard(self, job: Actor) -> None:
+        """Take a dead job off the shelf, and its place from it."""
+        self.vacate(job)
+        job.state, job.cause = CANCELED, "discarded"
+        job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
+        self.tell(job)
 
     def sweep_flow(self, flow: str, before: int, cause: str) -> None:
         """Cancel what was enqueued before a number in a flow, the last first."""

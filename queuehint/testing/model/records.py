@@ -70,7 +70,7 @@ class Records(Work):
             job = self.find(job_id)
             if job is None:
                 verdicts.append((Verdict.UNKNOWN, None))
-            elif job.state is not FAILED or (again and job.is_for_a_caller):
+            elif job.state is not FAILED or (again and (job.is_for_a_caller or self.last_above(job) is not None)):
                 verdicts.append((Verdict.REFUSED, job.state))
             else:
                 dead[job_id] = job
@@ -78,10 +78,7 @@ class Records(Work):
                 verdicts.append((Verdict.DONE, QUEUED if again else CANCELED))
         if not again:
             for job in dead.values():
-                self.vacate(job)
-                job.state, job.cause = CANCELED, "discarded"
-                job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
-                self.tell(job)
+                self.discard(job)
         self.catch_up()
         if isinstance(operation, Redrive):
             for job in sorted(dead.values(), key=lambda job: job.number):

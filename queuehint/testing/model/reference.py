@@ -234,9 +234,9 @@ class ReferenceModel(Refusals):
         setting = isinstance(operation, (Pause, Close))
         changed = (operation.path in marks) != setting
         if setting:
-            marks.add(operation.path)
+            marks.setdefault(operation.path)
         else:
-            marks.discard(operation.path)
+            marks.pop(operation.path, None)
         self.catch_up()
         return Marked(changed, more=False)
 

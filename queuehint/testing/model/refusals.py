@@ -55,6 +55,7 @@ class Refusals(Records):
         start = self.starts.get(f"{START_MARK}{operation.staged}")
         if start is not None and operation.jobs and operation.jobs[0].flow != start.spec.flow:
             return InvalidJobError
+        closing = operation.closing
         ids = {spec.id for spec in operation.jobs}
         new_keys: set[str] = set()
         for spec in operation.jobs:
@@ -62,8 +63,12 @@ class Refusals(Records):
             if existing is not None:
                 if spec not in (existing.spec, existing.asked):
                     return DuplicateJobError
+                if closing is not None and self.closed.get(closing.path) != spec.id:
+                    return DuplicateJobError
                 continue
-            if any(at_or_below(spec.claims, path) for path in self.closed):
+            # What is closed at or below the path that it closes, a last job passes.
+            closed = [path for path in self.closed if closing is None or not is_at_or_below(path, closing.path)]
+            if any(at_or_below(spec.claims, path) for path in closed):
                 return PathClosedError
             if spec.key is not None:
                 if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
@@ -76,7 +81,7 @@ class Refusals(Records):
             if operation.parent is not None:
                 if self.waits_for([edge.id for edge in spec.depends_on], operation.parent[0]):
                     return CycleError
-        return QueueFullError if self._leaves_too_many(operation) else None
+        return QueueFullError if closing is None and self._leaves_too_many(operation) else None
 
     def _leaves_too_many(self, operation: Enqueue) -> bool:
         """Some limit on unfinished jobs would be broken."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from queuehint.core.jobs.closings import cause_of_closing
 from queuehint.core.structures.job import START_MARK
-from queuehint.operations import STAGED_KEPT_MS, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
-from queuehint.testing.model.jobs import DEFERRED, EXPIRY, LEASE, Actor
+from queuehint.operations import STAGED_KEPT_MS, Closing, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
+from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
 from queuehint.values.spec import JobSpec
 
@@ -35,6 +36,8 @@ class Submissions(Times):
         self.exact = self.exact and all(claim.mode == "exclusive" for spec in operation.jobs for claim in spec.claims)
         if staged is not None:
             self.keep_part(operation)
+        if operation.closing is not None and self.existing(operation.jobs[0].id, None) is None:
+            self.close_with(operation.closing, operation.jobs[0].id)
         self.catch_up()
         ids = {spec.id for spec in operation.jobs}
         for job_id in ids:
@@ -45,6 +48,14 @@ class Submissions(Times):
         tokens += [None] * len(operation.jobs)
         jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
         return Enqueued(tuple(jobs), more=False)
+
+    def close_with(self, closing: Closing, last: str) -> None:
+        """Close a path with a job that comes next as its last."""
+        self.closed[closing.path] = last
+        if closing.waiting == "cancel":
+            self.numbers += 1
+            self.agenda.append(partial(self.sweep, [closing.path], self.numbers, cause_of_closing(last)))
+            self.agenda.append(partial(self.sweep_shelf, closing.path, self.numbers))
 
     def take_in(self, spec: JobSpec, staged: str | None, coming: Collection[str], token: int | None) -> EnqueuedJob:
         """Find the job that is asked for, or make it."""
@@ -128,4 +139,8 @@ class Submissions(Times):
     def take_up(self, jobs: list[Actor]) -> None:
         for job in jobs:
             if not job.is_over and self.bind(job):
-                self.begin(job)
+                last = self.last_above(job)
+                if last is None:
+                    self.begin(job)
+                else:
+                    self.end(job, CANCELED, cause_of_closing(last))

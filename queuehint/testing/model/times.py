@@ -56,7 +56,7 @@ class Times(Edges):
         elif job.waits:
             job.state, job.due = DEFERRED, None
         else:
-            self.place(job)
+            self.take_place(job)
 
     def drop_parts(self, start: Actor) -> None:
         """Forget a submission in parts that was never committed."""

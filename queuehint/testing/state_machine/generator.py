@@ -10,11 +10,13 @@ import attrs
 from queuehint.core.structures.job import START_MARK
 from queuehint.operations import (
     ANYONE,
+    BEFORE_LAST,
     Amend,
     Cancel,
     CancelFlow,
     CancelPath,
     Close,
+    Closing,
     Commit,
     CountEdges,
     CountFlow,
@@ -396,10 +398,19 @@ class OperationGenerator:
         return DropLimit(self.random.choice(known) if known and self.random.random() < 0.95 else self.path())
 
     def close(self) -> Operation[Any]:
-        return Close(self.region())
+        """Close a path, or have a job be the last there, now and then the one that is."""
+        random, path = self.random, self.region()
+        if random.random() < 0.4:
+            return Close(path)
+        known = self.engine.table.jobs.get(self.engine.table.closed.get(path) or "")
+        if known is not None and random.random() < 0.5:
+            return Enqueue((known.spec,), closing=Closing(path))
+        last = attrs.evolve(self.spec(), claims=one_claim(path, "exclusive"), key=None, presence_ms=None)
+        self.specs[-1] = last
+        return Enqueue((last,), closing=Closing(path, random.choice(BEFORE_LAST)))
 
     def reopen(self) -> Operation[Any]:
-        marked = sorted(self.engine.state.closed)
+        marked = sorted(self.engine.table.closed)
         return Reopen(self.random.choice(marked) if marked else self.path())
 
     def plain(self, kind: type[Any]) -> Operation[Any]:

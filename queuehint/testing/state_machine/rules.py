@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
 from queuehint.operations import (
+    BEFORE_LAST,
     Amend,
+    BeforeLast,
     Cancel,
     CancelFlow,
     CancelPath,
     Close,
+    Closing,
     Commit,
     Delete,
     Discard,
@@ -378,6 +381,11 @@ class OperationMachine(RuleBasedStateMachine):
     @rule(path=paths, mark=st.sampled_from([Pause, Resume, Close, Reopen]))
     def mark(self, path: str, mark: Any) -> None:
         self.do(mark(path_of(path)))
+
+    @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
+    def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:
+        wished = {name: wish for name, wish in job[1].items() if name not in {"key", "presence_ms"}}
+        return self.submit([self.spec([path], wished)], closing=Closing(path_of(path), waiting))
 
     @rule(path=paths, limit=limits)
     def limit(self, path: str, limit: dict[str, Any]) -> None:

@@ -41,6 +41,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
     code = words[0] if words else ""
     if code == "DUPLICATE_JOB" and isinstance(operation, Enqueue):
         return DuplicateJobError(operation.jobs[int(words[1])].id, fields=("content",))
+    if code == "NOT_LAST" and isinstance(operation, Enqueue) and operation.closing is not None:
+        return DuplicateJobError(operation.jobs[int(words[1])].id, not_last_at=key_of(operation.closing.path))
     if code == "KEY_TAKEN" and isinstance(operation, Enqueue):
         return DuplicateJobError(words[2], key=operation.jobs[int(words[1])].key)
     if code == "UNKNOWN_DEPENDENCY" and isinstance(operation, Enqueue):

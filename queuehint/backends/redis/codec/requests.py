@@ -83,8 +83,10 @@ def parse_retention(text: str) -> Retention:
 @sends(op.Enqueue)
 def _enqueue(operation: op.Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")
-    firing = "" if operation.firing is None else _firing(operation.firing)
-    args: Args = [operation.staged or "", parent_id, token_text(token), firing, operation.flow or ""]
+    origin = "" if operation.firing is None else _firing(operation.firing)
+    if operation.closing is not None:
+        origin = f"\n{operation.closing.waiting[0]}\n{gate_key(operation.closing.path)}"
+    args: Args = [operation.staged or "", parent_id, token_text(token), origin, operation.flow or ""]
     for spec in operation.jobs:
         needs = "\n".join([f"{policy} {job_id}" for job_id, policy in needs_of(spec)]) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)

@@ -4,9 +4,8 @@
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.operating   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
--- @include lib/jobs/dead
 args.count(8, 1)
-local dead, verdicts = sort_out(CANCELED, 9)
+local dead, verdicts = lifecycle.sort_out(CANCELED, 9)
 for _, job in ipairs(dead) do lifecycle.discard(job) end
 work.follow()
 return request.reply({verdicts})

@@ -2,7 +2,8 @@
 --[[ enqueue: take in a submission, all or nothing.
   ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
-  ARGV[12] firing   str  the schedule that fires these (lib/structures/schedules), "" for none
+  ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
+                    closed with this one as its last (lib/jobs/closings), "" for neither
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
   ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
@@ -10,7 +11,7 @@
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
+    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
     is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/plain/enqueue_one
@@ -21,7 +22,10 @@ args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
-local firing = ARGV[12] ~= '' and schedules.firing(ARGV[12])
+local firing, closing = false, false
+if ARGV[12] ~= '' then
+  if string.byte(ARGV[12]) == 10 then closing = closings.asked(ARGV[12]) else firing = schedules.firing(ARGV[12]) end
+end
 local asked, ids, has_edges = {}, {}, false
 for at = 14, #ARGV, 3 do
   asked[#asked + 1] = parse_asked(at)
@@ -142,11 +146,14 @@ local function refusal()
       if not is_asked_again(existing, ask) then
         return 'DUPLICATE_JOB ' .. index - 1
       end
+      if closing and closings.last_at(closing.gate_key) ~= ask[ID] then return 'NOT_LAST ' .. index - 1 end
     else
       if S[CLOSED_PATHS] > 0 then
         for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
+          local is_own = false
           for depth, gate_key in ipairs(claim.keys) do
-            if redis.call('SISMEMBER', store.closed, gate_key) == 1 then
+            is_own = is_own or (closing and gate_key == closing.gate_key)
+            if not is_own and closings.last_at(gate_key) then
               return 'PATH_CLOSED ' .. index - 1 .. ' ' .. claim_at - 1 .. ' ' .. depth - 1
             end
           end
@@ -178,7 +185,7 @@ local function refusal()
       if staged == '' and kept < there then return 'FLOW_EXISTS' end
     end
   end
-  if S[WATCHED] > 0 then return too_many() end
+  if S[WATCHED] > 0 and not closing then return too_many() end
 end
 
 -- A new head: QUEUED, without a place.
@@ -305,6 +312,7 @@ end
 local refused = refusal()
 if refused then return redis.error_reply(refused) end
 local start = staged ~= '' and start_of()
+if closing and not existing_of(asked[1][ID]) then closings.begin(closing, asked[1][ID]) end
 work.follow()
 -- Jobs of another submission in parts: nobody knows of them, and whoever asks for them now has asked for them anew.
 for _, ask in ipairs(asked) do

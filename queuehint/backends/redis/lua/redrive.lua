@@ -5,10 +5,9 @@
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.operating   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
--- @include lib/jobs/dead
 args.count(9, 1)
 local downstream = args.flag(9)
-local dead, verdicts = sort_out(QUEUED, 10)
+local dead, verdicts = lifecycle.sort_out(QUEUED, 10)
 work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
 for _, job in ipairs(dead) do

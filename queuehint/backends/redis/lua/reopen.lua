@@ -5,9 +5,7 @@
   Mirrors core.operating ]]
 -- @include lib/rules
 args.count(9)
-local changed = redis.call('SISMEMBER', store.closed, ARGV[9]) == 1
-if changed then S[CLOSED_PATHS] = S[CLOSED_PATHS] - 1 end
+local changed = closings.last_at(ARGV[9]) ~= nil
+if changed then closings.reopen(ARGV[9]) end
 work.follow()
-local reply = request.reply({changed and 1 or 0})
-if changed then redis.call('SREM', store.closed, ARGV[9]) end
-return reply
+return request.reply({changed and 1 or 0})

@@ -22,7 +22,7 @@ end)
 local function describe(key)
   local gate = gates.of(key)
   for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
-    redis.call('HEXISTS', store.pauses, key), redis.call('SISMEMBER', store.closed, key)}) do
+    redis.call('HEXISTS', store.pauses, key), redis.call('HEXISTS', store.closed, key)}) do
     reply[#reply + 1] = value
   end
 end

@@ -20,10 +20,9 @@ local WRITE = {
   persist = function(key) redis.call('PERSIST', key) end,
   hash = function(key, item) redis.call('HDEL', key, item) end,
   zset = function(key, item) redis.call('ZREM', key, item) end,
-  ['set of'] = function(key, item) redis.call('SREM', key, item) end,
   list = function(key, item) redis.call('LREM', key, 1, item) end,
 }
-local TYPE_OF = {['blocked:'] = 'hash', closed = 'set of', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
+local TYPE_OF = {['blocked:'] = 'hash', closed = 'hash', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
   index = 'hash', numbers = 'hash', tallies = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}

@@ -15,6 +15,7 @@
 -- @include lib/request/epoch
 -- @include lib/structures/event_log
 -- @include lib/jobs/transitions
+-- @include lib/jobs/closings
 -- @include lib/jobs/staging
 -- @include lib/jobs/archive
 -- @include lib/jobs/lifecycle

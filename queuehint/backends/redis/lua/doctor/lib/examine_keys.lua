@@ -245,7 +245,7 @@ end
 
 function CHECK.left(_, _, packed)
   local is_read, item = pcall(cmsgpack.unpack, packed)
-  if not is_read or type(item) ~= 'table' or not string.find('gcurkxpvf', tostring(item[1]), 1, true) then return 'stray', '' end
+  if not is_read or type(item) ~= 'table' or not string.find('gcurkxpvfd', tostring(item[1]), 1, true) then return 'stray', '' end
 end
 
 -- What is wrong with an item of a key, and whom it is about; nil if nothing is.

@@ -4,13 +4,14 @@ local ID_KEPT_MS = 600000 -- @const
 local archive = {restarted = {}}
 
 lazily(archive, function()
--- Discard a dead job: FAILED -> CANCELED.
+-- Discard a dead job: FAILED -> CANCELED; return the gates left.
 function archive.discard(job)
-  if job[WALKS] then gates.vacate(job) end
+  local left = job[WALKS] and gates.vacate(job) or 0
   transitions.become(job, CANCELED)
   event_log.note(job, 'canceled', FAILED, 'discarded')
   job[CAUSE] = 'discarded'
   timers.set(job, PRUNE, NOW + transitions.kept_ms(job, CANCELED))
+  return left
 end
 
 -- Bring a dead job back: FAILED -> QUEUED, to the place it held or to a new one.

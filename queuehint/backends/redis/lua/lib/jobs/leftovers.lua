@@ -1,5 +1,5 @@
 --[[ leftovers: work that follows, first in first out. LEFT keeps what a budget cut: a line to advance (g), a sweep that
-  cancels (c, of a flow f), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
+  cancels (c, of a flow f), discards (d), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
   submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. The state has at
   LEFT_STORED how many are in LEFT. ]]
 local BUDGET = args.setting(8)

@@ -58,12 +58,38 @@ function lifecycle.die(job, cause)
   return left
 end
 
--- Discard a dead job, and resolve the edges of those that waited for a redrive.
+-- Discard a dead job, and resolve the edges of those that waited for a redrive; return the gates left.
 function lifecycle.discard(job)
-  archive.discard(job)
+  local left = archive.discard(job)
   lifecycle.resolve_dependents(job)
   if job[NEEDS] == HELD then work.push({'p', job.id}) end
+  return left
 end
+
+-- The last job of a path of a job, which thus takes no place there any more; false if it may, or is that very job.
+function lifecycle.last_above(job) return S[CLOSED_PATHS] > 0 and closings.last_above(job) end
+
+-- Sort out which of the jobs named from an argument on are on the dead shelf; from here on nothing prunes those.
+function lifecycle.sort_out(target, first)
+  local dead, named, verdicts = {}, {}, {}
+  for at = first, #ARGV do
+    local job = jobs.find(ARGV[at])
+    if not job then
+      verdicts[#verdicts + 1] = 'U-'
+    elseif job[STATE] ~= FAILED or (target == QUEUED and (job[PRESENCE] or lifecycle.last_above(job))) then
+      verdicts[#verdicts + 1] = 'R' .. job[STATE]
+    else
+      if not named[job.id] then dead[#dead + 1] = job end
+      named[job.id] = true
+      timers.drop(job)
+      verdicts[#verdicts + 1] = 'D' .. target
+    end
+  end
+  return dead, table.concat(verdicts)
+end
+
+-- Cancel a job that would take a place where another was the last; return the gates left.
+local function shut_out(job, last) return lifecycle.finish(job, CANCELED, closings.cause(last), false) end
 
 -- Count an attempt that failed for good.
 function lifecycle.fail(job, kind, message)
@@ -149,6 +175,8 @@ function lifecycle.resolve(job, id, state, gone, since_ms)
   if job[BLOCKED] > 0 then return 0 end
   if job[PARENT] then return lifecycle.end_parent(job) end
   if job[STATE] ~= DEFERRED then return 0 end
+  local last = lifecycle.last_above(job)
+  if last then return shut_out(job, last) end
   count_delay(NOW - since_ms)
   return transitions.queue(job)
 end
@@ -179,6 +207,8 @@ function lifecycle.begin(job)
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
   local commit_ms = staging.unstage(job)
   if canceled_by then return #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
+  local last = lifecycle.last_above(job)
+  if last then return #needs + shut_out(job, last) end
   return #needs + staging.begin(job, needs, blocked, commit_ms)
 end
 
@@ -200,6 +230,7 @@ function lifecycle.revive(job)
     if state then edges.set_canceled_by(job, canceled_by) end
     return #needs
   end
+  if lifecycle.last_above(job) then return #needs end
   local visited = archive.revive(job, needs, blocked)
   lifecycle.revive_dependents(job)
   return #needs + visited
@@ -245,7 +276,8 @@ function lifecycle.promote(job)
     job[DUE_AT] = false
     return 0
   end
-  return transitions.queue(job)
+  local last = lifecycle.last_above(job)
+  return last and shut_out(job, last) or transitions.queue(job)
 end
 
 -- Take a job from a worker that did not renew its lease.

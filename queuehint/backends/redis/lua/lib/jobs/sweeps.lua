@@ -65,6 +65,26 @@ function sweeps.cancel_paths(item, budget)
   return used, true
 end
 
+-- Discard the dead jobs that hold places at or below a path. A sweep: its gate key, the number it covers up to, where it is.
+function sweeps.discard(item, budget)
+  local walk = paths.walk(store.holds, paths.ranges(item[2]), item[4], item[5], 32)
+  local used = 0
+  while used < budget do
+    local member = walk.next()
+    item[4], item[5] = walk.at, walk.cursor
+    if not member then return used, false end
+    local _, number, id = paths.split(member)
+    local job = jobs.known(id, store.holds)
+    -- One that was discarded or brought back in this step has its entries still.
+    if job[STATE] == FAILED and job[WALKS] then
+      used = used + 1
+      -- One without a timer is redriven by this very operation.
+      if (job[SINCE] > 0 and job[SINCE] or number) < item[3] and job[TIMER] then used = used + lifecycle.discard(job) end
+    end
+  end
+  return used, true
+end
+
 -- Those put aside by a pause stand in order of number, those by a limit in order of rank.
 function sweeps.parked_member(job, offer)
   if form.is_place(offer) then return offer .. '\0' .. ready_queue.ranked(job) end

@@ -7,6 +7,7 @@ function work.step(item, budget)
   if kind == 'u' then return sweeps.unpark(item, budget) end
   if kind == 'p' then return dependents.release(item) end
   if kind == 'v' then return dependents.revive(item, budget) end
+  if kind == 'd' then return sweeps.discard(item, budget) end
   if kind == 'f' then return sweeps.cancel_flow(item, budget) end
   return dependents.go_through(item, budget)
 end
