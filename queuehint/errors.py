@@ -166,6 +166,10 @@ class QueueHintError(Exception):
         return printable(super().__str__())
 
 
+class QueueHintWarning(UserWarning):
+    """What queuehint warns of by `warnings`: a wait that nothing will end by itself."""
+
+
 class InvalidHintError(QueueHintError, ValueError):
     """A queue hint, a path or a claim breaks a rule or a limit."""
 
@@ -281,14 +285,28 @@ class PathClosedError(QueueHintError):
 
 
 class JobFailedError(QueueHintError):
-    """The job whose result was asked for is FAILED; *error_type*, *message* and *traceback* are text."""
+    """
+    The job whose result was asked for is FAILED; *error_type*, *message* and *traceback* are text.
 
-    def __init__(self, job_id: str, error_type: str, message: str, traceback: str | None = None) -> None:
+    With *waiting_id*, the id of the job whose result was asked for, it is another one, which that one depends on.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        error_type: str,
+        message: str,
+        traceback: str | None = None,
+        *,
+        waiting_id: str | None = None,
+    ) -> None:
         self.job_id = job_id
         self.error_type = error_type
         self.message = message
         self.traceback = traceback
-        super().__init__(f"job {shown(job_id)} failed: {error_type}: {message}")
+        self.waiting_id = waiting_id
+        behind = "" if waiting_id is None else f", and job {shown(waiting_id)} depends on it"
+        super().__init__(f"job {shown(job_id)} failed{behind}: {error_type}: {message}")
 
     def __str__(self) -> str:
         """Return the message; that of the handler's exception keeps its lines."""
@@ -305,12 +323,19 @@ class JobCanceledError(QueueHintError):
 
 
 class ResultTimeoutError(QueueHintError, TimeoutError):
-    """The job was not over within the time given; it goes on."""
+    """
+    The job was not over within the time given; it goes on.
 
-    def __init__(self, job_id: str, timeout_s: float) -> None:
+    *reasons* holds the `Reason` why it waits, *reason*, and that of a stuck job it waits for, if it does.
+    """
+
+    def __init__(self, job_id: str, timeout_s: float, reasons: Sequence[Any] = ()) -> None:
         self.job_id = job_id
         self.timeout_s = timeout_s
-        super().__init__(f"job {shown(job_id)} was not over within {timeout_s:g} s")
+        self.reasons = tuple(reasons)
+        self.reason: Any = next(iter(self.reasons), None)
+        listing = "".join(f"; {reason}" for reason in self.reasons)
+        super().__init__(f"job {shown(job_id)} was not over within {timeout_s:g} s{listing}")
 
 
 class DrainTimeoutError(QueueHintError, TimeoutError):
@@ -325,10 +350,11 @@ class DrainTimeoutError(QueueHintError, TimeoutError):
 class DrainStalledError(QueueHintError):
     """Unfinished jobs are left and none can move without a person; *reasons* holds one `Reason` each."""
 
-    def __init__(self, reasons: Sequence[Any]) -> None:
+    def __init__(self, reasons: Sequence[Any], advice: str = "") -> None:
         self.reasons = tuple(reasons)
         listing = "; ".join(str(reason) for reason in self.reasons[:5])
-        super().__init__(f"{len(self.reasons)} unfinished jobs cannot move without a person: {listing}")
+        advice = f" ({advice})" if advice else ""
+        super().__init__(f"{len(self.reasons)} unfinished jobs cannot move without a person{advice}: {listing}")
 
 
 class MissingExtraError(QueueHintError, ImportError):

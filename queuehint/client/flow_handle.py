@@ -11,6 +11,7 @@ from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
 from queuehint.client.flow_graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
+from queuehint.client.stuck import StuckWatch
 from queuehint.core.structures.edges import cause_of
 from queuehint.errors import (
     CorruptStateError,
@@ -208,7 +209,7 @@ class FlowHandle:
         Raises:
             JobFailedError, JobCanceledError: a job ended so; raised once none of the flow is SCHEDULED, QUEUED or
                 STARTED.
-            ResultTimeoutError: it is not over in time; it goes on.
+            ResultTimeoutError: it is not over in time, and says why; it goes on.
             WouldDeadlockError: called inside a handler, and the flow is not over.
         """
         return await run_steps(self._client.backend, self._result(timeout, "flow.result()"))
@@ -288,6 +289,7 @@ class FlowHandle:
         deadline = math.inf if limit_ms is None else time.monotonic() + limit_ms / 1000
         pause_s = POLL_MIN_S
         awaited: list[str] | None = None
+        watch: StuckWatch | None = None
         read: dict[str, JobRecord] = {}
         read_s, read_states = time.monotonic(), None
         may_wait = not is_in_handler() and not (blocks and self._client.runs_workers_here())
@@ -314,9 +316,15 @@ class FlowHandle:
                 awaited = list(reversed((yield from self._known_ends())))
                 if not are_kept:
                     yield from self._keep()
+            if awaited and (watch is None or watch.job_id != awaited[-1]):
+                # Behind a dead job the others of the flow go on: what that means for it is seen above.
+                watch = StuckWatch(self._client.backend, awaited[-1], call, raises=False)
+            if watch is not None:
+                yield from watch.look()
             if limit_ms is not None and asked_s >= deadline:
                 yield from _drop_over(awaited, read)
-                raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000)
+                reasons = (yield from watch.reasons()) if watch is not None else ()
+                raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000, reasons)
             yield from _watch(awaited, read, min(deadline, asked_s + pause_s))
             if asked_s - read_s > READ_EVERY_S and stats.states != read_states:
                 yield from _read_over(awaited, read)

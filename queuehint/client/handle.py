@@ -7,12 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import was_in_vain
+from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.client.stuck import StuckWatch, failure_of
 from queuehint.errors import (
     InvalidJobError,
     InvalidTransitionError,
     JobCanceledError,
-    JobFailedError,
     JobNotFoundError,
     ResultTimeoutError,
     WouldDeadlockError,
@@ -199,32 +199,38 @@ class JobHandle(Generic[R]):
         """
         Wait until the job is over and return its result.
 
-        Whoever waits when the job ends has a minute to read it, however short its retention is.
+        Whoever waits when the job ends has a minute to read it, however short its retention is. After a few seconds a
+        wait that nothing will end by itself, for no worker serves the job or a dead one is before it, is warned of
+        (`QueueHintWarning`), once for each cause.
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
 
         Raises:
-            JobFailedError, JobCanceledError: it ended so.
-            ResultTimeoutError: it is not over in time; it goes on.
+            JobFailedError, JobCanceledError: it ended so; or a job it depends on is FAILED, and it would wait until
+                that one is redriven. If it may be, ask again.
+            ResultTimeoutError: it is not over in time, and says why; it goes on.
             JobNotFoundError: its record has expired.
             WouldDeadlockError: called inside a handler, and the job is not over.
         """
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        watch = StuckWatch(backend, self.id, "result()")
         while True:
             # It waits before it looks: what ends in between is then kept for it, however short its retention.
-            if not is_in_handler() and (wait_s := _wait_s(deadline)):
+            if not is_in_handler() and (wait_s := _wait_s(deadline, watch)):
                 begun_s = time.monotonic()
                 await backend.wait(Interest(jobs=(self.id,)), wait_s)
                 if was_in_vain(begun_s, wait_s):
+                    await run_steps(backend, watch.look())
                     continue
             record = await self.record()
             if record.state.is_over:
                 return cast("R", outcome(self._client, record))
             refuse_to_wait("result()", self.id)
-            self._check_time(deadline, limit_ms)
+            if limit_ms is not None and time.monotonic() >= (deadline or 0):
+                raise ResultTimeoutError(self.id, limit_ms / 1000, await run_steps(backend, watch.reasons()))
 
     def result_sync(self, timeout: float | timedelta | None = None) -> R:
         """
@@ -236,12 +242,14 @@ class JobHandle(Generic[R]):
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        watch = StuckWatch(backend, self.id, "result_sync()")
         while True:
             may_wait = not is_in_handler() and not self._client.runs_workers_here()
-            if may_wait and (wait_s := _wait_s(deadline)):
+            if may_wait and (wait_s := _wait_s(deadline, watch)):
                 begun_s = time.monotonic()
                 backend.wait_sync(Interest(jobs=(self.id,)), wait_s)
                 if was_in_vain(begun_s, wait_s):
+                    run_steps_sync(backend, watch.look())
                     continue
             record = self.record_sync()
             if record.state.is_over:
@@ -249,7 +257,8 @@ class JobHandle(Generic[R]):
             refuse_to_wait("result_sync()", self.id)
             if not may_wait:
                 raise WouldDeadlockError("result_sync()", self.id, where="on the thread of the workers' loop")
-            self._check_time(deadline, limit_ms)
+            if limit_ms is not None and time.monotonic() >= (deadline or 0):
+                raise ResultTimeoutError(self.id, limit_ms / 1000, run_steps_sync(backend, watch.reasons()))
 
     async def events(self) -> AsyncIterator[JobRecord]:
         """
@@ -288,14 +297,11 @@ class JobHandle(Generic[R]):
             raise InvalidTransitionError(self.id, verdict[1] or "unknown", JobState.CANCELED)
         return verdict[0] is Verdict.DONE
 
-    def _check_time(self, deadline: float | None, limit_ms: int | None) -> None:
-        if deadline is not None and limit_ms is not None and time.monotonic() >= deadline:
-            raise ResultTimeoutError(self.id, limit_ms / 1000)
 
-
-def _wait_s(deadline: float | None) -> float:
+def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     """Return how long to wait for at most until the next look; 0 when the time is over."""
-    return WAIT_CEILING_S if deadline is None else min(max(0.0, deadline - time.monotonic()), WAIT_CEILING_S)
+    wait_s = min(watch.rest_s or WAIT_CEILING_S, WAIT_CEILING_S)
+    return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
 
 
 def _identity(backend: Backend) -> Hashable:
@@ -324,9 +330,7 @@ def outcome(client: Client, record: JobRecord) -> Any:
         JobFailedError, JobCanceledError: it ended so.
     """
     if record.state is JobState.FAILED:
-        last = record.errors[-1] if record.errors else None
-        kind, message = (last.type, last.message) if last else (record.cause or "failed", "")
-        raise JobFailedError(record.id, kind, message, last.traceback if last else None)
+        raise failure_of(record)
     if record.state is JobState.CANCELED:
         raise JobCanceledError(record.id, record.cause)
     handler = client.handler(record.spec.task)

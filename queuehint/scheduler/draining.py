@@ -9,7 +9,7 @@ import threading
 import time
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
@@ -21,6 +21,7 @@ from queuehint.values.checks import check_bool, check_optional_duration
 from queuehint.values.hint import parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter
+from queuehint.values.report import ReasonKind
 from queuehint.worker.firing import fire_due
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ FEW = 10
 WAIT_S = 5.0
 WAITS_MAX = 2
 """So often nothing is counted after a wait for the last jobs in which nothing came."""
+NOBODY_RUNS = "start a worker, or have drain(run=True) run them"
 FEW_PAUSE_S = 0.02
 """How long it takes to ask again after one of the last jobs has ended."""
 
@@ -50,17 +52,19 @@ class Draining(Hosting):
         *,
         timeout: float | timedelta | None = None,
         include_scheduled: bool = False,
+        run: bool | None = None,
     ) -> None:
         """
         Return when no unfinished job is left, at or below *path* if one is given.
 
-        Runs the jobs itself if no worker of this scheduler runs in this process; first of all, schedules that are due
-        are fired.
+        First of all, schedules that are due are fired.
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
             include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
                 places.
+            run: run the jobs too if no worker of this scheduler runs in this process; by default only where no other
+                process can run them: in memory and in a file.
 
         Raises:
             DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
@@ -69,6 +73,7 @@ class Draining(Hosting):
         """
         question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
+        run = self._is_to_run(run)
         if not is_in_handler():
             await run_steps(self.backend, fire_due())
         if not (await self.backend.call(question)).unfinished:
@@ -77,13 +82,14 @@ class Draining(Hosting):
         loop = asyncio.get_running_loop()
         deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
-            worker = None if self._workers else await stack.enter_async_context(self.worker())
+            worker = None if self._workers or not run else await stack.enter_async_context(self.worker())
             left, pause_s = 0, POLL_MIN_S
             last: tuple[str, ...] = ()
             try:
                 while True:
                     pending = await self.backend.call(question)
-                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms)
+                    advice = "" if self._workers else NOBODY_RUNS
+                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms, advice)
                     if not pending.unfinished:
                         return
                     least_s = min(max(POLL_MIN_S, pending.unfinished / JOBS_A_SECOND), POLL_MAX_S)
@@ -103,6 +109,9 @@ class Draining(Hosting):
                 if worker is not None:
                     worker.stop(at_once=True)
                 raise
+
+    def _is_to_run(self, run: bool | None) -> bool:
+        return self.backend.is_local if run is None else check_bool(run, parameter="run")
 
     async def _last(self, question: CountPending) -> tuple[str, ...]:
         """Return the ids of the few jobs that are left."""
@@ -129,18 +138,21 @@ class Draining(Hosting):
         *,
         timeout: float | timedelta | None = None,
         include_scheduled: bool = False,
+        run: bool | None = None,
     ) -> None:
         """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
         question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         limit = None if limit_ms is None else timedelta(milliseconds=limit_ms)
+        run = self._is_to_run(run)
         if not is_in_handler():
             run_steps_sync(self.backend, fire_due())
         if not self.backend.call_sync(question).unfinished:
             return
         refuse_to_wait("drain_sync()")
         self._refuse_to_block("drain_sync()")
-        _run_beside(lambda: self.drain(question.path, timeout=limit, include_scheduled=question.include_scheduled))
+        options: dict[str, Any] = {"timeout": limit, "include_scheduled": question.include_scheduled, "run": run}
+        _run_beside(lambda: self.drain(question.path, **options))
 
 
 def _question(path: object, include_scheduled: object) -> CountPending:
@@ -149,10 +161,11 @@ def _question(path: object, include_scheduled: object) -> CountPending:
     )
 
 
-def _judge(pending: Pending, timed_out_ms: int | None) -> None:
-    """Raise if the remaining jobs are stuck, or after the timeout."""
+def _judge(pending: Pending, timed_out_ms: int | None, advice: str) -> None:
+    """Raise if the remaining jobs are stuck, or after the timeout; *advice* is for jobs that no worker serves."""
     if pending.unfinished and not pending.moving:
-        raise DrainStalledError(pending.reasons)
+        is_unserved = any(reason.kind is ReasonKind.NO_WORKER for reason in pending.reasons)
+        raise DrainStalledError(pending.reasons, advice if is_unserved else "")
     if pending.unfinished and timed_out_ms is not None:
         raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
 

@@ -106,6 +106,7 @@ class Failures:
         summary = printable(summary)
         summary = summary if len(summary) <= LINE_MAX else summary[: LINE_MAX - 1] + "…"
         args = (*[printable(each) if isinstance(each, str) else each for each in args], summary)
+        has_trace = has_trace and error is not None and error.__traceback__ is not None
         self._emit(level, message, args, facts, error if has_trace else None)
 
     def log_hook(self, message: str, error: BaseException, **extra: Any) -> None:

@@ -147,7 +147,7 @@ def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
             desk.history = History()
             await desk.enqueue(4)
             await desk.drained()
-            await until(lambda: any("lease lost" in record.message for record in caplog.records), "a lease is lost")
+            await until(lambda: "job.lease_lost" in [vars(each).get("event") for each in caplog.records], "one is lost")
             stats = await desk.near.sched.stats()
             assert stats.enqueued == stats.states[FINISHED] == 4
             assert not lost.accepted & desk.history.accepted

@@ -26,6 +26,9 @@ PAUSES = (
     "queuehint.client.flow_handle.POLL_MAX_S",
     "queuehint.client.flow_handle.POLL_MIN_S",
     "queuehint.client.handle.WAIT_CEILING_S",
+    "queuehint.client.stuck.ASK_EVERY_S",
+    "queuehint.client.stuck.LOOK_AFTER_S",
+    "queuehint.client.stuck.LOOK_EVERY_MAX_S",
     "queuehint.scheduler.draining.POLL_MAX_S",
     "queuehint.scheduler.draining.WAIT_S",
     "queuehint.client.event_reader.PAUSES_S",
@@ -89,6 +92,7 @@ class Waiting:
         return counts[loop._link] + counts[loop._waits]
 
 
+@pytest.mark.filterwarnings("ignore::queuehint.QueueHintWarning")
 @pytest.mark.parametrize("faster", [10, pytest.param(1, marks=pytest.mark.nightly)])
 async def test_a_waiter_sends_at_most_one_command_a_second(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch, faster: int

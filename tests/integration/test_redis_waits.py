@@ -459,7 +459,7 @@ async def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_s
 
     backend.call, backend.wait = listen, listen_to_waits  # type: ignore[method-assign]
     last = await edit.enqueue()
-    draining = asyncio.create_task(sched.drain(["doc"]))
+    draining = asyncio.create_task(sched.drain(["doc"], run=True))
     await until(lambda: any(interest.jobs == (last.id,) for interest in waited_for))
     count = sum(isinstance(each, CountPending) for each in asked)
     await asyncio.sleep(0.3)

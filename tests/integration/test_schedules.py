@@ -71,8 +71,8 @@ async def test_a_schedule_fires_once_each_time_it_is_due(url: str) -> None:
         assert (schedule.name, schedule.task, schedule.last_at, schedule.last_id) == ("five", "work", None, None)
         for text in ("12:29", "12:30", "12:31", "12:35", "12:40"):
             app.go_to(text)
-            await app.sched.drain()
-            await app.sched.drain()
+            await app.sched.drain(run=True)
+            await app.sched.drain(run=True)
         assert app.times == ["12:30", "12:35", "12:40"]
         assert {(name, n) for name, _, n in app.ran} == {("five", 3)}
         schedule = await app.sched.schedules.get("five")
@@ -139,11 +139,11 @@ async def test_what_nobody_was_there_for_is_skipped_fired_once_or_each(url: str,
     async with app.sched:
         await app.sched.schedule("m", app.work, cron="* * * * *", missed=missed)
         app.go_to("13:00:30")
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert app.times == (fired or [f"12:{minute}" for minute in range(27, 60)] + ["13:00"])
         # More than one step of them.
         app.go_to("16:00:30")
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert len(app.times) == (2 if fired else 34 + 180)
         assert app.times == sorted(app.times)
         assert (await app.sched.schedules.get("m")).next_ms == app.at("16:01")
@@ -157,13 +157,13 @@ async def test_a_pause_misses_nothing(url: str) -> None:
         assert await book.pause("m")
         assert not await book.pause("m")
         app.go_to("14:05")
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert (await book.get("m")).next_at is None
         assert await book.resume("m")
         assert not await book.resume("m")
         assert (await book.get("m")).next_ms == app.at("14:10")
         app.go_to("14:10")
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert app.times == ["14:10"]
 
 
@@ -173,7 +173,7 @@ async def test_one_more_job_may_be_asked_for(url: str) -> None:
         schedule = await app.sched.schedule("m", app.work, every=60, args=[7])
         await app.sched.schedules.pause("m")
         handles = [await app.sched.schedules.run_now("m") for _ in range(2)]
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         now = datetime.fromtimestamp(app.clock.now_ms() / 1000, UTC)
         assert app.ran == [("m", now, 7)] * 2
         assert len({handle.id for handle in handles}) == 2
@@ -187,7 +187,7 @@ async def test_what_is_removed_fires_no_more(url: str) -> None:
         assert await app.sched.schedules.remove("m")
         assert not await app.sched.schedules.remove("m")
         app.clock.advance(seconds=60)
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert app.ran == []
         for call in (app.sched.schedules.get, app.sched.schedules.pause, app.sched.schedules.resume):
             with pytest.raises(ScheduleNotFoundError, match="no schedule 'm'"):
@@ -203,13 +203,13 @@ async def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: py
         await app.sched.close_path(["doc"])
         app.go_to("12:29")
         with caplog.at_level(logging.ERROR, "queuehint.schedules"):
-            await app.sched.drain()
+            await app.sched.drain(run=True)
         (lost,) = [vars(record) for record in caplog.records if record.message == "firings are lost"]
         assert (lost["schedule"], lost["due_at"], lost["count"]) == ("m", "2020-09-13T12:27:00+00:00", 3)
         assert "path 'doc' is closed" in lost["error"]
         await app.sched.reopen_path(["doc"])
         app.go_to("12:30")
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert app.times == ["12:30"]
 
 
@@ -220,7 +220,7 @@ async def test_a_limit_on_what_waits_is_one_on_firings_too(url: str, caplog: pyt
         await app.sched.schedule("m", app.work, cron="* * * * *", missed="all")
         app.go_to("12:31")
         with caplog.at_level(logging.ERROR, "queuehint.schedules"):
-            await app.sched.drain()
+            await app.sched.drain(run=True)
         assert app.times == ["12:27", "12:28"]
         assert [vars(record)["count"] for record in caplog.records if record.message == "firings are lost"] == [3]
 
@@ -232,7 +232,7 @@ async def test_a_schedule_ends(url: str) -> None:
         await app.sched.schedule("m", app.work, every=10, start=begin, end=begin + timedelta(seconds=20))
         for _ in range(6):
             app.clock.advance(seconds=5)
-            await app.sched.drain()
+            await app.sched.drain(run=True)
         assert [due_at for _, due_at, _ in app.ran] == [begin + timedelta(seconds=at) for at in (0, 10, 20)]
         assert (await app.sched.schedules.get("m")).next_at is None
 
@@ -252,8 +252,8 @@ async def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
             async with app.sched.worker():
                 await until(lambda: app.ran != [])
                 assert (await app.sched.backend.call(DueSchedules())).schedules[0].name == "cron"
-        assert any(record.message == "a schedule cannot be fired here" for record in caplog.records)
-        await app.sched.drain()
+        assert any(record.message.endswith(" cannot be fired here") for record in caplog.records)
+        await app.sched.drain(run=True)
         assert [name for name, _, _ in app.ran] == ["every", "cron"]
 
 
@@ -268,7 +268,7 @@ def test_the_synchronous_twins(url: str) -> None:
     assert sched.schedules.resume_sync("m")
     assert sched.schedules.run_now_sync("m").state_sync() == "QUEUED"
     app.clock.advance(seconds=60)
-    sched.drain_sync()
+    sched.drain_sync(run=True)
     assert sorted(str(name) for name, _, _ in app.ran) == ["code", "code", "m", "m"]
     assert sched.schedules.remove_sync("m")
     assert sched.schedules.remove_sync("code")
@@ -296,13 +296,13 @@ async def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
     async def look() -> None:
         # Nobody has told the worker that runs this of what has come to be due meanwhile.
         app.clock.advance(seconds=5)
-        await app.sched.drain(["nowhere"])
+        await app.sched.drain(["nowhere"], run=True)
         seen.append(len((await app.sched.backend.call(DueSchedules())).schedules))
 
     async with app.sched:
         await app.sched.schedule("m", app.work, every=5)
         await look.enqueue()
-        await app.sched.drain()
+        await app.sched.drain(run=True)
         assert seen == [1]
 
 

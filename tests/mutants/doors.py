@@ -93,6 +93,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_failures.py"),),
     ),
     Mutant(
+        name="A drain runs the jobs of a store that others share without being asked",
+        kind="door",
+        file="scheduler/draining.py",
+        old="        return self.backend.is_local if run is None else",
+        new="        return True if run is None else",
+        caught_by=(tests("tests/integration/test_stuck_waits.py", "-k", "drain"),),
+    ),
+    Mutant(
+        name="A result behind a dead dependency is waited for",
+        kind="door",
+        file="client/stuck.py",
+        old="                    raise failure_of(dead, self.job_id)\n",
+        new="                    pass\n",
+        caught_by=(tests("tests/integration/test_stuck_waits.py", "-k", "dead"),),
+    ),
+    Mutant(
         name="A redaction that raises no Exception leaves the job to run for ever",
         kind="door",
         file="worker/failures.py",
