@@ -3,14 +3,12 @@
 from tests.mutants.gate import Catcher
 from tests.servers import find_redis
 
-CONFORMANCE = Catcher("conformance", ("tests/contract/test_memory.py", "-k", "not async"), is_kit=True)
+CONFORMANCE = Catcher("conformance", ("tests/contract/test_memory.py",), is_kit=True)
 """`BackendConformance` on the memory backend, whose engine is `queuehint/core`."""
-ON_REDIS = "valkey-sync" if isinstance(find_redis(), str) else "redis-sync"
+ON_REDIS = "(valkey-sync or valkey-async)" if isinstance(find_redis(), str) else "(redis-sync or redis-async)"
 CONFORMANCE_ON_REDIS = Catcher("conformance on redis", ("tests/contract/test_redis.py", "-k", ON_REDIS), is_kit=True)
-"""The same on the Redis backend, through its synchronous shell."""
-RESTARTS_ON_REDIS = Catcher(
-    "restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts and not async"), is_kit=True
-)
+"""The same on the Redis backend, each rule through one of its shells."""
+RESTARTS_ON_REDIS = Catcher("restarts on redis", ("tests/contract/test_redis.py", "-k", "Restarts"), is_kit=True)
 """`Restarts` on a server that is killed."""
 TOKENS_ON_REDIS = Catcher(
     "tokens on redis", ("tests/contract/test_redis.py", "-k", f"Tokens and {ON_REDIS}"), is_kit=True
@@ -26,9 +24,9 @@ SIMULATION = Catcher(
 """A few hundred seeds of the simulated world on the engine."""
 TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_history_of_the_engine"), is_kit=True)
 """`check_trace` on histories of the engine."""
-PROVED = Catcher("proof", ("tests/proof/test_tries.py", "-m", "not nightly"), needs="ocamlopt")
+PROVED = Catcher("proof", ("tests/proof/test_tries.py",), needs="ocamlopt")
 """Short histories of the trie, all of them, and random ones, beside the program made from the proof."""
-PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py", "-m", "not nightly"), needs="ocamlopt")
+PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py",), needs="ocamlopt")
 """Each transition of random crowds of jobs beside the machine made from the proof."""
 PROVED_STORES = Catcher(
     "proof beside redis", ("tests/proof/test_stores.py", "-k", "redis and not long"), needs="ocamlopt"

@@ -2,14 +2,14 @@
 
 from tests.mutants.gate import Mutant, tests
 
-TEXTS = tests("tests/integration/test_door_texts.py", "-m", "not redis")
-HANDLES = tests("tests/integration/test_door_handles.py", "-m", "not redis")
+TEXTS = tests("tests/integration/test_door_texts.py", marks="not redis and not nightly")
+HANDLES = tests("tests/integration/test_door_handles.py", marks="not redis and not nightly")
 WITHHELD = tests("tests/integration/test_withheld.py")
 ARGUMENTS = tests("tests/integration/test_door_arguments.py")
 SECRETS = tests("tests/integration/test_cli_secrets.py")
 MASKS = tests("tests/unit/test_masks.py")
 REPRS = tests("tests/unit/test_reprs.py")
-DATA = tests("tests/integration/test_secrets.py", "-m", "not redis")
+DATA = tests("tests/integration/test_secrets.py", marks="not redis and not nightly")
 
 MUTANTS = (
     Mutant(

@@ -61,10 +61,11 @@ OF_THE_KIT: Final = ("order", "exclusion", "leases", "edges")
 @attrs.frozen
 class Catcher:
     """
-    Tests that are to notice a mutant.
+    Tests that are to notice a mutant, by what runs in `make test`, only with more examples.
 
     Args:
         arguments: of pytest.
+        marks: which of them run; tests for the night do not unless they are named here.
         is_kit: they do nothing but bind a backend of ours to `queuehint.testing`.
         needs: a program without which they are skipped, and so notice nothing.
     """
@@ -73,11 +74,12 @@ class Catcher:
     arguments: tuple[str, ...]
     is_kit: bool = False
     needs: str | None = None
+    marks: str = "not nightly"
 
 
-def tests(*arguments: str) -> Catcher:
+def tests(*arguments: str, marks: str = "not nightly") -> Catcher:  # noqa: PT028 - no test
     """Return a catcher of tests of our own; a name with ``::`` in it is one test, or one class of them."""
-    return Catcher(" ".join(argument.removeprefix("tests/") for argument in arguments), arguments)
+    return Catcher(" ".join(argument.removeprefix("tests/") for argument in arguments), arguments, marks=marks)
 
 
 @attrs.frozen(kw_only=True)
@@ -207,7 +209,7 @@ def run(catcher: Catcher, tree: Path) -> Verdict:
     options = ("-x", "-q", "-n", "0", "--tb=no", "-rfE", "-p", "no:cacheprovider")
     started_s = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-c", _START, *options, *catcher.arguments],
+        [sys.executable, "-c", _START, *options, "-m", catcher.marks, *catcher.arguments],
         cwd=tree,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -235,7 +235,7 @@ MUTANTS = (
         file="backends/redis/subscriptions.py",
         old="        return versions <= {known.version}\n",
         new="        return False\n",
-        caught_by=(tests("tests/integration/test_idle_waits.py", "-m", "not nightly"),),
+        caught_by=(tests("tests/integration/test_idle_waits.py"),),
     ),
     Mutant(
         name="Whoever waited in vain looks all the same",
@@ -243,7 +243,7 @@ MUTANTS = (
         file="backends/steps.py",
         old="    return time.monotonic() - begun_s >= wait_s - TICK_S\n",
         new="    return False\n",
-        caught_by=(tests("tests/integration/test_idle_waits.py", "-m", "not nightly"),),
+        caught_by=(tests("tests/integration/test_idle_waits.py"),),
     ),
     Mutant(
         name="An answer that is older than a marker is taken for the newer of both",
