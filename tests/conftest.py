@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import gc
 import inspect
 import logging
@@ -10,9 +11,11 @@ import os
 import re
 import zlib
 from contextlib import ExitStack
+from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+import redis.utils
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, Phase, settings
 
@@ -27,7 +30,7 @@ pytest.register_assert_rewrite("queuehint.testing")
 
 # No deadlines: how long something takes is for the benchmarks to say, not for a busy machine. Few examples: they are
 # others at every run, and many at night.
-settings.register_profile("dev", deadline=None, max_examples=30)
+settings.register_profile("dev", deadline=None, max_examples=20)
 # The same examples at every run: a change is judged by its own faults. Fresh examples are for dev and nightly.
 settings.register_profile(
     "ci",
@@ -54,6 +57,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 def pytest_configure(config: pytest.Config) -> None:
     """Take our own plugin; let the output expected by a doctest end at the fence that closes a block of Markdown."""
     config.pluginmanager.import_plugin("queuehint.testing.plugin")
+    # The driver reads its own metadata from a file for each connection.
+    redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
     if "TESTS_FUNCTIONS" in os.environ:
         from tests import calls  # It imports queuehint: not before coverage is measured.
 
@@ -90,30 +95,46 @@ _NOT_COVERING = tuple(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before `-m` chooses, mark what takes a server from a fixture, and rules of which it is not the turn."""
+    """Before `-m` chooses, mark what takes a server from a fixture."""
     for item in items:
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("redis")
-        if item.nodeid.startswith("tests/contract/") and not _is_its_turn(item):
-            item.add_marker("nightly")
 
 
-def _is_its_turn(item: pytest.Item) -> bool:
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
-    Return whether a rule goes through this shell of a backend at every run; at night it goes through both.
+    Choose the servers and shells that a rule of the contract goes through at every run; at night it takes all of them.
 
     By day one shell takes it on memory and on Redis. The other one takes half of the rules in a file, where the same
     engine answers, and a third of them on Valkey, where that is the second server.
     """
-    assert isinstance(item, pytest.Function)
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    number = zlib.crc32(item.originalname.encode())
-    is_in_file = item.path.name == "test_sqlite.py"
-    is_on_second = params.get("choose") == "valkey" and not isinstance(find_redis(), str)
+    choices = {"choose": ("redis", "valkey"), "store": ("sync", "async")}
+    names = [name for name in choices if name in metafunc.fixturenames]
+    if not names or not metafunc.definition.nodeid.startswith("tests/contract/"):
+        return
+    turns = [
+        pytest.param(*which, marks=() if _is_its_turn(metafunc, **dict(zip(names, which, strict=True))) else _NIGHTLY)
+        for which in product(*[choices[name] for name in names])
+    ]
+    if "not nightly" in metafunc.config.option.markexpr:
+        # It takes as long to collect a test that is left out as one that is run.
+        turns = [turn for turn in turns if not turn.marks] or turns[:1]
+    mark = pytest.mark.parametrize(",".join(names), turns, indirect=True)
+    metafunc.definition.add_marker(mark, append=False)
+
+
+_NIGHTLY = (pytest.mark.nightly,)
+
+
+def _is_its_turn(metafunc: pytest.Metafunc, *, choose: str | None = None, store: str | None = None) -> bool:
+    number = zlib.crc32(metafunc.function.__name__.encode())
+    is_in_file = metafunc.definition.path.name == "test_sqlite.py"
+    is_on_second = choose == "valkey" and not isinstance(find_redis(), str)
     if (is_in_file and number // 2 % 2) or (is_on_second and number % 3):
         return False
-    turn = number + (is_in_file or params.get("choose") == "valkey")
-    return params.get("store") in {None, ("sync", "async")[turn % 2]}
+    turn = number + (is_in_file or choose == "valkey")
+    return store in {None, ("sync", "async")[turn % 2]}
 
 
 @pytest.hookimpl(tryfirst=True)

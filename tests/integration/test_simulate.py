@@ -463,7 +463,13 @@ def test_code_that_lets_no_time_pass_is_told() -> None:
     assert "spin-1 (spin) started by worker" in error.story[-1]
 
 
-@pytest.mark.parametrize("name", ["simulate", "ReferenceModel", "BackendStateMachine"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ReferenceModel",
+        *[pytest.param(name, marks=pytest.mark.nightly) for name in ("simulate", "BackendStateMachine")],
+    ],
+)
 def test_python_that_leaves_asserts_out_is_refused(name: str) -> None:
     command = [sys.executable, "-O", "-c", f"from queuehint.testing import {name}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

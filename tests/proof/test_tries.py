@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.proof.tries import SHAPES, all_histories, compare, random_histories
+from tests.support import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,11 +17,12 @@ pytestmark = pytest.mark.heavy
 
 
 def test_all_short_histories_are_those_of_the_proved_program(trie_program: Path) -> None:
-    assert compare(trie_program, all_histories(5)) == 24_585
+    assert compare(trie_program, all_histories(thorough(5, quick=4))) == thorough(24_585, quick=2_728)
 
 
 def test_random_histories_are_those_of_the_proved_program(trie_program: Path) -> None:
-    assert compare(trie_program, random_histories(range(2000), 40)) == 2000
+    many = thorough(2000, quick=700)
+    assert compare(trie_program, random_histories(range(many), 40)) == many
 
 
 @pytest.mark.nightly

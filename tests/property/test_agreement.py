@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.redis
 
 BUDGETS = (BUDGET, 1, 2, 5)
-STEPS = thorough(233, quick=70)
+STEPS = thorough(233, quick=50)
 IN_2020_MS = 1_000 * EPOCH_BEGIN_S
 
 
@@ -133,7 +133,7 @@ def lockstep() -> Iterator[RedisLockstep]:
 
 
 def test_the_walks_below_are_thousands_of_steps() -> None:
-    assert len(STYLES) * len(BUDGETS) * STEPS >= thorough(7_000, quick=2_000)  # half of them by day
+    assert len(STYLES) * len(BUDGETS) * STEPS >= thorough(7_000, quick=1_500)  # half of them by day
 
 
 @pytest.mark.heavy

@@ -85,14 +85,14 @@ def _folder() -> Iterator[None]:
 
 
 TestMemory = OnMemory.TestCase
-TestMemory.settings = settings(TestMemory.settings, max_examples=settings().max_examples // 3)
+TestMemory.settings = settings(TestMemory.settings, max_examples=max(10, settings().max_examples // 3))
 TestRedis = pytest.mark.redis(OnRedis.TestCase)
 TestSqlite = OnSqlite.TestCase
-TestSqlite.settings = settings(OnSqlite.TestCase.settings, max_examples=settings().max_examples // 10)
+TestSqlite.settings = settings(OnSqlite.TestCase.settings, max_examples=max(3, settings().max_examples // 10))
 TestSqliteOfOthers = OnSqliteOfOthers.TestCase
 TestSqliteOfOthers.settings = TestSqlite.settings
 # A step is a hundred times as dear as without a store.
-TestRedis.settings = settings(OnRedis.TestCase.settings, max_examples=settings().max_examples // 10)
+TestRedis.settings = settings(OnRedis.TestCase.settings, max_examples=max(3, settings().max_examples // 10))
 
 
 # --- whoever breaks a rule -------------------------------------------------------------------------------------------

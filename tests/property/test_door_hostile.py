@@ -389,7 +389,7 @@ def test_what_cannot_be_meant_is_refused_by_us_at_once_and_changes_nothing(
 ) -> None:
     luck = random.Random(f"{thing}.{name}")
     values = list(VALUES)
-    few = thorough(len(values), quick=6)
+    few = thorough(len(values), quick=4)
     wrong = list(wrong_answers(runner, lambda: "memory://", thing, name, lambda: luck.sample(values, few)))
     assert not wrong, "\n".join(wrong)
 
@@ -408,7 +408,7 @@ def test_other_stores_refuse_it_too(name: str, runner: asyncio.Runner) -> None:
 
         wrong = [
             said
-            for thing, called in CALLABLES[:: thorough(1, quick=4)]
+            for thing, called in CALLABLES[:: thorough(1, quick=6)]
             if thing not in {"queuehint", "JobSpec"}
             for said in wrong_answers(runner, store, thing, called, lambda: [luck.choice(list(VALUES))])
         ]
