@@ -437,15 +437,19 @@ class BackendDeniedError(BackendError):
 
 
 class BackendInUseError(BackendDeniedError):
-    """Another process uses the store, which takes one at a time: *path* is the file, *pid* the process or None."""
+    """
+    Another process has the store, and this one cannot do there what it wants to.
 
-    def __init__(self, path: str, pid: int | None) -> None:
+    *path* is the file, *pid* the process or None, *problem* why it is refused: by default because one process at a time
+    may run the jobs of a file.
+    """
+
+    def __init__(self, path: str, pid: int | None, problem: str | None = None) -> None:
         self.path = path
         self.pid = pid
+        self.problem = problem or "and one process at a time may run its jobs: stop that one, or keep the jobs on Redis"
         who = "another process" if pid is None else f"process {pid}"
-        super().__init__(
-            f"{path} is in use by {who}, and one process at a time may use it: stop that one, or keep the jobs on Redis"
-        )
+        super().__init__(f"{path} is in use by {who}, {self.problem}")
 
 
 class BackendFullError(BackendError):

@@ -9,7 +9,9 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.sharing import guest, host
 from queuehint.backends.sqlite.snapshot import freeze, pack
+from queuehint.operations import Peek
 from queuehint.testing.contract import BackendConformance, Binding, Tokens
 from tests.folders import quick_folder
 
@@ -39,6 +41,34 @@ class TestSqlite(Files, BackendConformance):
     def kept(self, backend: Backend) -> object:
         assert isinstance(backend, SqliteBackend)
         return list(pack(freeze(backend.engine)))
+
+
+class Guests(Files):
+    """A store beside one that has the file; workers' operations are let through, so that every rule can be tried."""
+
+    @pytest.fixture(autouse=True)
+    def keep_owners(self, keep_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        self.owners: list[Backend] = []
+        for module in (guest, host):
+            monkeypatch.setattr(module, "runs_jobs", lambda _: False)
+        yield
+        for owner in self.owners:
+            owner.close_sync()
+
+    def open(self, clock: FakeClock) -> Backend:
+        owner = super().open(clock)
+        assert isinstance(owner, SqliteBackend)
+        owner.call_sync(Peek())
+        self.owners.append(owner)
+        return SqliteBackend(owner.address, BackendOptions(clock=clock))
+
+
+@pytest.mark.nightly
+class TestSqliteOverTheSocket(Guests, BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        owner = self.owners[-1]
+        assert isinstance(owner, SqliteBackend)
+        return list(pack(freeze(owner.engine)))
 
 
 class TestTokensOfSqlite(Files, Tokens):

@@ -104,16 +104,6 @@ def test_commands_look_into_a_file_and_order_its_jobs_about(folder: Path) -> Non
     sched.close_sync()
 
 
-def test_beside_a_process_that_has_the_file_a_command_says_who_that_is(folder: Path) -> None:
-    sched = Scheduler(url_of(folder))
-    sched.stats_sync()
-    refused = run(folder, "stats")
-    assert refused.exit_code == 3
-    assert f"jobs.db is in use by process {os.getpid()}" in refused.output
-    sched.close_sync()
-    assert run(folder, "stats").exit_code == 0
-
-
 def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path) -> None:
     ids = enqueue(folder)
     running = worker(folder)
@@ -130,6 +120,7 @@ def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path)
 def test_a_worker_that_is_refused_ends_and_says_why(folder: Path) -> None:
     sched = Scheduler(url_of(folder))
     sched.stats_sync()
+    sched.backend.adopt(list)  # as a worker of this process
     _, errors = (refused := worker(folder, "--log-format=json")).communicate(timeout=LIMIT_S)
     assert refused.returncode == 1
     assert f"in use by process {os.getpid()}" in errors
@@ -201,14 +192,14 @@ def test_the_doctor_of_a_file_finds_damaged_pages_and_says_that_fix_is_no_way_ou
     assert lines[-2:] == ["nothing that --fix puts right", "1 errors, 0 warnings"]
 
 
-def test_the_doctor_makes_no_file_and_says_who_has_one(folder: Path) -> None:
+def test_the_doctor_makes_no_file_and_examines_one_that_is_in_use(folder: Path) -> None:
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
     assert (found.exit_code, [each.name for each in folder.iterdir()]) == (2, ["app.py"])
     assert "there is no such file" in found.output
     sched = Scheduler(url_of(folder))
     sched.stats_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
-    assert found.exit_code == 2
+    assert (found.exit_code, found.output.splitlines()[-1]) == (0, "clean")
     sched.close_sync()
 
 
@@ -311,7 +302,7 @@ def test_a_file_that_was_not_closed_after_a_repair_is_repaired_when_it_is_opened
     with opened(folder) as backend:
         assert not diagnose(backend).is_clean
         assert diagnose(backend, fix=True).is_clean
-        shutil.copytree(folder, folder / "copy")
+        shutil.copytree(folder, folder / "copy", ignore=shutil.ignore_patterns("*.sock"))
     with opened(folder / "copy") as backend:
         assert diagnose(backend).is_clean
 

@@ -267,8 +267,8 @@ MUTANTS = (
         name="The doctor of a file passes over jobs that wait for one another",
         kind="bounds",
         file="backends/sqlite/doctor.py",
-        old="    return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}\n",
-        new="    return {job.id: [] for job in jobs if not job.is_over and job.blocked}\n",
+        old="    edges = {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}\n",
+        new="    edges = {job.id: [] for job in jobs if not job.is_over and job.blocked}\n",
         caught_by=(tests("tests/integration/test_cli_sqlite.py", "-k", "one_another"),),
     ),
     Mutant(

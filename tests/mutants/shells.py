@@ -18,6 +18,7 @@ HEALTH = tests("tests/unit/test_health.py")
 ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
 BLOCKED = tests("tests/integration/test_worker.py", "-k", "blocks_the_loop or holds_the_gil")
 DRAIN = tests("tests/integration/test_door.py", "-k", "ends_with_the_last_job and memory and None and False")
+SHARING = "tests/integration/test_sqlite_sharing.py"
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
@@ -647,5 +648,45 @@ MUTANTS = (
         old="            engine.await_ends(operation.job_ids)\n",
         new="            pass\n",
         caught_by=(tests("tests/integration/test_retention.py", "-k", "crash"),),
+    ),
+    Mutant(
+        name="A second process runs jobs of a file",
+        kind="worker",
+        file="backends/sqlite/sharing/host.py",
+        old="        if asked == HAND_OVER or runs_jobs(asked):\n",
+        new="        if asked == HAND_OVER:\n",
+        caught_by=(tests(SHARING, "-k", "runs_jobs_is_refused"),),
+    ),
+    Mutant(
+        name="A process that runs jobs leaves its file to another",
+        kind="worker",
+        file="backends/sqlite/sharing/store.py",
+        old="        if self._adopted:\n            return False\n",
+        new="",
+        caught_by=(tests(SHARING, "-k", "runs_jobs_is_refused or runs_no_jobs"),),
+    ),
+    Mutant(
+        name="A change that was sent to a process that died is sent again",
+        kind="worker",
+        file="backends/sqlite/sharing/guest.py",
+        old="        is_unwritten = runs_workers or type(first.operation) in UNWRITTEN\n",
+        new="        is_unwritten = True\n",
+        caught_by=(tests(SHARING, "-k", "cut_off"),),
+    ),
+    Mutant(
+        name="Every user may connect to the socket of a file",
+        kind="worker",
+        file="backends/sqlite/sharing/server.py",
+        old="            address.chmod(0o600)\n",
+        new="",
+        caught_by=(tests(SHARING, "-k", "its_user_alone"),),
+    ),
+    Mutant(
+        name="Fields of what another process asks for are not checked",
+        kind="bounds",
+        file="backends/sqlite/sharing/messages.py",
+        old="    check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)\n",
+        new="",
+        caught_by=(tests(SHARING, "-k", "no_request"),),
     ),
 )

@@ -16,9 +16,10 @@ time; a *snapshot* of the engine replaces a long journal now and then, so that o
 - Questions change nothing and are answered at once, on the caller's own thread, by the engine. While something is
   being written they see no later time than that, or the engine would be ahead of the file.
 - The store's own changes are journaled too: the renewal of this process's leases, and each opening.
-- One process at a time uses a file. The process that opens it has the lock, so all other lease holders are dead, and
-  all their leases expire at once: a job is retried after a restart without waiting for its lease, and its loss is
-  counted. Tokens count from a new epoch, in case a power failure lost operations that had no durable commit.
+- One process at a time has the file, and runs its jobs; others ask that one, see `queuehint.backends.sqlite.sharing`.
+  The process that opens it has the lock, so all other lease holders are dead, and all their leases expire at once: a
+  job is retried after a restart without waiting for its lease, and its loss is counted. Tokens count from a new epoch,
+  in case a power failure lost operations that had no durable commit.
 - When the engine and the file may differ (the disk failed during a commit, an operation raised an unexpected error) the
   engine is thrown away, and the next operation loads the file again.
 """
@@ -39,11 +40,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import attrs
 
 from queuehint.backends.base import BackendOptions, release, say_retention_changed
-from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
+from queuehint.backends.in_process import OWN_LEASE_MS
 from queuehint.backends.sqlite.address import Address, parse_url
+from queuehint.backends.sqlite.doctor import Examine, examine
 from queuehint.backends.sqlite.file import Header, JournalFile
-from queuehint.backends.sqlite.lock import FileLock, take_lock
+from queuehint.backends.sqlite.lock import take_lock
 from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, without_collector
+from queuehint.backends.sqlite.sharing.messages import UNWRITTEN
+from queuehint.backends.sqlite.sharing.store import SharedStore
 from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
@@ -54,14 +58,13 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.operations import CountRecords, List, Operation
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import QUESTIONS, Await, Extend, PlaceAnew, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from queuehint.backends.base import Interest
     from queuehint.backends.waiters import Waiter
 
 Reply = TypeVar("Reply")
@@ -77,7 +80,7 @@ SNAPSHOT_BYTES: Final = 64 << 20
 _process: Final = secrets.token_hex(8)
 
 
-class SqliteBackend(LocalBackend):
+class SqliteBackend(SharedStore):
     """
     `Engine` before a file.
 
@@ -89,28 +92,23 @@ class SqliteBackend(LocalBackend):
 
     kind: ClassVar = "sqlite"
     logger: ClassVar = logging.getLogger("queuehint.sqlite")
-    unserved: ClassVar = "jobs are ready but no worker runs in this process, and no other one can use the file"
+    unserved: ClassVar = "jobs are ready but no worker runs in this process, which has the file"
 
     def __init__(
         self, address: Address, options: BackendOptions | None = None, engine_options: EngineOptions | None = None
     ) -> None:
         self._options = options or BackendOptions()
-        super().__init__(self._options)
-        self.address = address
-        self.namespace = self._options.namespace
+        super().__init__(address, self._options)
         self._engine_options = attrs.evolve(
             engine_options or EngineOptions(), epoch_s=0, retention=self._options.retention
         )
         self._file: JournalFile | None = None
-        self._file_lock: FileLock | None = None
         self._queue: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
         self._queueing = threading.Lock()
         self._missed: dict[int, Ticket] = {}
         """Tickets of canceled callers, by the identities of their operations."""
         self._writer: threading.Thread | None = None
         self._closing: Ticket | None = None
-        self._is_open = False
-        """The engine is what the file says; changed by the writer, under the lock."""
         self._until_ms: int | None = None
         """The time of the operation being written."""
         self._journaled_bytes = 0
@@ -145,7 +143,7 @@ class SqliteBackend(LocalBackend):
         they missed: what was claimed for them is not lost.
 
         Raises:
-            BackendInUseError: another process has the file.
+            BackendInUseError: another process has the file, and runs its jobs or answers nobody.
             BackendDeniedError: the file must not be used, or by another release only.
             BackendFullError: the disk is full; nothing was changed.
             BackendUnavailableError: the file cannot be opened or written, the backend was closed, or this process was
@@ -185,11 +183,6 @@ class SqliteBackend(LocalBackend):
         reply: Reply = ticket.wait()
         return reply
 
-    def examine(self, ask: Callable[[Engine], T]) -> T:
-        """Ask something of the engine that is no operation, and changes nothing. The file has to be open."""
-        with self._lock:
-            return ask(self.engine)
-
     def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
         """Answer a question; None if the file is not open, so that the writer has to open it first."""
         with self._lock:
@@ -211,18 +204,6 @@ class SqliteBackend(LocalBackend):
         now_ms = self._clock.now_ms()
         answer = self.engine.apply(question, now_ms if self._until_ms is None else min(now_ms, self._until_ms))
         return self._say_blocked(answer)
-
-    async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once a topic may have news, or after *timeout_s*."""
-        if not self._is_open:
-            await self.call(Peek())
-        await super().wait(interest, timeout_s)
-
-    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
-        """Like `wait`, blocking this thread."""
-        if not self._is_open:
-            self.call_sync(Peek())
-        super().wait_sync(interest, timeout_s)
 
     async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
         await self.call(Await(job_ids))
@@ -274,7 +255,7 @@ class SqliteBackend(LocalBackend):
                 self._begin_use()
                 writer = threading.Thread(
                     target=write,
-                    args=(self._queue, self._do_together, self._make_snapshot_if_due, self._end),
+                    args=(self._queue, self._do_together, self._tidy_up, self._end),
                     daemon=True,
                     name="queuehint-sqlite",
                 )
@@ -290,8 +271,8 @@ class SqliteBackend(LocalBackend):
     def _do_together(self, batch: list[Ticket]) -> None:
         """Write, apply and answer a batch; errors go to the callers."""
         try:
-            self._open()
-            self._do(batch)
+            if todo := self._open_or_ask(batch):
+                self._do(todo)
         except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
             if not isinstance(error, QueueHintError):
                 self._is_open = False  # the state of the engine is unknown
@@ -315,7 +296,7 @@ class SqliteBackend(LocalBackend):
         for ticket in batch:
             operation = ticket.operation
             assert operation is not None
-            if type(operation) not in QUESTIONS:
+            if type(operation) not in UNWRITTEN:
                 try:
                     check_limits(operation)
                     rows.append((now_ms, encode(operation)))
@@ -340,6 +321,8 @@ class SqliteBackend(LocalBackend):
                 self.engine.await_ends(ticket.operation.job_ids)
             elif isinstance(ticket.operation, PlaceAnew):
                 place_anew(self.engine.table)
+            elif isinstance(ticket.operation, Examine):
+                ticket.reply = examine(self.engine, str(self.address.path))
             else:
                 ticket.reply = self._apply(ticket.operation, now_ms)
         except QueueHintError as error:
@@ -376,8 +359,18 @@ class SqliteBackend(LocalBackend):
                 self.logger.log(logging.ERROR, message, extra=extra)
             raise
 
-    def _end(self, ticket: Ticket) -> None:
-        """Close the file, and refuse late callers."""
+    def _tidy_up(self) -> None:
+        """Leave the file if another process is to run its jobs, else make a snapshot if one is due."""
+        if not self._is_wanted:
+            self._make_snapshot_if_due()
+            return
+        self._is_wanted = False
+        if self._is_open and self._file_lock is not None and not self._adopted:
+            self._leave_file()
+            self._await_next()
+
+    def _leave_file(self) -> None:
+        """Make a snapshot, and close the file."""
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
@@ -387,7 +380,14 @@ class SqliteBackend(LocalBackend):
         finally:
             with self._lock:
                 self._is_open = False
+                self._waiting.call_all()
             self._let_go()
+
+    def _end(self, ticket: Ticket) -> None:
+        """Close the file, and refuse late callers."""
+        try:
+            self._leave_file()
+        finally:
             while True:
                 ticket.end()
                 try:
@@ -449,6 +449,8 @@ class SqliteBackend(LocalBackend):
                 extra = {"event": "sqlite.close_failed", "path": str(self.address.path), "error": str(error)}
                 self.logger.warning("the file was not closed well; nothing is lost", extra=extra)
         if self._file_lock is not None and not keep_lock:
+            self._end_serving()
+            self._file_lock.clear()
             self._file_lock.release()
             self._file_lock = None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import attrs
 
 from queuehint.backends.report import (
     CIRCLES_MAX,
@@ -19,7 +20,8 @@ from queuehint.backends.report import (
 )
 from queuehint.core.jobs.settled import compare, miscounted, misoffered, stalled, standings_of
 from queuehint.core.structures.edges import circles
-from queuehint.operations import CountJobs
+from queuehint.errors import BackendInUseError
+from queuehint.operations import CountJobs, Operation
 from queuehint.operations.wire import PlaceAnew
 from queuehint.values.hint import gate_key
 
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from queuehint.backends.sqlite.backend import SqliteBackend
+    from queuehint.backends.sqlite.address import Address
     from queuehint.core.engine import Engine
     from queuehint.core.jobs.settled import Gate
     from queuehint.core.jobs.table import JobTable
+
+Reply = TypeVar("Reply")
 
 DAMAGE_MAX: Final = 20
 """The most damaged pages of a file, and findings about gates, that one examination reports."""
@@ -38,27 +42,68 @@ NAMED_MAX: Final = 10
 """The most jobs of a line that are named."""
 
 
-def diagnose(backend: SqliteBackend, *, fix: bool = False) -> Report:
+@attrs.frozen
+class Examination:
     """
-    Open a file, which reads its snapshot and journal, and check its pages, its gates and that no jobs wait in a circle.
-
-    A damaged file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
+    What an examination of an engine has found.
 
     Args:
-        fix: replace gates that are wrong by those of all jobs placed anew.
+        circles: the first jobs that wait for one another, a tuple of ids each; one more than are reported.
+        gates: the first findings about jobs at wrong gates, and gates that are not as the jobs make them.
+    """
+
+    circles: tuple[tuple[str, ...], ...]
+    gates: tuple[Finding, ...]
+
+
+@attrs.frozen
+class Examine(Operation[Examination]):
+    """Examine the engine; it is done by the process that has the file, and changes nothing."""
+
+
+def examine(engine: Engine, path: str) -> Examination:
+    """Look for jobs that wait in a circle, and at the gates; O(jobs)."""
+    jobs = engine.table.jobs.values()
+    edges = {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
+    found = islice(circles(edges), CIRCLES_MAX + 1)
+    return Examination(circles=tuple(map(tuple, found)), gates=tuple(_gates(path, engine)))
+
+
+class _Store(Protocol):
+    """The store of a file."""
+
+    address: Address
+    namespace: str
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply: ...
+
+
+def diagnose(backend: _Store, *, fix: bool = False) -> Report:
+    """
+    Check the pages of a file, its gates and that no jobs wait in a circle.
+
+    The file is opened, which reads its snapshot and journal; if another process has it, that one is asked. A damaged
+    file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
+
+    Args:
+        fix: replace gates that are wrong by those of all jobs placed anew, unless another process runs jobs.
 
     Raises:
         BackendError: the file cannot be used, or is damaged.
     """
     stats = backend.call_sync(CountJobs())
     path = str(backend.address.path)
-    found = list(islice(circles(backend.examine(_open_edges)), CIRCLES_MAX + 1))
-    look = partial(_gates, path)
-    gates, repaired = backend.examine(look), []
+    found = backend.call_sync(Examine())
+    gates, repaired = found.gates, []
+    unchecked = [MORE_CIRCLES] if len(found.circles) > CIRCLES_MAX else []
     if fix and any(each.is_repairable for each in gates):
-        backend.call_sync(PlaceAnew())
-        before, gates = gates, backend.examine(look)
-        repaired = [each for each in before if each not in gates]
+        try:
+            backend.call_sync(PlaceAnew())
+        except BackendInUseError as error:
+            unchecked.append(f"repairs: {error}")
+        else:
+            gates = backend.call_sync(Examine()).gates
+            repaired = [each for each in found.gates if each not in gates]
     jobs = sum(stats.states.values())
     damage = [Finding(kind="file", where=path, what=what) for what in _damage(backend.address.path)]
     return Report(
@@ -69,16 +114,10 @@ def diagnose(backend: SqliteBackend, *, fix: bool = False) -> Report:
             "unfinished": stats.unfinished,
             "looked_at": f"the pages of the file, its snapshot and journal, {jobs} jobs and what they wait for",
         },
-        findings=(*damage, *gates, *[circle_finding(path, circle) for circle in found[:CIRCLES_MAX]]),
+        findings=(*damage, *gates, *[circle_finding(path, circle) for circle in found.circles[:CIRCLES_MAX]]),
         repaired=tuple(repaired),
-        unchecked=(MORE_CIRCLES,) if len(found) > CIRCLES_MAX else (),
+        unchecked=tuple(unchecked),
     )
-
-
-def _open_edges(engine: Engine) -> dict[str, list[str]]:
-    """Return the jobs that each job waits for along open edges; O(jobs)."""
-    jobs = engine.table.jobs.values()
-    return {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
 
 
 def _gates(path: str, engine: Engine) -> list[Finding]:

@@ -1,22 +1,26 @@
 """
-An exclusive lock: one process at a time uses a file.
+An exclusive lock: one process at a time has a file open.
 
 It is a lock of the operating system on a second file beside it, so that it ends with the process in every case. It
-belongs to the opened file, not to the process: a second store in the same process is refused too. A fork inherits the
-opened file and closes it at once, or it would keep the lock after its parent has died.
+belongs to the opened file, not to the process: a second store in the same process does not get it either. A fork
+inherits the opened file and closes it at once, or it would keep the lock after its parent has died.
+
+The lock file holds the id of the process, in 20 bytes, and behind it the address at which that process answers others.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 from weakref import WeakSet
 
-from queuehint.errors import BackendDeniedError, BackendInUseError, BackendUnavailableError
+from queuehint.errors import BackendDeniedError, BackendUnavailableError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+_PID_BYTES: Final = 20
+_ADDRESS_BYTES_MAX: Final = 4096
 
 if sys.platform == "win32":
     import msvcrt
@@ -43,10 +47,11 @@ else:
 
 
 class FileInUseError(Exception):
-    """Another process has the lock; *pid* is None if it has not written it yet."""
+    """Another process has the lock; *pid* and *address* are None if it has not written them yet."""
 
-    def __init__(self, pid: int | None) -> None:
+    def __init__(self, pid: int | None, address: str | None = None) -> None:
         self.pid = pid
+        self.address = address
         super().__init__(f"in use by {pid}")
 
 
@@ -66,21 +71,48 @@ class FileLock:
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _lock(self._file):
-                os.lseek(self._file, 0, os.SEEK_SET)
-                said = os.read(self._file, 20).strip()
-                raise FileInUseError(int(said) if said.isdigit() else None)
-            os.lseek(self._file, 0, os.SEEK_SET)
-            os.write(self._file, f"{os.getpid():<20}".encode())
+                raise _in_use(self._file)
+            os.ftruncate(self._file, 0)
+            self._write(0, f"{os.getpid():<{_PID_BYTES}}")
         except BaseException:
             self.release()
             raise
         _held.add(self)
+
+    def announce(self, address: str) -> None:
+        """
+        Write at which address this process answers others, ``""`` for nowhere.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._write(_PID_BYTES, address + "\n")
+
+    def clear(self) -> None:
+        """Empty the lock file, so that the next holder can be told from this one."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
+
+    def _write(self, where: int, text: str) -> None:
+        if self._file is not None:
+            os.lseek(self._file, where, os.SEEK_SET)
+            os.write(self._file, os.fsencode(text))
 
     def release(self) -> None:
         """Release the lock; idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
+
+
+def _in_use(file: int) -> FileInUseError:
+    os.lseek(file, 0, os.SEEK_SET)
+    said = os.read(file, _PID_BYTES + _ADDRESS_BYTES_MAX)
+    pid, address = said[:_PID_BYTES].strip(), said[_PID_BYTES:]
+    # What has no end is not written yet.
+    is_whole = pid.isdigit() and address.endswith(b"\n")
+    return FileInUseError(int(pid) if pid.isdigit() else None, os.fsdecode(address[:-1]) if is_whole else None)
 
 
 _held: WeakSet[FileLock] = WeakSet()
@@ -95,19 +127,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_fork)
 
 
+def lock_path(path: Path) -> Path:
+    """Return where the lock of a file is, wherever links to it lead."""
+    real = path.resolve()
+    return real.with_name(real.name + ".lock")
+
+
 def take_lock(path: Path) -> FileLock:
     """
-    Take the lock of a file, wherever links to it lead.
+    Take the lock of a file.
 
     Raises:
-        BackendInUseError: another process has it.
+        FileInUseError: another process has it.
         BackendDeniedError, BackendUnavailableError: it cannot be opened.
     """
     try:
-        real = path.resolve()
-        return FileLock(real.with_name(real.name + ".lock"))
-    except FileInUseError as error:
-        raise BackendInUseError(str(path), error.pid) from None
+        return FileLock(lock_path(path))
     except PermissionError as error:
         raise BackendDeniedError(f"{path} must not be opened: {error}") from error
     except OSError as error:

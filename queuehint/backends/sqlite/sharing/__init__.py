@@ -1,0 +1,1 @@
+"""The socket beside a file: other processes ask the one that has it."""

@@ -1,0 +1,197 @@
+"""Messages between processes that share a file: replies and errors as bytes and back, and what is no request."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any, get_args, get_type_hints
+
+import attrs
+import pytest
+
+from queuehint.backends.sqlite import doctor
+from queuehint.backends.sqlite.sharing import messages
+from queuehint.backends.sqlite.sharing.messages import (
+    EXAMINE,
+    HAND_OVER,
+    LENGTH_BYTES,
+    head_of,
+    read_answer,
+    read_request,
+    refused,
+    replied,
+    request,
+    runs_jobs,
+)
+from queuehint.core.engine import Engine
+from queuehint.errors import (
+    BackendDeniedError,
+    BackendError,
+    BackendInUseError,
+    CycleError,
+    DuplicateJobError,
+    InvalidJobError,
+    JobNotFoundError,
+    OutcomeUnknownError,
+    PathClosedError,
+    QueueFullError,
+    QueueHintError,
+    StaleRecordError,
+)
+from queuehint.operations import (
+    Cancel,
+    CanDequeue,
+    CountEdges,
+    CountJobs,
+    CountPending,
+    CountRecords,
+    Enqueue,
+    Exchange,
+    Follow,
+    Get,
+    List,
+    ListDead,
+    ListLimits,
+    ListSchedules,
+    ListUsers,
+    ListWeights,
+    Log,
+    Peek,
+    Pulled,
+    Tree,
+    Why,
+)
+from queuehint.operations.wire import OPERATIONS, Await, Begin, encode
+from queuehint.testing.driver import job
+from queuehint.testing.state_machine.generator import OperationGenerator
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE
+
+QUESTIONS: Any = (
+    List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), ListDead(), ListLimits(),
+    ListSchedules(), ListUsers("s"), ListWeights(), CountPending(), CanDequeue(("a",)), Follow(0), Peek(),
+)  # fmt: skip
+
+
+def test_every_reply_comes_back_as_it_was() -> None:
+    engine, seen = Engine(), set()
+    generator = OperationGenerator(engine, Random(7), ALL_AT_ONCE)
+
+    def check(operation: Any) -> None:
+        kind = type(operation).reply_class
+        try:
+            reply = engine.apply(operation, generator.pass_time(engine.now_ms))
+        except QueueHintError as refusal:
+            error = refusal
+        else:
+            again = read_answer(replied(reply), kind)
+            # What is equal may be of other classes, as a text and a member of an enumeration.
+            assert (again, repr(again)) == (reply, repr(reply))
+            seen.add(type(operation))
+            return
+        with pytest.raises(type(error)) as caught:
+            read_answer(refused(error), kind)
+        assert (str(caught.value), vars(caught.value)) == (str(error), vars(error))
+
+    for _ in range(300):
+        check(generator.move())
+    for question in (*QUESTIONS, *map(Why, engine.table.jobs)):
+        check(question)
+    assert len(seen) > 35
+
+
+def test_every_operation_has_a_reply_that_can_be_read() -> None:
+    seen: set[Any] = set()
+
+    def look(kind: Any) -> None:
+        if kind in seen or kind is Ellipsis or isinstance(kind, str):
+            return
+        seen.add(kind)
+        messages._reader(kind)
+        for inner in (*get_args(kind), *(get_type_hints(kind).values() if attrs.has(kind) else ())):
+            look(inner)
+
+    operations: list[Any] = [*OPERATIONS, doctor.Examine]
+    for operation in operations:
+        if operation is not Exchange:  # no other process may ask for it
+            look(operation.reply_class)
+    assert len(seen) > 40
+    with pytest.raises(TypeError, match="replies hold no"):
+        messages._reader(object)
+
+
+def test_bytes_of_a_reply_come_back() -> None:
+    for value in (None, b"", b"{}", b"\xff\x00"):
+        assert read_answer(replied(Pulled(value)), Pulled) == Pulled(value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JobNotFoundError("a"),
+        DuplicateJobError("a", fields=["content", "task"]),
+        CycleError(["a", "b"]),
+        QueueFullError(None, 3, 2),
+        PathClosedError("doc:1"),
+        StaleRecordError("a", 3),
+        OutcomeUnknownError("cut off", job_ids=["a"]),
+        BackendInUseError("jobs.db", None),
+        InvalidJobError("line\nbreak \x1b"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_come_back_with_their_facts(error: QueueHintError) -> None:
+    with pytest.raises(type(error)) as caught:
+        read_answer(refused(error), None)
+    assert (str(caught.value), caught.value.args, vars(caught.value)) == (str(error), error.args, vars(error))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"r", b"x{}", b'e["SystemExit", [], {}]', b'e["x"]', b"e1", b'r{"a":1}', b"r[[1]]", b"r" + b"[" * 99_999],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_of_the_store(answer: bytes) -> None:
+    with pytest.raises(BackendError, match="has answered what cannot be read"):
+        read_answer(answer, Pulled)
+
+
+@pytest.mark.parametrize("asked", [Cancel(("a",)), Peek(), EXAMINE, HAND_OVER], ids=str)
+def test_requests_come_back_as_they_were(asked: Any) -> None:
+    message = request("docs", asked)
+    assert int.from_bytes(message[:LENGTH_BYTES], "big") == len(message) - LENGTH_BYTES
+    assert read_request(message[LENGTH_BYTES:], "docs") == asked
+
+
+@pytest.mark.parametrize(
+    "body, problem",
+    [
+        (b"", "is no request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "is no request"),
+        (b"\xff\x00" * 500, "is no request"),
+        (b"queuehint 9.9 default\n{}", "cannot be asked by release 9.9"),
+        (head_of("docs") + b"{}", "holds the jobs of namespace 'default', not 'docs'"),
+        (head_of("default"), "is no operation"),
+        (head_of("default") + b"[]", "is no operation"),
+        (head_of("default") + b"[" * 99_999, "is no operation"),
+        (head_of("default") + b'{"":"Cancel"}', "is no operation"),
+        (head_of("default") + b'{"":"Cancel","ids":["a"],"more":1}', "is no operation"),
+        (head_of("default") + b'{"":["Cancel"]}', "is no operation"),
+        (head_of("default") + b'{"":"Engine"}', "is no operation"),
+        (head_of("default") + encode(Begin(epoch_s=9, budget=1, retention=None, services=(), release="x")), "Begin"),
+        (head_of("default") + b'{"":"Extend","leases":[],"lease_ms":1}', "Extend cannot be asked for"),
+    ],
+)
+def test_what_is_no_request_is_refused(body: bytes, problem: str) -> None:
+    with pytest.raises(BackendDeniedError, match=problem):
+        read_request(body, "default")
+
+
+def test_what_runs_jobs_is_known() -> None:
+    assert not any(map(runs_jobs, (Peek(), Cancel(("a",)), Get(("a",)), Await(("a",)), Log("a", None, ()))))
+    assert not runs_jobs(Enqueue((job("a", ["p"]),)))
+    assert runs_jobs(Enqueue((job("a", ["p"]), attrs.evolve(job("b", ["p"]), presence_ms=1000))))
+    assert runs_jobs(Exchange("w"))
+    assert runs_jobs(Log("a", 1, ()))
+
+
+def test_an_answer_says_nothing_about_which_class_to_make() -> None:
+    assert json.loads(replied(Pulled(b"x"))[1:]) == ["eA=="]
