@@ -44,6 +44,7 @@ from queuehint.worker.attempts import AttemptRunner
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
+from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.renewal import Renewal, marks_of
 from queuehint.worker.listening import Listening, Wakeup, check_served
@@ -164,6 +165,7 @@ class Worker:
             marks=marks_of(helper),
         )
         self._watch = LoopWatch(self.name, backend, self._slots, abandon_after_s)
+        self._block_watch = BlockWatch(self._slots)
         self._outcomes = Settlements()
         self._renewal: Renewal | None = None
         if not backend.is_local:
@@ -228,6 +230,7 @@ class Worker:
         if self._renewal is not None:
             self._renewal.start()
         self._watch.start()
+        self._block_watch.start()
         served = {"pools": ",".join(self._pools), "concurrency": self._concurrency}
         logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
@@ -254,6 +257,7 @@ class Worker:
             self._timekeeper.stop()
             self._outbox.stop()
             self._watch.stop()
+            self._block_watch.stop()
             self._stopping.close()
             self._runner.close()
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
