@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.client.record_reads import read_record
 from queuehint.client.stuck import StuckWatch, failure_of
 from queuehint.errors import (
     InvalidJobError,
@@ -268,7 +269,7 @@ class JobHandle(Generic[R]):
         """
         version = 0
         while True:
-            record = await self.record()
+            record = self._found(await read_record(self._client.backend, self.id))
             if record.version != version:
                 version = record.version
                 yield record

@@ -22,8 +22,10 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.backends.memory import MemoryBackend
+from queuehint.client import event_reader
 from queuehint.operations import Follow
 from queuehint.scheduler import listening
+from tests.calls import mark_of
 from tests.doors import in_thread, run, scheduler, until
 from tests.servers import new_namespace
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from queuehint import Job
+    from tests.conftest import StartProxy
     from tests.servers import Server
 
 
@@ -132,6 +135,35 @@ def test_a_filter_that_is_none_is_refused(wrong: Any) -> None:
     for call in (sched.events, sched.events_sync):
         with pytest.raises((InvalidJobError, InvalidHintError, TypeError), match=next(iter(wrong))):
             call(**wrong)
+
+
+@pytest.mark.redis
+async def test_streams_go_on_over_cut_connections_and_in_a_store_that_has_begun_anew(
+    redis_server: Server, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_reader, "PAUSES_S", (0.01,))
+    proxy = start_proxy(redis_server)
+    sched = Scheduler(proxy.url, namespace=new_namespace("events"))
+    work = a_job(sched).using(user="ann")
+    streams = [sched.events("enqueued"), sched.events(user="ann")]
+    waiting = sched._event_readers.of_loop()._waiting
+
+    async def read_and_cut() -> list[str]:
+        nexts = [asyncio.create_task(anext(stream)) for stream in streams]
+        await until(lambda: len(waiting) == 2)
+        proxy.cut_after(mark_of("follow"))
+        await until(lambda: not proxy.armed)
+        ids = [(await work.enqueue()).id]
+        return ids + [(await each).id for each in nexts]
+
+    assert len(set(await read_and_cut())) == 1
+    redis_server.client().delete(*redis_server.client().scan_iter(f"*{sched.namespace}*"))
+    nexts = [asyncio.create_task(anext(stream)) for stream in streams]
+    await until(lambda: streams[0].after == streams[1].after == 0)
+    handle = await work.enqueue()
+    assert [(event.id, event.at) for event in await asyncio.gather(*nexts)] == [(handle.id, 1)] * 2
+    assert [stream.missed for stream in streams] == [0, 0]
+    await sched.close()
 
 
 def test_a_stream_goes_on_where_another_one_has_ended() -> None:

@@ -158,4 +158,12 @@ MUTANTS = (
         new="        while True:\n",
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "nobody_waits"),),
     ),
+    Mutant(
+        name="Records that are asked for together are read one by one",
+        kind="wire",
+        file="client/record_reads.py",
+        old="AT_ONCE_MAX: Final = 100",
+        new="AT_ONCE_MAX: Final = 1",
+        caught_by=(tests("tests/unit/test_record_reads.py", "-k", "together"),),
+    ),
 )
