@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from queuehint.cli.filters import Choose, choosing
-from queuehint.cli.inspect import brief, places
+from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow
+from queuehint.cli.inspect import brief, places, say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
 from queuehint.cli.operate import Downstream, judge
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import Discard, Redrive
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.checks import check_int
-from queuehint.values.record import JobState
+from queuehint.values.record import JobRecord, JobState
 
 app = typer.Typer(no_args_is_help=True, help="The dead shelf: jobs that have FAILED for good.")
 
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of dead jobs.")]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @app.command("ls")
@@ -28,6 +28,7 @@ def ls(
     choose: Choose,
     target: Target = None,
     namespace: Namespace = None,
+    flow: Flow = None,
     limit: Annotated[int, typer.Option(help="How many at most, 1 to 10000.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +37,7 @@ def ls(
         check_int(limit, parameter="limit", least=1, most=10_000)
         printer = Printer(as_json=as_json)
         rows = []
-        for count, record in enumerate(sched.records.iterate_sync(**choose(JobState.FAILED))):
+        for count, record in enumerate(_dead(sched, choose, flow)):
             if count == limit:
                 typer.echo("queuehint: there are more: --limit", err=True)
                 break
@@ -55,8 +56,11 @@ def ls(
                     cell(message),
                 )
             )
-        if not as_json:
-            printer.put(Grid(("id", "task", "place", "ago", "attempts", "error"), rows))
+        if not rows and not as_json:
+            say_none(sched, "such dead jobs" if flow or choose() else "dead jobs")
+        elif not as_json:
+            shown = ("task", "place", "error", "ago", "attempts", "id")
+            printer.put(Grid(("id", "task", "place", "ago", "attempts", "error"), rows, shown=shown, key="id"))
 
 
 @app.command()
@@ -67,13 +71,14 @@ def retry(
     target: Target = None,
     namespace: Namespace = None,
     every: All = False,
+    flow: Flow = None,
     downstream: Downstream = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue dead jobs again; attempts and losses count anew. Says which: ids, --all, or the options that choose."""
+    """Queue dead jobs again; attempts and losses count anew. Say which: ids, --all, --flow, or options that choose."""
     with opened(target, namespace, as_json=as_json) as sched:
-        some = _ids(sched, ids, choose, every=every)
+        some = _ids(sched, ids, choose, flow, every=every)
         if some:
             confirm(f"Redrive {_counted(some)} in {namespace_of(sched)}?", yes=yes or bool(ids))
             judge(sched, some, lambda part: Redrive(part, downstream), as_json=as_json)
@@ -87,27 +92,36 @@ def purge(
     target: Target = None,
     namespace: Namespace = None,
     every: All = False,
+    flow: Flow = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take dead jobs off the shelf: they are CANCELED, and places they held are free. Says which, as `retry`."""
+    """Take dead jobs off the shelf: they are CANCELED, and places they held are free. Say which, as for `retry`."""
     with opened(target, namespace, as_json=as_json) as sched:
-        some = _ids(sched, ids, choose, every=every)
+        some = _ids(sched, ids, choose, flow, every=every)
         if some:
             confirm(f"Give up {_counted(some)} in {namespace_of(sched)}?", yes=yes)
             judge(sched, some, Discard, as_json=as_json)
 
 
-def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, *, every: bool) -> list[str]:
+def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | None, *, every: bool) -> list[str]:
     """
     Return the ids of the dead jobs that are meant.
 
     Raises:
         UsageError: none or two of the ways to say which are used.
     """
-    if bool(ids) + (every or bool(choose())) != 1:
-        raise UsageError("say which: ids, or --all, or --service, --user, --task, --pool, --path, --since, --until")
-    return ids or [record.id for record in sched.records.iterate_sync(**choose(JobState.FAILED))]
+    if bool(ids) + every + (flow is not None) + bool(choose()) != 1:
+        raise UsageError(WHICH)
+    return ids or [record.id for record in _dead(sched, choose, flow)]
+
+
+def _dead(sched: Scheduler, choose: Choose, flow: str | None) -> Iterator[JobRecord]:
+    if flow is None:
+        return sched.records.iterate_sync(**choose(JobState.FAILED))
+    if choose():
+        raise UsageError("--flow is all of a flow: it goes with none of the options that choose")
+    return of_flow(sched, flow, (JobState.FAILED,))
 
 
 def _counted(ids: list[str]) -> str:

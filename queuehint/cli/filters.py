@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Protocol
 
@@ -14,7 +14,8 @@ import typer
 from queuehint.cli.opening import UsageError, place
 from queuehint.cli.render import UNITS
 from queuehint.scheduler.records.queries import Filter
-from queuehint.values.record import JobState
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.record import JobRecord, JobState
 
 _SPAN = re.compile(rf"(\d{{1,9}}) ?({'|'.join(UNITS)})")
 
@@ -49,6 +50,7 @@ def filtered(
     return chosen  # type: ignore[no-any-return]
 
 
+WHICH = "say which: ids, or --all, or --flow, or --service, --user, --task, --pool, --path, --since, --until"
 OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
 
 
@@ -69,6 +71,20 @@ def choosing(command: Callable[..., None]) -> Callable[..., None]:
     setattr(wrapper, "__signature__", inspect.Signature(parameters))  # noqa: B010 - it is no attribute of a function's type
     wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
     return wrapper
+
+
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+Flow = Annotated[str | None, typer.Option("--flow", metavar="ID", help="All of this flow.")]
+
+
+def of_flow(sched: Scheduler, flow: str, states: Collection[str]) -> Iterator[JobRecord]:
+    """
+    Yield the records of a flow's jobs in these states, in order of enqueue.
+
+    Raises:
+        FlowNotFoundError: there is none, or the records of its jobs have expired.
+    """
+    return (record for record in sched.get_flow(flow).jobs_sync() if record.state in states)
 
 
 class Choose(Protocol):

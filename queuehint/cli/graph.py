@@ -10,6 +10,7 @@ import attrs
 import typer
 from rich.text import Text
 
+from queuehint.cli.inspect import say_none
 from queuehint.cli.live import Every, repeat
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
 from queuehint.cli.operate import SomePathKey
@@ -40,9 +41,10 @@ def tree(
     depth: Annotated[int, typer.Option("--depth", "-d", help=f"Levels below the path, 0 to {TREE_DEPTH_MAX}.")] = 3,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     every: Every = 1.0,
+    dead: Annotated[bool, typer.Option("--dead", help="Show only places that dead jobs hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what goes on at a path and below it: what runs, what waits there, what is paused or closed."""
+    """Show what goes on at a path and below it: what runs, what waits there, what is dead, paused or closed."""
     with opened(target, namespace, as_json=as_json) as sched:
         segments = place(path)
         check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX)
@@ -50,24 +52,37 @@ def tree(
 
         def look() -> tuple[Any, list[Lines]]:
             found = sched.tree_sync(segments, depth)
-            return attrs.asdict(found), [branches(_places(found), printer.console.encoding)]
+            if not watch and not as_json and not (found.passing or found.granted or found.waiting):
+                say_none(sched, "unfinished jobs")
+            shown = _with_dead(found) or attrs.evolve(found, children=()) if dead else found
+            return attrs.asdict(shown), [branches(_places(shown), printer.console.encoding)]
 
         repeat(printer, look, every_s=every, times=None if watch else 1)
 
 
+def _with_dead(node: TreeNode) -> TreeNode | None:
+    """Return a tree less the places that hold no dead job and have none below."""
+    children = tuple([kept for child in node.children if (kept := _with_dead(child)) is not None])
+    return attrs.evolve(node, children=children) if children or node.dead else None
+
+
 def _places(root: TreeNode) -> Iterator[tuple[int, Text]]:
+    """Yield places with their depths; one below the first with a single child and nothing of its own is left out."""
     todo = [(0, root)]
     while todo:
         depth, node = todo.pop()
+        while depth and len(node.children) == 1 and not (node.granted or node.waiting or node.paused or node.closed):
+            (node,) = node.children
         yield depth, _place(node)
         todo += [(depth + 1, child) for child in reversed(node.children)]
 
 
 def _place(node: TreeNode) -> Text:
-    held = node.granted - node.started
+    held = node.granted - node.started - node.dead
     told = [
         (f"{node.started} running", STYLES[JobState.STARTED]) if node.started else None,
-        (f"{held} granted", STYLES[JobState.QUEUED]) if held > 0 else None,
+        (f"{node.dead} dead", STYLES[JobState.FAILED]) if node.dead else None,
+        (f"{held} next", STYLES[JobState.QUEUED]) if held > 0 else None,
         (f"{node.waiting} waiting", STYLES[JobState.QUEUED]) if node.waiting else None,
         (f"{node.passing} below", "dim") if node.passing else None,
         ("paused", "bold red") if node.paused else None,

@@ -14,6 +14,7 @@ from queuehint.cli.filters import Choose, choosing
 from queuehint.cli.opening import AsJson, Namespace, Target, namespace_of, opened
 from queuehint.cli.render import STYLES, Block, Facts, Grid, Printer, Row, ago, cell, iso, state_cell, when
 from queuehint.scheduler.records.export import as_json as fields_of
+from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import queue_key
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord, JobState
@@ -226,4 +227,15 @@ def records_grid(records: Sequence[JobRecord]) -> Grid:
         ]
         for record in records
     ]
-    return Grid(("id", "state", "task", "place", "pool", "user", "service", "attempts", "enqueued", "ago"), rows)
+    return Grid(
+        ("id", "state", "task", "place", "pool", "user", "service", "attempts", "enqueued", "ago"),
+        rows,
+        shown=("task", "place", "state", "ago", "attempts", "user", "service", "pool", "id"),
+        key="id",
+        usual={"place": "", "attempts": "0", "user": "", "service": "", "pool": "default"},
+    )
+
+
+def say_none(sched: Scheduler, what: str = "jobs") -> None:
+    """Say on the standard error that nothing is there, and in which namespace, which may be the wrong one."""
+    typer.echo(f"queuehint: no {what} in namespace {namespace_of(sched)}", err=True)

@@ -138,12 +138,16 @@ class _Top:
         users = Counter(record.spec.user for record in running).most_common()
         value["running"] = [brief(record) for record in running]
         value["users"] = [{"user": user, "running": count} for user, count in users]
-        blocks: list[Block | str] = [namespace_of(self._sched)]
+        is_empty = not any(found.states.values())
+        blocks: list[Block | str] = [namespace_of(self._sched) + (": no jobs" if is_empty else "")]
         blocks.append(Row([(f"{name}/s", cell(f"{rate:g}")) for name, rate in rates.items()]))
         blocks += stats_blocks(found)
         if running:
-            blocks.append("what runs, by user")
-            blocks.append(Row([(f"user {user or '(none)'}", cell(count)) for user, count in users]))
+            if users[0][0] is not None or len(users) > 1:
+                blocks.append("what runs, by user")
+                blocks.append(Row([(f"user {user or '(none)'}", cell(count)) for user, count in users]))
+            blocks.append("what runs, by worker")
+            blocks.append(_workers(running))
             blocks.append("what runs, in order of enqueue")
             blocks.append(_running(running))
         return value, blocks
@@ -162,7 +166,25 @@ def _running(records: Sequence[JobRecord]) -> Grid:
         )
         for record in records
     ]
-    return Grid(("id", "for", "task", "place", "progress", "user", "worker"), rows)
+    return Grid(
+        ("id", "for", "task", "place", "progress", "user", "worker"),
+        rows,
+        shown=("task", "place", "for", "progress", "user", "worker", "id"),
+        usual={"place": "", "progress": "", "user": ""},
+        short=("id",),
+    )
+
+
+def _workers(records: Sequence[JobRecord]) -> Grid:
+    """Return the workers of running jobs, with how many each runs and for how long the longest has run."""
+    begins: dict[str, list[int]] = {}
+    for record in records:
+        begins.setdefault(record.worker or "", []).append(record.started_ms or 0)
+    rows = [
+        (cell(worker), cell(len(times)), cell(ago(min(times))))
+        for worker, times in sorted(begins.items(), key=lambda item: -len(item[1]))
+    ]
+    return Grid(("worker", "running", "longest"), rows)
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------

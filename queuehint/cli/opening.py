@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
@@ -55,6 +56,9 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
     What is raised inside ends the command: with 1 if it was refused or found nothing, with 2 if it makes no sense, with
     3 if the store cannot be asked, with 130 if somebody pressed Ctrl-C.
     """
+    # What the library logs is none of a command's output; an application that sets logging up sees it all the same.
+    unheard = logging.NullHandler()
+    logging.getLogger("queuehint").addHandler(unheard)
     try:
         scheduler = find(target, namespace)
         try:
@@ -71,6 +75,8 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
         _end(error, EXIT_STORE, as_json=as_json)
     except QueueHintError as error:
         _end(error, EXIT_REFUSED, as_json=as_json)
+    finally:
+        logging.getLogger("queuehint").removeHandler(unheard)
 
 
 def find(target: str | None, namespace: str | None) -> Scheduler:

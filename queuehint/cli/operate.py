@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from queuehint.backends.steps import Steps, run_steps_sync, tick_until_done
+from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow, states_of
 from queuehint.cli.opening import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
@@ -52,6 +53,7 @@ Reason = Annotated[str | None, typer.Option(help="The reason, for the records.")
 Downstream = Annotated[
     bool, typer.Option("--downstream", help="Also revive the jobs that were canceled because of these.")
 ]
+UNFINISHED = tuple([state.value for state in JobState if not state.is_over])
 POLL_MIN_S = 0.05
 POLL_MAX_S = 1.0
 REASONS_SHOWN = 20
@@ -73,30 +75,48 @@ def retry(
         judge(sched, ids, lambda some: Redrive(some, downstream), as_json=as_json)
 
 
+@choosing
 def cancel(
+    choose: Choose,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of jobs.")] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", metavar="PATH", help="Or all unfinished jobs at or below this queue key.")
-    ] = None,
     target: Target = None,
     namespace: Namespace = None,
+    every: All = False,
+    flow: Flow = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state, or one of several.")
+    ] = None,
     reason: Reason = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Cancel jobs. Those that run are asked to stop, and if one finishes all the same it is FINISHED."""
     with opened(target, namespace, as_json=as_json) as sched:
-        if bool(ids) == (path is not None):
-            raise UsageError("cancel takes ids or --path, one of them")
+        chosen = choose(states_of(state))
+        if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
+            raise UsageError(f"{WHICH}, --state")
         if ids:
             judge(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
             return
-        reached = cancel_path(sched, path, reason, yes=yes)
+        segments = chosen.get("path")
+        path = None if segments is None else queue_key(segments)
+        what = path
+        if flow is not None:
+            some = [record.id for record in of_flow(sched, flow, UNFINISHED)]
+            confirm(f"Cancel {_counted(len(some))} of flow {flow} in {namespace_of(sched)}?", yes=yes)
+            sched.get_flow(flow).cancel_sync(reason)
+            reached, what = len(some), f"flow {flow}"
+        elif chosen.keys() == {"path"}:
+            reached = cancel_path(sched, path, reason, yes=yes)
+        else:
+            counts = sched.records.count_sync(**choose(states_of(state) or list(UNFINISHED))).states
+            confirm(f"Cancel {_counted(sum(counts.values()))} in {namespace_of(sched)}?", yes=yes)
+            reached, what = sched.cancel_sync(reason=reason, all=every, **chosen), namespace_of(sched)
         printer = Printer(as_json=as_json)
         if as_json:
             printer.json({"path": path, "done": "canceled", "changed": reached > 0, "reached": reached})
         else:
-            printer.say(f"{path}: {_counted(reached)} canceled or asked to stop")
+            printer.say(f"{what}: {_counted(reached)} canceled or asked to stop")
 
 
 def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> int:

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.filters import Choose, choosing, states_of
-from queuehint.cli.inspect import brief, records_grid
+from queuehint.cli.filters import Choose, Flow, choosing, of_flow, states_of
+from queuehint.cli.inspect import brief, records_grid, say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
 from queuehint.cli.operate import Ids, judge
 from queuehint.cli.render import Printer
-from queuehint.operations import Delete
-from queuehint.values.checks import check_id
+from queuehint.operations import LIST_MAX, Delete
+from queuehint.scheduler.records.queries import RecordPage
+from queuehint.values.checks import check_id, check_int
+from queuehint.values.record import JobState
 
 States = Annotated[
     list[str] | None,
@@ -29,6 +31,7 @@ def ls(
     target: Target = None,
     namespace: Namespace = None,
     state: States = None,
+    flow: Flow = None,
     newest: Newest = True,
     limit: Annotated[int, typer.Option(help="How many at most, 1 to 200.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="The cursor printed with the page before.")] = None,
@@ -37,7 +40,16 @@ def ls(
     """List jobs, those enqueued last first; of a path in order of their places."""
     with opened(target, namespace, as_json=as_json) as sched:
         chosen = choose(states_of(state))
-        page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
+        if flow is None:
+            page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
+        elif cursor or chosen.keys() - {"state"}:
+            raise UsageError("--flow is all of a flow: it goes with --state, and no other of the options that choose")
+        else:
+            check_int(limit, parameter="limit", least=1, most=LIST_MAX)
+            records = list(of_flow(sched, flow, states_of(state) or tuple(JobState)))
+            page = RecordPage((records[::-1] if newest else records)[:limit], None)
+            if len(records) > limit:
+                typer.echo(f"queuehint: {len(records) - limit} more: --limit", err=True)
         # A cursor belongs to its question, and "two hours ago" is another one every time.
         given = {"since": chosen.get("since"), "until": chosen.get("until")}
         times = {name: time.isoformat() for name, time in given.items() if time is not None}
@@ -45,7 +57,10 @@ def ls(
         if as_json:
             printer.json({"records": [brief(record) for record in page], "cursor": page.cursor, **times})
             return
-        printer.put(records_grid(page))
+        if page or page.cursor or cursor:
+            printer.put(records_grid(page))
+        else:
+            say_none(sched, "such jobs" if flow or chosen else "jobs")
         if page.cursor is not None:
             options = [f"--cursor {page.cursor}", *(f"--{name} {time}" for name, time in times.items())]
             typer.echo(f"queuehint: there may be more: {' '.join(options)}", err=True)

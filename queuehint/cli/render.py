@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -36,6 +36,8 @@ STYLES = {
 }
 COLUMN_MIN, COLUMN_MAX = 6, 40
 """How wide a column of a table is at least, if it has as much to show, and at most, the first and the last excepted."""
+END_LENGTH = 13
+"""How many characters of an id are shown where it is cut: by its end people tell one from another."""
 _FIRST_MS = -62_135_596_800_000
 """The first moment of the calendar; a job may be due at any time before."""
 _SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
@@ -155,45 +157,71 @@ class Grid:
     A table.
 
     Args:
-        columns: the most important first. Where there is no room the last are left out and one may be cut, but never
-            the first, which is to be copied.
+        columns: names. Where there is no room the last of those that are shown are left out and one may be cut.
         rows: as many cells each.
+        shown: the columns of a terminal, the most important first; by default all. Programs get all, in their order.
+        key: the column that is never cut nor left out, for it is to be copied; by default the first that is shown.
+        usual: columns that a terminal need not show where all their cells are this text.
+        short: columns of which a terminal shows the end.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Text]]
+    shown: Sequence[str] = ()
+    key: str | None = None
+    usual: Mapping[str, str] = attrs.field(factory=dict)
+    short: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        widths = self._widths(options.max_width)
-        fits = widths[0] <= options.max_width
-        for row in ([Text(name, "dim") for name in self.columns], *self.rows):
+        names = [name for name in self.shown or self.columns if not self._is_usual(name)]
+        columns = {name: self._column(name) for name in names}
+        widths = self._widths(columns, options.max_width)
+        fits = sum(widths.values()) + 2 * (len(widths) - 1) <= options.max_width
+        for number in range(len(self.rows) + 1):
             line = Text(no_wrap=fits, overflow="ellipsis" if fits else "fold")
-            for number, (text, width) in enumerate(zip(row, widths, strict=False)):
-                shown = text.copy()
-                shown.truncate(width, overflow="ellipsis", pad=True)
-                line.append("  " if number else "").append_text(shown)
+            for name, width in widths.items():
+                cell = columns[name][number].copy()
+                cell.truncate(width, overflow="ellipsis", pad=True)
+                line.append("  " if line else "").append_text(cell)
             line.rstrip()
             yield line
 
-    def _widths(self, room: int) -> list[int]:
-        """Return the widths of the columns for which there is room."""
-        widths: list[int] = []
-        for number, name in enumerate(self.columns):
-            width = max(len(name), *(row[number].cell_len for row in self.rows)) if self.rows else len(name)
-            if number:
-                room -= 2
-                if room < min(width, COLUMN_MIN):
-                    break
-                is_last = number == len(self.columns) - 1
-                width = min(width, room if is_last else min(room, COLUMN_MAX))
-            widths.append(width)
-            room -= width
-        return widths
+    def _is_usual(self, name: str) -> bool:
+        index = self.columns.index(name)
+        return name in self.usual and all(row[index].plain == self.usual[name] for row in self.rows)
+
+    def _column(self, name: str) -> list[Text]:
+        """Return the name of a column and its cells."""
+        index = self.columns.index(name)
+        cells = [row[index] for row in self.rows]
+        return [Text(name, "dim"), *(map(_end, cells) if name in self.short else cells)]
+
+    def _widths(self, columns: Mapping[str, Sequence[Text]], room: int) -> dict[str, int]:
+        """Return the widths of the columns for which there is room, in their order."""
+        names = list(columns)
+        key = self.key or names[0]
+        widths = {key: max(cell.cell_len for cell in columns[key])}
+        room -= widths[key]
+        for name in names:
+            if name == key:
+                continue
+            width = max(cell.cell_len for cell in columns[name])
+            room -= 2
+            if room < min(width, COLUMN_MIN):
+                break
+            widths[name] = min(width, room if name == names[-1] else min(room, COLUMN_MAX))
+            room -= widths[name]
+        return {name: widths[name] for name in names if name in widths}
 
     def lines(self) -> Iterator[str]:
         """Yield the rows, tabs between their cells, without the names of the columns."""
         for row in self.rows:
             yield "\t".join(text.plain for text in row)
+
+
+def _end(text: Text) -> Text:
+    """Return the end of an id, by which people tell one from another."""
+    return text if text.cell_len <= END_LENGTH else Text("…" + text.plain[-END_LENGTH + 1 :], text.style)
 
 
 @attrs.frozen

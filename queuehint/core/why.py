@@ -279,8 +279,18 @@ def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, .
         passing=shared_passing + passing,
         paused=path in state.table.parked,
         closed=path in state.table.closed,
+        dead=_count_dead(node) if state.table.holding else 0,
         children=children,
     )
+
+
+def _count_dead(node: Node) -> int:
+    """Return how many of the claims granted at a node are held by dead jobs."""
+    count, walk = 0, node.owners
+    while walk is not None:
+        count += walk.job.state is JobState.FAILED
+        walk = walk.after
+    return count
 
 
 @handles(op.CountJobs)

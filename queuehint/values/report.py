@@ -101,6 +101,7 @@ class TreeNode:
         granted: claims granted here (running, ready, in back-off or on dead hold).
         passing: claims further down that have passed here.
         paused, closed: an operator said so for this very path.
+        dead: how many of those granted here are held by dead jobs, until these are redriven or discarded.
         children: those with anything live, sorted by key, as deep as asked.
     """
 
@@ -112,6 +113,7 @@ class TreeNode:
     passing: int
     paused: bool
     closed: bool
+    dead: int = 0
     children: tuple[TreeNode, ...] = ()
 
 

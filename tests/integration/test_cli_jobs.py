@@ -154,11 +154,11 @@ def test_a_tree_shows_what_runs_and_waits_where(system: System) -> None:
     assert system.ok("tree").splitlines() == [
         "root  3 below",
         "└── doc1  3 below, paused",
-        r"    ├── doc1:a\:b  1 granted",
+        r"    ├── doc1:a\:b  1 next",
         "    └── doc1:intro  1 running, 1 waiting",
     ]
     assert system.json("tree", "doc1", "--depth", "0")["children"] == []
-    assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 granted\n"
+    assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 next\n"
 
 
 def test_a_flow_is_drawn_with_each_job_below_those_it_waits_for(system: System) -> None:

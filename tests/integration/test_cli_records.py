@@ -155,4 +155,4 @@ def test_a_list_in_a_narrow_terminal_keeps_its_ids(system: System) -> None:
     with Terminal("ls", *system.where, columns=24) as terminal:
         assert terminal.end() == 0
     lines = [line.rstrip() for line in terminal.text.splitlines()]
-    assert lines[:3] == ["id  state    task", "d   QUEUED   edit", "c   QUEUED   edit"]
+    assert lines[:3] == ["task  place       id", "edit  doc1:x      d", "edit  doc1:end    c"]

@@ -224,6 +224,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_engine_children.py"),),
     ),
     Mutant(
+        name="The tree counts all claims granted at a place as those of dead jobs",
+        kind="records",
+        file="core/why.py",
+        old="        count += walk.job.state is JobState.FAILED\n",
+        new="        count += 1\n",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "the_tree"),),
+    ),
+    Mutant(
+        name="Lua: the tree counts no dead job at the root",
+        kind="records",
+        file="backends/redis/lua/lib/structures/paths.lua",
+        old="  local key = form.queue_key(gate_key)\n  return {'[' .. key",
+        new="  local key = gate_key\n  return {'[' .. key",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", "the_tree"),),
+    ),
+    Mutant(
         name="Who waits for a circle of jobs counts as one that moves",
         kind="bounds",
         file="core/why.py",

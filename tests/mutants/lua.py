@@ -580,8 +580,8 @@ MUTANTS = (
         name="Lua: a path is canceled with those whose names begin alike",
         kind="cancel",
         file=f"{LUA}/lib/structures/paths.lua",
-        old="  return {{'[' .. key .. '\\0', '(' .. key .. '\\1'}, {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}\n",
-        new="  return {{'[' .. key .. '\\0', '(' .. gate_key .. ';'}}\n",
+        old="  return {paths.ranges_at(gate_key), {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}\n",
+        new="  return {{'[' .. form.queue_key(gate_key) .. '\\0', '(' .. gate_key .. ';'}}\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(

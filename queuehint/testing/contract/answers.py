@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from queuehint.core.state import POOL_SEEN_MS
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import Close, Get, Tree
+from queuehint.operations import Close, Discard, Get, Tree
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -185,6 +185,40 @@ class Trees:
         assert node == TreeNode(
             path_key="x:y", started=0, started_below=0, waiting=0, granted=0, passing=0, paused=True, closed=False
         )
+
+    def test_the_tree_counts_the_places_that_dead_jobs_hold(self, store: Store) -> None:
+        fields: Any = {"max_attempts": 1, "on_dead": "hold"}
+        store.enqueue(
+            job("a", ["x"], **fields),
+            job("b", claims=(claim("y", "1", mode=SHARED), claim("z")), **fields),
+            job("c", claims=(claim("y", "1", mode=SHARED),)),
+            job("d", ["y:1"], **fields),
+            job("e", ["x"]),
+        )
+        store.start()
+        for dead in "abd":
+            store.fail(dead)
+        whole = store.apply(Tree((), 2))
+        found = {node.path_key: node for node in (whole, *whole.children, *whole.children[1].children)}
+        assert {key: (node.dead, node.granted, node.waiting) for key, node in found.items()} == {
+            "root": (0, 0, 0),
+            "x": (1, 1, 1),
+            "y": (0, 0, 0),
+            "y:1": (1, 2, 0),
+            "y\\:1": (1, 1, 0),
+            "z": (1, 1, 0),
+        }
+        store.apply(Discard(("a", "b", "d")))
+        assert [store.apply(Tree((name,))).dead for name in ("x", "z")] == [0, 0]
+
+    def test_the_tree_counts_a_dead_job_at_the_root_there_alone(self, store: Store) -> None:
+        store.enqueue(job("a", [], max_attempts=1, on_dead="hold"))
+        store.start()
+        store.fail("a")
+        store.enqueue(job("b", ["root"]))
+        whole = store.apply(Tree((), 1))
+        assert (whole.dead, [child.dead for child in whole.children]) == (1, [0] * len(whole.children))
+        assert store.apply(Tree(("root",))).dead == 0
 
     def test_the_tree_shows_a_thousand_nodes_at_most(self, store: Store) -> None:
         for batch in range(3):

@@ -67,17 +67,17 @@ def pending(_operation: CountPending, reply: list[Any]) -> Pending:
 
 
 def tree(operation: Tree, reply: list[Any]) -> TreeNode:
-    """Build the tree of a flat list: for each node its gate key and seven counts."""
+    """Build the tree of a flat list: for each node its gate key and eight counts."""
     found: dict[Path, list[int]] = {}
-    for at in range(0, len(reply), 8):
-        found[parse_gate_key(reply[at].decode())] = reply[at + 1 : at + 8]
+    for at in range(0, len(reply), 9):
+        found[parse_gate_key(reply[at].decode())] = reply[at + 1 : at + 9]
     children: dict[Path, list[Path]] = {}
     for path in sorted(found):
         if len(path) > len(operation.path):
             children.setdefault(path[:-1], []).append(path)
 
     def node(path: Path) -> TreeNode:
-        started, started_below, waiting, granted, passing, paused, closed = found[path]
+        started, started_below, waiting, granted, passing, paused, closed, dead = found[path]
         return TreeNode(
             path_key=key_of(path),
             started=started,
@@ -87,6 +87,7 @@ def tree(operation: Tree, reply: list[Any]) -> TreeNode:
             passing=passing,
             paused=bool(paused),
             closed=bool(closed),
+            dead=dead,
             children=tuple([node(child) for child in children.get(path, ())]),
         )
 

@@ -2,7 +2,7 @@
 --[[ tree: live counts at a path and some levels below it.
   ARGV[9] path      str  the gate key; ARGV[10] depth int
   Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
-  paused, closed.
+  paused, closed, dead.
   Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/structures/paths
@@ -19,10 +19,17 @@ each_running(function(claim)
   for _, key in ipairs(claim.keys) do at_or_below[key] = (at_or_below[key] or 0) + 1 end
 end)
 
+local has_holds = redis.call('ZCARD', store.holds) > 0
+
+-- How many claims at a place are held by dead jobs.
+local function count_dead(key)
+  return has_holds and redis.call('ZLEXCOUNT', store.holds, unpack(paths.ranges_at(key))) or 0
+end
+
 local function describe(key)
   local gate = gates.of(key)
   for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
-    redis.call('HEXISTS', store.pauses, key), redis.call('HEXISTS', store.closed, key)}) do
+    redis.call('HEXISTS', store.pauses, key), redis.call('HEXISTS', store.closed, key), count_dead(key)}) do
     reply[#reply + 1] = value
   end
 end

@@ -9,11 +9,16 @@ function paths.member(gate_key, job)
   return (gate_key and form.queue_key(gate_key) or NO_PLACE) .. '\0' .. form.tag(job)
 end
 
+-- The range of PATHS at a path itself.
+function paths.ranges_at(gate_key)
+  local key = form.queue_key(gate_key)
+  return {'[' .. key .. '\0', '(' .. key .. '\1'}
+end
+
 -- The ranges of PATHS at and below a path.
 function paths.ranges(gate_key)
   if gate_key == '' then return {{'[\2', '+'}} end
-  local key = form.queue_key(gate_key)
-  return {{'[' .. key .. '\0', '(' .. key .. '\1'}, {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}
+  return {paths.ranges_at(gate_key), {'[' .. gate_key .. ':', '(' .. gate_key .. ';'}}
 end
 
 function paths.split(member)

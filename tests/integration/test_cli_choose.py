@@ -1,0 +1,160 @@
+"""Commands that choose jobs by filters or by a flow, and what a terminal shows of lists of jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from queuehint import JobState
+from queuehint.cli.inspect import records_grid
+from queuehint.cli.render import Grid, cell
+from tests.commands import System, open_system
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.redis
+
+CANCELED, FAILED, QUEUED = JobState.CANCELED, JobState.FAILED, JobState.QUEUED
+
+
+@pytest.fixture
+def system(namespace: str) -> Iterator[System]:
+    with open_system(namespace) as opened:
+        yield opened
+
+
+def fail_some(system: System) -> str:
+    """Put two dead jobs there, one of them of a flow, whose id is returned, and two that wait."""
+    edit = system.sched._jobs["edit"].using(max_attempts=1, on_dead="hold")
+    with system.sched.flow_sync("f") as flow:
+        first = flow.add(edit.using(id="a"), "doc1", "intro")
+        flow.add(system.sched._jobs["step"].using(id="b", after=[first]))
+    edit.using(id="c", user="ann").enqueue_sync("doc2", "end")
+    for grant in system.claim(2):
+        system.fail(grant)
+    edit.using(id="d", user="ann").enqueue_sync("doc2", "end")
+    return flow.id
+
+
+def states(system: System) -> dict[str, JobState]:
+    return {record.id: record.state for record in system.sched.records.list_sync()}
+
+
+def ids(listing: str) -> list[str]:
+    return [line.split("\t")[0] for line in listing.splitlines()]
+
+
+def test_the_jobs_of_a_flow_are_listed_redriven_given_up_and_canceled(system: System) -> None:
+    flow = fail_some(system)
+    assert set(ids(system.ok("ls", "--flow", flow))) == {"a", "b"}
+    assert ids(system.ok("ls", "--flow", flow, "--state", "failed,finished")) == ["a"]
+    assert len(ids(system.ok("ls", "--flow", flow, "--limit", "1"))) == 1
+    assert ids(system.ok("dead", "ls", "--flow", flow)) == ["a"]
+    assert system.ok("dead", "retry", "--flow", flow, "--yes") == "a\tdone\tQUEUED\n"
+    system.fail(system.claim()[0])
+    assert system.ok("dead", "purge", "--flow", flow, "--yes") == "a\tdone\tCANCELED\n"
+    assert system.ok("cancel", "--flow", flow, "--yes") == "flow f: 1 job canceled or asked to stop\n"
+    assert [states(system)[name] for name in "abc"] == [CANCELED, CANCELED, FAILED]
+    assert system.run("ls", "--flow", "nix").exit_code == 1
+
+
+def test_what_fits_is_canceled(system: System) -> None:
+    fail_some(system)
+    assert system.ok("cancel", "--user", "ann", "--yes") == f"{system.namespace}: 1 job canceled or asked to stop\n"
+    assert states(system) == {"a": FAILED, "b": JobState.DEFERRED, "c": FAILED, "d": CANCELED}
+    assert system.json("cancel", "--state", "queued", "--yes")["reached"] == 0
+    assert system.json("cancel", "--all", "--reason", "the end", "--yes")["reached"] == 1
+    assert system.sched.get_sync("b").cause == "the end"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cancel"],
+        ["cancel", "a", "--all"],
+        ["cancel", "--flow", "f", "--user", "ann"],
+        ["cancel", "--state", "failed"],
+        ["dead", "retry", "--flow", "f", "--all"],
+        ["dead", "ls", "--flow", "f", "--user", "ann"],
+        ["ls", "--flow", "f", "--user", "ann"],
+        ["ls", "--flow", "f", "--limit", "0"],
+    ],
+)
+def test_two_ways_to_choose_at_once_or_none_are_refused(system: System, words: list[str]) -> None:
+    assert system.run(*words, *(["--yes"] if words[0] == "cancel" else [])).exit_code == 2
+
+
+def test_a_tree_counts_what_dead_jobs_hold_and_folds_places_with_nothing_of_their_own(system: System) -> None:
+    fail_some(system)
+    system.enqueue("edit", "doc3", "end")
+    system.sched.pause_sync(["doc3"])
+    assert system.ok("tree").splitlines() == [
+        "root  4 below",
+        "├── doc1:intro  1 dead",
+        "├── doc2:end  1 dead, 1 waiting",
+        "└── doc3  1 below, paused",
+        "    └── doc3:end  1 next",
+    ]
+    assert system.ok("tree", "--dead").splitlines()[1:] == [
+        "├── doc1:intro  1 dead",
+        "└── doc2:end  1 dead, 1 waiting",
+    ]
+    found = system.json("tree", "--depth", "2")["children"][0]
+    assert (found["path_key"], found["dead"], found["children"][0]["dead"]) == ("doc1", 0, 1)
+    system.sched.dead.discard_sync(all=True)
+    assert system.ok("tree", "--dead") == "root  2 below\n"
+
+
+def test_nothing_there_is_said_with_the_namespace(system: System) -> None:
+    for words, what in [
+        (["ls"], "jobs"),
+        (["ls", "--user", "ann"], "such jobs"),
+        (["dead", "ls"], "dead jobs"),
+        (["dead", "ls", "--user", "ann"], "such dead jobs"),
+        (["tree"], "unfinished jobs"),
+    ]:
+        result = system.run(*words)
+        assert result.exit_code == 0
+        assert result.stderr == f"queuehint: no {what} in namespace {system.namespace}\n"
+
+
+# --- in a terminal ---------------------------------------------------------------------------------------------------
+
+
+def drawn(block: Any, width: int = 110) -> list[str]:
+    console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
+    with console.capture() as capture:
+        console.print(block)
+    return capture.get().splitlines()
+
+
+def test_a_list_shows_task_and_place_first_and_hides_what_is_usual(system: System) -> None:
+    system.enqueue("edit", "doc1", "intro", id="a")
+    system.enqueue("step", id="b")
+    heads = drawn(records_grid(system.sched.records.list_sync()))[0].split()
+    assert heads == ["task", "place", "state", "ago", "id"]
+    system.enqueue("step", id="c", user="ann", pool="gpu")
+    grid = records_grid(system.sched.records.list_sync())
+    assert drawn(grid)[0].split() == ["task", "place", "state", "ago", "user", "pool", "id"]
+    assert [len(line.split("\t")) for line in grid.lines()] == [10] * 3, "programs get all columns"
+
+
+def test_the_key_of_a_table_is_shown_whole_wherever_it_stands_and_other_ids_by_their_ends() -> None:
+    rows = [(cell("01a2060088e6000579e9c36961d5"), cell("edit"), cell("a long message"))]
+    grid = Grid(("id", "task", "error"), rows, shown=("task", "error", "id"), key="id")
+    assert drawn(grid, 60)[1] == "edit  a long message  01a2060088e6000579e9c36961d5"
+    assert drawn(grid, 44)[1] == "edit  a long …  01a2060088e6000579e9c36961d5"
+    assert drawn(grid, 34)[1] == "edit  01a2060088e6000579e9c36961d5"
+    short = Grid(("id", "task"), [row[:2] for row in rows], shown=("task", "id"), short=("id",))
+    assert drawn(short)[1] == "edit  …79e9c36961d5"
+
+
+def test_top_tells_workers_that_run_jobs(system: System) -> None:
+    assert f"{system.namespace}: no jobs" not in system.ok("top"), "a heading, which people see"
+    for _ in range(2):
+        system.enqueue("step")
+    system.claim(2)
+    assert "w1\t2\t0 s" in system.ok("top").splitlines()
