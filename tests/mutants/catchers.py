@@ -28,6 +28,8 @@ PROVED = Catcher("proof", ("tests/proof/test_tries.py",), needs="ocamlopt")
 """Short histories of the trie, all of them, and random ones, beside the program made from the proof."""
 PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py",), needs="ocamlopt")
 """Each transition of random crowds of jobs beside the machine made from the proof."""
+PROVED_LEASES = Catcher("proof of leases", ("tests/proof/test_leases.py",), needs="ocamlopt")
+"""Settlements and renewals of random histories beside the program made from the proof."""
 PROVED_STORES = Catcher(
     "proof beside redis", ("tests/proof/test_stores.py", "-k", "redis and not long"), needs="ocamlopt"
 )

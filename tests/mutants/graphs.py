@@ -331,8 +331,8 @@ MUTANTS = (
         name="Lua: the doctor moves a job and leaves its offer",
         kind="bounds",
         file="backends/redis/lua/doctor/repair.lua",
-        old="  REPAIR.offer('', id)\n",
-        new="  jobs.dirty[id] = job\n",
+        old="  job[OFFER], job.is_plain, jobs.dirty[id] = may_start and (job[OFFER] or 'r'), false, job\n",
+        new="  job[OFFER], job.is_plain, jobs.dirty[id] = job[OFFER], false, job\n",
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "is_put_there"),),
     ),
     Mutant(

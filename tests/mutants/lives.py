@@ -1,6 +1,6 @@
 """Mutants of single jobs in the engine: leases, retries, ends, records, and operators' settings."""
 
-from tests.mutants.catchers import CONFORMANCE, SIMULATION
+from tests.mutants.catchers import CONFORMANCE, PROVED_LEASES, SIMULATION
 from tests.mutants.gate import Mutant, tests
 
 MUTANTS = (
@@ -107,7 +107,7 @@ MUTANTS = (
         file="core/working.py",
         old=("        if job is None or not (waits or job.state is STARTED) or not proves(token, job.token):\n"),
         new=("        if job is None or not (waits or job.state is STARTED):\n"),
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_LEASES),
     ),
     Mutant(
         name="A renewal says that it was done and extends nothing",
@@ -127,7 +127,7 @@ MUTANTS = (
             "        outcome.kind is SUCCEEDED or proves(outcome.token, job.token)\n"
             "    ):\n"
         ),
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_LEASES),
     ),
     Mutant(
         name="A failure by an old token counts",
@@ -139,7 +139,7 @@ MUTANTS = (
             "        outcome.kind is OutcomeKind.FAILED or proves(outcome.token, job.token)\n"
             "    ):\n"
         ),
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_LEASES),
     ),
     Mutant(
         name="A worker gives back by an old token what another one has",
@@ -151,7 +151,7 @@ MUTANTS = (
             "        outcome.kind is OutcomeKind.RELEASED or proves(outcome.token, job.token)\n"
             "    ):\n"
         ),
-        caught_by=(CONFORMANCE, SIMULATION),
+        caught_by=(CONFORMANCE, SIMULATION, PROVED_LEASES),
     ),
     Mutant(
         name="Log lines and progress by an old token count",

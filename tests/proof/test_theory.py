@@ -25,6 +25,8 @@ MODULES = {
     "table": "queuehint.core.jobs.table",
     "lifecycle": "queuehint.core.jobs.lifecycle",
     "bounds": "queuehint.operations.bounds",
+    "state": "queuehint.core.state",
+    "working": "queuehint.core.working",
 }
 NAMED = re.compile(r"^(?:Lemma|Theorem|Corollary|Example|Definition|Fixpoint|Inductive|Record) (\w+)", re.MULTILINE)
 
@@ -81,7 +83,7 @@ def test_all_files_of_the_theory_are_checked() -> None:
     makefile = (PROOF / "Makefile").read_text("utf-8")
     listed = set(re.findall(r"^(?:PLACES|EDGES) = (.*)$", makefile, re.MULTILINE)[0].split())
     listed |= set(re.findall(r"^EDGES = (.*)$", makefile, re.MULTILINE)[0].split())
-    apart = {"Extract", "Assumptions", "ExtractJobs", "AssumptionsOfJobs"}
+    apart = {"Extract", "ExtractLeases", "Assumptions", "ExtractJobs", "AssumptionsOfJobs"}
     assert {file.stem for file in SOURCES} == listed | apart
 
 

@@ -1,0 +1,27 @@
+"""A settlement counts in the engine exactly if it does in the program made from the proof of leases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.proof.leases import compare
+from tests.proof.programs import build
+from tests.support import thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(scope="module")
+def leases_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("leases", tmp_path_factory.mktemp("leases"))
+
+
+def test_settlements_count_exactly_where_they_do_in_the_proved_program(leases_program: Path) -> None:
+    counted, late = compare(leases_program, range(thorough(3000, quick=100)), 60)
+    assert counted > 500
+    assert late > 500
