@@ -1,4 +1,4 @@
-"""F-26, F-32, F-34, T-window, T-delay, T-leak, T-retry-order: what holds at every boundary and at any size."""
+"""Clocks, leases, delays and sizes at their boundaries, and keys left over after long random histories."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def alone(start_server: StartServer, namespace: str) -> Iterator[Site]:
     made.close()
 
 
-# --- F-26 ------------------------------------------------------------------------------------------------------------
+# --- clocks that jump ------------------------------------------------------------------------------------------------
 
 ACTS = ("reap", "renew", "settle", "claim")
 
@@ -206,7 +206,7 @@ def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
     figures("F-26", boundaries=72, ticks=ticks, reaped_alive=0, **facts)
 
 
-# --- F-32, F-34, T-window --------------------------------------------------------------------------------------------
+# --- sizes -----------------------------------------------------------------------------------------------------------
 
 
 def claim_behind(site: Site, blocked: int) -> tuple[int, float]:
@@ -341,7 +341,7 @@ def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server:
     figures("F-34", clients=clients, jobs=count, per_s=round(count / (time.monotonic() - begun_s)), at_once=1)
 
 
-# --- T-retry-order ---------------------------------------------------------------------------------------------------
+# --- order of retries ------------------------------------------------------------------------------------------------
 
 
 def queue_up(site: Site, **policy: Any) -> None:
@@ -428,7 +428,7 @@ def test_a_job_given_back_or_lost_goes_first_again(site: Site, on_retry: Any, ki
     assert [name for name in site.drain() if name != "E"] == ["A", "B", "C", "D"]
 
 
-# --- T-delay ---------------------------------------------------------------------------------------------------------
+# --- delays ----------------------------------------------------------------------------------------------------------
 
 
 def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[int], restarts: int) -> None:
@@ -485,7 +485,7 @@ def test_jobs_delayed_by_up_to_ten_leases_run_once_and_never_early(
     check_delays(start_server(appendonly="yes"), namespace, lines, delays_ms, 6)
 
 
-# --- T-leak ----------------------------------------------------------------------------------------------------------
+# --- leaked keys -----------------------------------------------------------------------------------------------------
 
 
 def wander(site: Site, steps: int, seed: int) -> History:

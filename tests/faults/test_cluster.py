@@ -1,4 +1,4 @@
-"""F-30: a namespace on a cluster obeys the same rules, while its slot moves and while a part of the cluster is down."""
+"""A namespace on a cluster keeps the same rules, while its slot moves and while a part of the cluster is down."""
 
 from __future__ import annotations
 

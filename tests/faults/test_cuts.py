@@ -1,4 +1,4 @@
-"""F-15 and F-16: connections cut before or after a request; it is applied once, and answered as if nothing was."""
+"""Connections cut before or after a request: it is applied once, and answered as without the cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F-27: after a failover every client finds the primary, by a name, by Sentinel and in a cluster, idle or busy."""
+"""After a failover every client finds the primary, by a name, by Sentinel and in a cluster, idle or busy."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def url_as(server: Server, user: str = "least") -> str:
     return server.url.replace("redis://", f"redis://{user}:{PASSWORD}@")
 
 
-# --- F-37 ------------------------------------------------------------------------------------------------------------
+# --- foreign keys ----------------------------------------------------------------------------------------------------
 
 
 def test_foreign_keys_and_other_namespaces_and_databases_stay_as_they_are(
@@ -140,7 +140,7 @@ def dumped(client: Any) -> dict[bytes, bytes]:
     return {name: client.dump(name) for name in client.scan_iter(count=5_000)}
 
 
-# --- F-38 ------------------------------------------------------------------------------------------------------------
+# --- users with few rights -------------------------------------------------------------------------------------------
 
 _servers: list[Server] = []
 

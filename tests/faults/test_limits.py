@@ -1,4 +1,4 @@
-"""F-31 and limits on starts: producers that are faster than the workers, and worker processes that share a limit."""
+"""Producers that are faster than the workers, and worker processes that share a limit on starts."""
 
 from __future__ import annotations
 

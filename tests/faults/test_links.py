@@ -1,4 +1,4 @@
-"""F-04, F-06, F-17 to F-21, F-25: links that break, lose, delay or hang, and servers that do not listen."""
+"""Links that break, lose, delay or hang, and servers that do not answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FINISHED = JobState.FINISHED
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# --- F-20 ------------------------------------------------------------------------------------------------------------
+# --- canceled callers ------------------------------------------------------------------------------------------------
 
 
 def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
@@ -179,7 +179,7 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
     store.close_sync()
 
 
-# --- F-06 ------------------------------------------------------------------------------------------------------------
+# --- flushed scripts -------------------------------------------------------------------------------------------------
 
 
 def check_flushes(server: Server, namespace: str, every_s: float, least: int, functions: str = "always") -> None:
@@ -231,7 +231,7 @@ def test_a_script_cache_that_is_flushed_every_50_ms_is_not_noticed(start_server:
     check_flushes(start_server(), namespace, 0.05, 600)
 
 
-# --- F-17, F-18, F-19 ------------------------------------------------------------------------------------------------
+# --- lost packets ----------------------------------------------------------------------------------------------------
 
 
 def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, seconds: float) -> None:
@@ -369,7 +369,7 @@ def test_a_server_that_refuses_is_asked_ever_less_often(
     figures("F-19", refused_s=4, attempts=refused, **desk.close())
 
 
-# --- F-21, F-25, F-04 ------------------------------------------------------------------------------------------------
+# --- killed connections, forks, busy servers -------------------------------------------------------------------------
 
 
 def test_a_worker_whose_connections_are_killed_goes_on(start_server: StartServer, namespace: str, lines: Path) -> None:

@@ -1,4 +1,4 @@
-"""F-03, F-08: what a store has acknowledged and not yet written, on a slow disk and in a file."""
+"""Answers that a store has acknowledged and not yet written, on a slow disk and in a file."""
 
 from __future__ import annotations
 

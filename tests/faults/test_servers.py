@@ -1,4 +1,4 @@
-"""F-01 to F-03, F-07, F-08, F-22, F-23, F-28, F-29: servers that die, lose, fill up, or are set wrongly."""
+"""Servers that die, lose data, fill up, or are set wrongly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ EVERYSEC: dict[str, Any] = {"appendonly": "yes", "appendfsync": "everysec"}
 """An orderly end writes everything; one that is killed may lose what it put off, see `test_rollbacks.py`."""
 
 
-# --- F-01, F-02, F-03 ------------------------------------------------------------------------------------------------
+# --- restarts --------------------------------------------------------------------------------------------------------
 
 
 def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[float], *, gracefully: bool) -> None:
@@ -193,7 +193,7 @@ def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
     assert tokens == sorted(set(tokens))
 
 
-# --- F-07 ------------------------------------------------------------------------------------------------------------
+# --- failover --------------------------------------------------------------------------------------------------------
 
 
 def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace: str, count: int) -> None:
@@ -252,7 +252,7 @@ def test_a_failover_that_loses_writes_fences_the_old_history(
     check_failover(start_server, start_proxy, namespace, 200)
 
 
-# --- F-08 ------------------------------------------------------------------------------------------------------------
+# --- truncated files -------------------------------------------------------------------------------------------------
 
 
 def check_truncations(server: Server, namespace: str, cuts: int) -> None:
@@ -330,7 +330,7 @@ def test_a_thousand_truncated_files_are_whole_prefixes(start_server: StartServer
     check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, 1_000)
 
 
-# --- F-22 ------------------------------------------------------------------------------------------------------------
+# --- refused requests ------------------------------------------------------------------------------------------------
 
 
 def check_refused(
@@ -484,7 +484,7 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
     clock.advance(ms=10)
 
 
-# --- F-23 ------------------------------------------------------------------------------------------------------------
+# --- full servers ----------------------------------------------------------------------------------------------------
 
 
 def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server: StartServer, namespace: str) -> None:
@@ -676,7 +676,7 @@ async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
     assert sorted(finished) == ([b'{"result":1}'] * 2 + [b'{"result":{"rows":1}}'] * 2)
 
 
-# --- F-29 ------------------------------------------------------------------------------------------------------------
+# --- replicas that are missing ---------------------------------------------------------------------------------------
 
 
 def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jobs_in_time(

@@ -1,4 +1,4 @@
-"""A process with a file is killed at named points and at any time; the next one has all that was answered, once."""
+"""A process with a file is killed at named points and at any time; the next one finds all acknowledged work, once."""
 
 from __future__ import annotations
 

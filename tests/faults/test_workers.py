@@ -1,4 +1,4 @@
-"""F-10 to F-14: worker processes that are killed, frozen, hogged, poisoned and told to stop."""
+"""Worker processes that are killed, frozen, hogged, poisoned and told to stop."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def recoveries(site: Site) -> list[float]:
     return found
 
 
-# --- F-10 ------------------------------------------------------------------------------------------------------------
+# --- killed ----------------------------------------------------------------------------------------------------------
 
 
 def check_kills(site: Site, at_points: int, at_random: int) -> None:
@@ -187,7 +187,7 @@ def test_a_caller_of_exclusive_that_dies_leaves_the_place_to_others(site: Site) 
     figures("F-10", exclusive="waiting and holding", recovery_s=[round(waited_s, 2), round(held_s, 2)])
 
 
-# --- F-11 ------------------------------------------------------------------------------------------------------------
+# --- frozen ----------------------------------------------------------------------------------------------------------
 
 
 def check_zombie(site: Site, frozen_s: float) -> None:
@@ -267,7 +267,7 @@ def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> N
     site.close()
 
 
-# --- F-12 ------------------------------------------------------------------------------------------------------------
+# --- hogged ----------------------------------------------------------------------------------------------------------
 
 
 def check_hog(site: Site, task: str, seconds: float) -> None:
@@ -307,7 +307,7 @@ def test_a_regular_expression_that_does_not_end_keeps_its_lease(site: Site) -> N
     check_hog(site, "match", 10 * LEASE_S)
 
 
-# --- F-13 ------------------------------------------------------------------------------------------------------------
+# --- poisoned --------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_kills_its_workers_fails_after_three_and_the_others_go_on(site: Site) -> None:
@@ -339,7 +339,7 @@ def test_a_job_that_kills_its_workers_fails_after_three_and_the_others_go_on(sit
     figures("F-13", deaths=deaths, **site.close(FINISHED, FAILED))
 
 
-# --- F-14 ------------------------------------------------------------------------------------------------------------
+# --- told to stop ----------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_told_to_stop_ends_what_it_runs_and_takes_nothing_more(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What many clients did at once, replayed into the engine."""
+"""Requests of many concurrent clients, replayed into the engine: it gives the same replies."""
 
 from __future__ import annotations
 

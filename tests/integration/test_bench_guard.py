@@ -1,4 +1,4 @@
-"""Performance guard: what it accepts, and that its server shows scripts what Redis shows them."""
+"""Performance guard: the figures it accepts, and the Redis that it simulates for scripts."""
 
 from __future__ import annotations
 

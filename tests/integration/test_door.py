@@ -312,14 +312,6 @@ def test_what_is_no_spec_is_refused(ids: str) -> None:
             sched.submit_sync(specs)  # type: ignore[arg-type]
 
 
-def test_an_id_twice_in_one_submission_is_refused() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched).using(id="x")
-    with pytest.raises(DuplicateJobError):
-        work.enqueue_many_sync([("a",), ("a",)])
-    assert sched.stats_sync().enqueued == 0
-
-
 async def test_the_same_id_and_content_is_the_same_job() -> None:
     sched, _ = scheduler()
     work = make_job(sched).using(id="x")
@@ -478,92 +470,6 @@ async def test_a_job_is_scheduled_until_it_is_due(by: str) -> None:
         assert await later.state() is SCHEDULED
         clock.advance(ms=1)
         assert await later.result() == "a0"
-
-
-async def test_priority_chooses_among_ready_jobs() -> None:
-    sched, _ = scheduler()
-    order: list[str] = []
-
-    @sched.job
-    async def note(name: str) -> None:
-        order.append(name)
-
-    for name, priority in [("low", 1), ("normal", 3), ("high", 5), ("critical", Priority.CRITICAL)]:
-        await note.using(priority=priority).enqueue(name)
-    async with sched.worker(1):
-        await sched.drain()
-    assert order == ["critical", "high", "normal", "low"]
-
-
-async def test_users_take_turns() -> None:
-    sched, _ = scheduler()
-    order: list[str] = []
-
-    @sched.job
-    async def note(name: str) -> None:
-        order.append(name)
-
-    for n in range(3):
-        await note.using(user="ann").enqueue(f"ann{n}")
-    await note.using(user="bob").enqueue("bob")
-    async with sched.worker(1):
-        await sched.drain()
-    assert order == ["ann0", "bob", "ann1", "ann2"]
-
-
-# --- keys --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_burst_of_one_key_is_one_job() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched).using(key="k")
-    handles = [await work.enqueue("a", n) for n in range(5)]
-    assert {handle.id for handle in handles} == {handles[0].id}
-    assert [handle.created for handle in handles] == [True, False, False, False, False]
-    await sched.drain()
-    assert await handles[-1].result() == "a0"
-    assert (await work.enqueue("a")).created
-
-
-async def test_replace_gives_the_fresh_job_the_newest_arguments() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched).using(key="k", on_conflict="replace")
-    handles = [await work.enqueue("a", n) for n in range(5)]
-    await sched.drain()
-    assert {handle.id for handle in handles} == {handles[0].id}
-    assert await handles[0].result() == "a4"
-
-
-async def test_reject_refuses_while_a_job_of_the_key_exists() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched).using(key="k", on_conflict="reject")
-    first = await work.enqueue("a")
-    with pytest.raises(DuplicateJobError) as caught:
-        await work.enqueue("a")
-    assert (caught.value.key, caught.value.job_id) == ("k", first.id)
-    await sched.drain()
-    assert (await work.enqueue("a")).id != first.id
-
-
-async def test_after_waits_for_the_one_that_was_started() -> None:
-    sched, _ = scheduler()
-    gate = Gate()
-
-    @sched.job
-    async def work(n: int) -> int:
-        await gate.wait(n)
-        return n
-
-    keyed = work.using(key="k", on_conflict="after")
-    async with sched.worker():
-        first = await keyed.enqueue(1)
-        await gate.reached(1)
-        second = await keyed.enqueue(2)
-        assert await second.state() is DEFERRED
-        assert (await second.why()).jobs == (first.id,)
-        assert (await keyed.enqueue(3)).id == second.id
-        gate.open()
-        assert await second.result() == 2
 
 
 # --- results -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One connection with requests in flight one behind the other, to a real server and through a proxy that harms it."""
+"""A pipelined connection: several requests in flight, to a real server and through a proxy that delays and cuts."""
 
 from __future__ import annotations
 

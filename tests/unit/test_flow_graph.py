@@ -1,4 +1,4 @@
-"""Flows as pictures: what is drawn, and that no name can be more than a label."""
+"""Drawings of flows, and names that try to be more than a label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies of the doctor's scripts, taken apart, and texts of the store that need not be UTF-8."""
+"""Decode replies of the doctor's scripts, and texts of the store that need not be UTF-8."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
---[[ count_edges: about edges: how many, who waits longest, whether one leads nowhere.
-  Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and what lib/asking/deferred
-  has seen: how many, most blocked, most awaited, behind dead ones; then orphans.
+--[[ count_edges: statistics of edges: how many, the job that waits longest, edges to jobs that do not exist.
+  Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and the figures of
+  lib/asking/deferred: how many it looked at, most blocked, most awaited, behind dead ones; then orphans.
   Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/deferred

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---[[ redrive: bring dead jobs back.
-  ARGV[9] downstream int 1 to revive too what was canceled because of these
+--[[ redrive: requeue dead jobs.
+  ARGV[9] downstream int 1 to revive jobs canceled because of these too
   ARGV[10..]        ids
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.operating   Cost O(depth) a job, and what follows ]]

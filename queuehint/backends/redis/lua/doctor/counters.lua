@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ counters: for the doctor, the state of the namespace, and what can be compared with it at once.
+--[[ counters: the state of the namespace, and figures that the doctor compares with it.
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
   damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
   of these next_schedule is when the first schedule is due, next_timer, next_lease and next_prune when the first of their

@@ -1,4 +1,4 @@
---[[ lifecycle: what becomes of a job that does not simply finish, and of one whose timer has come up; mirrors core.jobs.lifecycle. ]]
+--[[ lifecycle: ends, retries and losses of jobs, and timers that fire; mirrors core.jobs.lifecycle. ]]
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}

@@ -2,7 +2,7 @@
 local staging = {}
 
 lazily(staging, function()
--- Have the jobs of a submission in parts be there, all at once; return how many.
+-- Make the jobs of a submission in parts visible, all at once; return how many.
 function staging.commit(start)
   local staged = edges.count(start.id)
   staging.close_start(start, FINISHED)
