@@ -85,7 +85,7 @@ class Moves(Jobs, abc.ABC):
     def vacate(self, job: Actor) -> None:
         if job.seq:
             self.placed.remove(job)
-            job.seq = 0
+            job.seq = job.inherited = 0
 
     # --- back to it --------------------------------------------------------------------------------------------------
 

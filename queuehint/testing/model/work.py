@@ -203,11 +203,19 @@ class Work(Submissions, Limits):
         """A better level that jobs behind it have handed on may let a job come before another."""
         if self.level_of is not None:
             return False
-        levels: dict[str, int] = {}
+        self.hand_on()
+        return self.urgency_at(job, job.inherited) < self.urgency(other)
+
+    def place(self, job: Actor) -> None:
+        super().place(job)
+        if self.level_of is None:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Raise all that have places to the levels of those behind; what was handed on stays when that one has left."""
         for index, each in reversed([*enumerate(self.placed)]):
-            behind = [later for later in self.placed[index + 1 :] if conflict(each.claims, later.claims)]
-            levels[each.id] = max([each.spec.priority, *[levels[later.id] for later in behind]])
-        return self.urgency_at(job, levels[job.id]) < self.urgency(other)
+            behind = [later.inherited for later in self.placed[index + 1 :] if conflict(each.claims, later.claims)]
+            each.inherited = max([each.inherited, each.spec.priority, *behind])
 
     # --- in between --------------------------------------------------------------------------------------------------
 
