@@ -271,7 +271,8 @@ class SqliteBackend(SharedStore):
     def _do_together(self, batch: list[Ticket]) -> None:
         """Write, apply and answer a batch; errors go to the callers."""
         try:
-            if todo := self._open_or_ask(batch):
+            todo = batch if self._is_open and self._is_serving else self._open_or_ask(batch)
+            if todo:
                 self._do(todo)
         except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
             if not isinstance(error, QueueHintError):
