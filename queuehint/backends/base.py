@@ -135,6 +135,8 @@ class BackendOptions:
 
     namespace: str = "default"
     retention: Retention | None = None
+    patience_s: float | None = None
+    """How long a store that does not answer is tried; None for its usual time, and what a URL says goes before it."""
     clock: Clock = attrs.field(factory=SystemClock)
 
 

@@ -23,6 +23,7 @@ _VALUES = {
     "namespace": re.compile(r"[A-Za-z0-9_.-]{1,64}"),
     "durability": re.compile(r"full|process"),
     "functions": re.compile(r"auto|always|never"),
+    "patience": re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?"),
     "ssl_cert_reqs": re.compile(r"required|none"),
     "ssl_check_hostname": re.compile(r"true|false|1|0"),
 }

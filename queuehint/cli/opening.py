@@ -61,10 +61,11 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
     logging.getLogger("queuehint").addHandler(unheard)
     try:
         scheduler = find(target, namespace)
-        try:
-            yield scheduler
-        finally:
-            scheduler.close_sync()
+        with _trying_is_said():
+            try:
+                yield scheduler
+            finally:
+                scheduler.close_sync()
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (TargetError, UsageError, InvalidHintError, InvalidJobError) as error:
@@ -77,6 +78,27 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
         _end(error, EXIT_REFUSED, as_json=as_json)
     finally:
         logging.getLogger("queuehint").removeHandler(unheard)
+
+
+@contextlib.contextmanager
+def _trying_is_said() -> Iterator[None]:
+    """Say it on the standard error when the store does not answer and is tried again; of it nothing else is logged."""
+    handler = _Trying(logging.WARNING)
+    logger = logging.getLogger("queuehint.redis")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Trying(logging.Handler):
+    """Prints that a store does not answer."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message."""
+        if getattr(record, "event", None) == "redis.unreachable":
+            typer.echo(f"queuehint: trying: {said(record.getMessage())}", err=True)
 
 
 def find(target: str | None, namespace: str | None) -> Scheduler:

@@ -25,6 +25,7 @@ from queuehint.values.checks import (
     check_duration,
     check_instance,
     check_object,
+    check_optional_duration,
 )
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Retention
@@ -65,6 +66,7 @@ class SchedulerBase:
         clock: Clock | None,
         *,
         log_errors: bool,
+        patience: float | timedelta | None,
     ) -> None:
         if url is None:
             url = os.environ.get(URL_VARIABLE) or "memory://"
@@ -78,6 +80,8 @@ class SchedulerBase:
         self._check_arguments = check_bool(check_arguments, parameter="check_arguments")
         self._retention = None if retention is None else check_instance(retention, Retention, parameter="retention")
         self._redact = None if redact is None else check_callable(redact, parameter="redact")
+        patience_ms = check_optional_duration(patience, parameter="patience", least_ms=100, most_ms=86_400_000)
+        self._patience_s = None if patience_ms is None else patience_ms / 1000
         self._log_errors = check_bool(log_errors, parameter="log_errors")
         self._clock = SystemClock() if clock is None else _check_clock(clock)
         self._backend: Backend | None = None
@@ -101,7 +105,12 @@ class SchedulerBase:
         if self._backend is None:
             with self._lock:
                 if self._backend is None:
-                    options = BackendOptions(namespace=self.namespace, retention=self._retention, clock=self._clock)
+                    options = BackendOptions(
+                        namespace=self.namespace,
+                        retention=self._retention,
+                        patience_s=self._patience_s,
+                        clock=self._clock,
+                    )
                     self._backend = open_backend(self.url, options)
         return self._backend
 

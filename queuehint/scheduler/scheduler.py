@@ -88,6 +88,8 @@ class Scheduler(Control, Draining, Scheduling):
             float, bool, None, Literal, and list, tuple, dict and unions of these; see `job` for one task alone.
         redact: applied to the text of errors before it is stored or logged.
         log_errors: whether workers log the messages and tracebacks of handlers' exceptions; False leaves their types.
+        patience: how long a store that does not answer is tried before a call fails, a timedelta or seconds, 0.1 s to
+            24 h; by default 10 s on Redis. What the URL says (``?patience=2``) goes before it.
         clock: for tests.
 
     Raises:
@@ -106,10 +108,21 @@ class Scheduler(Control, Draining, Scheduling):
         check_arguments: bool = True,
         redact: Callable[[str], str] | None = None,
         log_errors: bool = True,
+        patience: float | timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
-            url, namespace, ids, lease, retention, codec, check_arguments, redact, clock, log_errors=log_errors
+            url,
+            namespace,
+            ids,
+            lease,
+            retention,
+            codec,
+            check_arguments,
+            redact,
+            clock,
+            log_errors=log_errors,
+            patience=patience,
         )
         self.dead = DeadShelf(self)
         """The dead shelf: FAILED jobs, to list, redrive and discard."""

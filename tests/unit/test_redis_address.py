@@ -17,6 +17,7 @@ from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import NotSent, Unanswered
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
+from queuehint.scheduler.scheduler import Scheduler
 from tests.urls import SECRET, WITH_SECRETS
 
 
@@ -276,5 +277,19 @@ def test_a_password_reaches_the_connection_and_nothing_that_is_printed() -> None
     address = parse_url(f"redis+sentinel://ann:{SECRET}@a/main?sentinel_password={SECRET}")
     assert address.options["password"] == address.sentinel_options["password"] == SECRET
     shown = {field.name for field in attrs.fields(Address) if field.repr}
-    assert shown == {"kind", "shown", "is_tls", "functions"}
+    assert shown == {"kind", "shown", "is_tls", "functions", "patience_s"}
     assert SECRET not in repr(next(Session(address, BackendOptions()).execute(Tick())))
+
+
+def test_how_long_a_store_is_tried_may_be_said() -> None:
+    assert parse_url("redis://db").patience_s is None
+    assert parse_url("redis://db?patience=2.5").patience_s == 2.5
+    assert parse_url("redis://db?patience=0").patience_s == 0.1
+    assert parse_url("redis://db?patience=2.5").shown == "redis://db?patience=2.5"
+    for wrong in ("", "-1", "soon", "1e3", "nan"):
+        assert "patience must be seconds" in refused(f"redis://db?patience={wrong}")
+    options = BackendOptions(patience_s=3.0)
+    assert RedisBackend.from_url("redis://db", options).session.address.patience_s == 3.0
+    assert RedisBackend.from_url("redis://db?patience=2", options).session.address.patience_s == 2.0
+    with pytest.raises(InvalidJobError, match="patience"):
+        Scheduler("redis://db", patience=0)

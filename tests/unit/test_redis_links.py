@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from queuehint.backends.redis import session as redis_session
+from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.async_link import _Room
 from queuehint.backends.redis.transport import NotSent
 
 
 def full_room() -> _Room:
-    return _Room(0)
+    return _Room(0, parse_url("redis://localhost"))
 
 
 async def turns() -> None:

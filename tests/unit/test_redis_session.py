@@ -382,6 +382,35 @@ def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Sessio
     assert "hunter2" not in str(talk.error)
 
 
+def test_an_address_says_how_long_an_operation_is_tried(time: Time) -> None:
+    session = Session(parse_url("redis://db?patience=0.5"), BackendOptions(namespace="n"))
+    session._checked_s, session._may_write = time.monotonic(), True
+    talk = Talk(session, ONE)
+    talk.fail(NotSent()).skip_move_and_sleep()
+    time.now_s += 0.5
+    assert isinstance(talk.fail(NotSent()).answer().error, BackendUnavailableError)
+
+
+def test_a_store_that_does_not_answer_is_told_once_until_it_does(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if vars(record).get("event") == "redis.unreachable"]
+
+    for count in (1, 2):
+        one, other = Talk(session, Tick()), Talk(session, ONE)
+        for talk in (one, other):
+            talk.fail(NotSent()).skip_move_and_sleep()
+        assert len(told()) == count - 1, "one failure is none: a connection may have been idle for long"
+        for talk in (one, other):
+            talk.fail(NotSent()).skip_move_and_sleep()
+        assert len(told()) == count
+        one.answer(DONE)
+        other.answer([*HEADER, 1, b"Q"])
+    assert "redis://***@db:7000/1 does not answer" in told()[0]
+    assert "hunter2" not in caplog.text
+
+
 def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     time.now_s += RETRY_S - 0.001

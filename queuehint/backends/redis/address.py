@@ -7,6 +7,7 @@ All keys of a namespace lie in one slot, so a cluster is treated as one server t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any, Final, Literal, cast
@@ -41,6 +42,9 @@ _EXAMPLES: Final = {
 }
 _PORT: Final = {"plain": 6379, "cluster": 6379, "sentinel": 26379}
 LEARNED_MAX: Final = 32
+PATIENCE_MIN_S: Final = 0.1
+PATIENCE_MAX_S: Final = 86_400.0
+_PATIENCE: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?")
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
 
 
@@ -57,6 +61,7 @@ class Address:
         options: for each connection: user, password, database, TLS.
         sentinel_options: the same for connections to sentinels.
         functions: whether scripts are run as functions of a library: where the server takes one, else by EVALSHA.
+        patience_s: how long a store that does not answer is tried; None for the usual time.
 
     Attributes:
         learned: other nodes of a cluster, as these have said: first the one that has the namespace, if it was named.
@@ -72,6 +77,7 @@ class Address:
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
     sentinel_options: dict[str, Any] = attrs.field(factory=dict, repr=False)
     functions: Functions = "auto"
+    patience_s: float | None = None
     learned: list[Node] = attrs.field(factory=list, init=False, eq=False, repr=False)
 
     @property
@@ -109,7 +115,8 @@ def parse_url(url: str) -> Address:
         url: ``redis://[[user]:password@]host[:port][/database]``, ``rediss://`` the same by TLS,
             ``unix://[[user]:password@]/path?db=0``, ``redis+cluster://host:port,host:port``,
             ``redis+sentinel://host:port,host:port/service[/database]``. Behind a ``?``: ``namespace``, ``username``,
-            ``password``, ``db``, ``functions`` (``auto``, ``always``, ``never``), ``ssl_ca_certs``, ``ssl_certfile``,
+            ``password``, ``db``, ``patience`` (seconds), ``functions`` (``auto``, ``always``, ``never``),
+            ``ssl_ca_certs``, ``ssl_certfile``,
             ``ssl_keyfile``, ``ssl_cert_reqs`` (``required``, ``none``), ``ssl_check_hostname``,
             ``sentinel_username``, ``sentinel_password``.
 
@@ -164,6 +171,9 @@ def parse_url(url: str) -> Address:
     functions = query.pop("functions", FUNCTIONS)
     if functions not in {"auto", "always", "never"}:
         raise InvalidJobError(f"url {shown!r}: functions must be auto, always or never")
+    patience = query.pop("patience", None)
+    if patience is not None and not _PATIENCE.fullmatch(patience):
+        raise InvalidJobError(f"url {shown!r}: patience must be seconds, 0.1 to 86400")
     if query:
         raise InvalidJobError(f"url {shown!r}: unknown option {masked_name(min(query))!r}")
     return Address(
@@ -176,6 +186,7 @@ def parse_url(url: str) -> Address:
         options=options,
         sentinel_options=sentinel_options,
         functions=cast("Functions", functions),
+        patience_s=None if patience is None else min(max(float(patience), PATIENCE_MIN_S), PATIENCE_MAX_S),
     )
 
 

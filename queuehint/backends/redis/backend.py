@@ -71,7 +71,10 @@ class RedisBackend(Backend):
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> RedisBackend:
         """Open what a URL names, see `queuehint.backends.redis.address.parse_url`."""
-        return cls(parse_url(url), options)
+        address = parse_url(url)
+        if address.patience_s is None and options.patience_s is not None:
+            address = attrs.evolve(address, patience_s=options.patience_s)
+        return cls(address, options)
 
     @property
     def is_local(self) -> bool:

@@ -29,6 +29,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
 from queuehint.backends.redis.functions.calls import Call, Calls, Plain
+from queuehint.backends.redis.outages import Outages
 from queuehint.backends.redis.scripts import Script, script
 from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.redis")
 
 RETRY_S: Final = 10.0
-"""How long an operation is retried before its error is raised."""
+"""How long an operation is retried before its error is raised, unless its address says otherwise."""
 PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Between attempts; the last one is repeated."""
 CHECK_EVERY_S: Final = 60.0
@@ -69,6 +70,11 @@ COUNT_HALF: Final = 1 << 31
 STANDS_STILL_S: Final = 4.0
 """If two replies so far apart tell the same time, it stands still; who is idle asks every five seconds."""
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
+
+
+def patience_s(address: Address) -> float:
+    """Return how long a store that does not answer is tried."""
+    return RETRY_S if address.patience_s is None else address.patience_s
 
 
 class RequestStream:
@@ -119,6 +125,7 @@ class Session:
         # By identity, while the operation object lives: only its owner can repeat it.
         self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
         self._checked_s: float | None = None
+        self._outages = Outages(self.address)
         self._primary_s = 0.0
         self._may_write = False
         self._examination = Examination(self)
@@ -334,6 +341,8 @@ class Session:
                         ask = call.first()
                         continue
                     answered = True
+                    if attempts:
+                        self._outages.end()
                     return reply
                 except NotSent as error:
                     failure: Exception = error
@@ -361,7 +370,9 @@ class Session:
                     elif not message.startswith(SAME_NODE):
                         yield onward(error)
                     failure = error
-                if time.monotonic() - begun_s >= RETRY_S:
+                if attempts == 1:
+                    self._outages.note(failure, patience_s(self.address))
+                if time.monotonic() - begun_s >= patience_s(self.address):
                     answered = not is_unknown
                     raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
                 ask, asking = call.first(), None
@@ -390,7 +401,7 @@ class Session:
         where = self.address.shown
         if is_unknown:
             job_ids = [spec.id for spec in operation.jobs] if isinstance(operation, Enqueue) else []
-            problem = f"{where}: no answer within {RETRY_S:g} s ({cause}); it may have been done"
+            problem = f"{where}: no answer within {patience_s(self.address):g} s ({cause}); it may have been done"
             return OutcomeUnknownError(problem, job_ids=job_ids)
         return BackendUnavailableError(f"{where}: {cause}")
 
@@ -465,7 +476,7 @@ class Session:
                 # INFO is answered by whichever node is asked, of a key by the one that has the namespace.
                 yield from self.plain("EXISTS", keys.redis_key(self.namespace, "meta"))
             info = parse_info((yield from self.plain("INFO", section)))
-            if wrong_role(info) is None or time.monotonic() - begun_s >= RETRY_S:
+            if wrong_role(info) is None or time.monotonic() - begun_s >= patience_s(self.address):
                 return info
             yield Redirect(leaves=True)
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])

@@ -30,8 +30,9 @@ class _Room:
         free: for how many there is room; whoever sees any takes it at once.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, address: Address) -> None:
         self.free = most
+        self._address = address
         self._line: deque[asyncio.Future[None]] = deque()
         self._left_s = 0.0
 
@@ -47,9 +48,9 @@ class _Room:
         self._line.append(turn)
         try:
             while not turn.done():
-                rest_s = max(begun_s, self._left_s) + session.RETRY_S - loop.time()
+                rest_s = max(begun_s, self._left_s) + session.patience_s(self._address) - loop.time()
                 if rest_s <= 0:
-                    raise NotSent from none_free()
+                    raise NotSent from none_free(self._address)
                 await asyncio.wait((turn,), timeout=rest_s)
         except BaseException:
             if not turn.cancel():
@@ -125,8 +126,8 @@ class AsyncLink(_AsyncLink):
     """One connection a node for all calls of a running loop, which are in flight one behind the other."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address, link.TIMEOUT_S)
-        self._room = _Room(link.REQUESTS_MAX)
+        super().__init__(address, link.reply_timeout_s(address))
+        self._room = _Room(link.REQUESTS_MAX, address)
         self._lines: dict[Node | None, Pipeline] = {}
         self._connecting: dict[Node | None, asyncio.Task[Pipeline]] = {}
         self._leaving: list[Pipeline] = []

@@ -31,11 +31,21 @@ SENTINEL_FAILS: Final = (driver.RedisError, OSError, TimeoutError)
 UNKNOWN_SERVICE: Final = "it does not know the service"
 
 
+def reply_timeout_s(address: Address) -> float:
+    """Return how long a reply may take: a second at least, however impatient the address is."""
+    return TIMEOUT_S if address.patience_s is None else min(TIMEOUT_S, max(address.patience_s, 1.0))
+
+
+def connect_timeout_s(address: Address) -> float:
+    """Return how long it may take to connect."""
+    return CONNECT_TIMEOUT_S if address.patience_s is None else min(CONNECT_TIMEOUT_S, address.patience_s)
+
+
 def _options(address: Address, *, waits: bool) -> dict[str, Any]:
     return {
         **address.options,
-        "socket_timeout": WAIT_TIMEOUT_S if waits else TIMEOUT_S,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": WAIT_TIMEOUT_S if waits else reply_timeout_s(address),
+        "socket_connect_timeout": connect_timeout_s(address),
         "protocol": 2,
         "retry_on_timeout": False,
         "health_check_interval": 0,
@@ -124,6 +134,7 @@ class Link:
         return failure
 
 
-def none_free() -> driver.ConnectionError:
+def none_free(address: Address) -> driver.ConnectionError:
     """Return why a call was given up before it was sent."""
-    return driver.ConnectionError(f"{REQUESTS_MAX} calls are under way, and none ended within {session.RETRY_S:g} s")
+    within_s = session.patience_s(address)
+    return driver.ConnectionError(f"{REQUESTS_MAX} calls are under way, and none ended within {within_s:g} s")

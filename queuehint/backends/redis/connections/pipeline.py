@@ -233,7 +233,7 @@ async def open_pipeline(endpoint: Endpoint, timeout_s: float) -> Pipeline:
 
     pipeline: Pipeline | None = None
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout(min(CONNECT_TIMEOUT_S, timeout_s)):
             if endpoint.path is not None:
                 _, pipeline = await loop.create_unix_connection(make, endpoint.path)
             else:

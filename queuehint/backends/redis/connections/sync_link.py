@@ -45,10 +45,11 @@ class SyncLink(Link):
         """Send a command and return its reply."""
         if self._free is None:
             return self._ask(command)
-        while not self._free.acquire(timeout=session.RETRY_S):
+        address = self._where.address
+        while not self._free.acquire(timeout=session.patience_s(address)):
             # While others come and go this is a queue, and no failure.
-            if time.monotonic() - self._left_s >= session.RETRY_S:
-                raise NotSent from none_free()
+            if time.monotonic() - self._left_s >= session.patience_s(address):
+                raise NotSent from none_free(address)
         try:
             return self._ask(command)
         finally:

@@ -1,0 +1,40 @@
+"""Outages of a store, as its clients see them: one warning each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from queuehint.backends.redis.address import Address
+
+logger = logging.getLogger("queuehint.redis")
+
+TOLD_EVERY_S: Final = 30.0
+"""How often a store that goes on not to answer is warned of."""
+
+
+class Outages:
+    """Warns of a store that has failed to answer twice in a row: once until it answers, or for a while."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._told_s: float | None = None
+
+    def note(self, failure: Exception, patience_s: float) -> None:
+        """Record a second failure in a row of an operation that is tried for so long."""
+        now_s = time.monotonic()
+        if self._told_s is None or now_s - self._told_s > TOLD_EVERY_S:
+            self._told_s = now_s
+            logger.warning(
+                "%s does not answer (%s); it is tried for %s s",
+                self._address.shown,
+                failure.__cause__ or failure,
+                f"{patience_s:g}",
+                extra={"event": "redis.unreachable"},
+            )
+
+    def end(self) -> None:
+        """Record an answer."""
+        self._told_s = None
