@@ -1,6 +1,6 @@
 (** What each promise rests on: nothing. The list is that of docs/explanation/proof.md. *)
 
-Require Import Settled Normalise Promises Progress Fairness Running Serial Blockers PackedCounts Leases.
+Require Import Settled Normalise Promises Progress Fairness Running Serial Blockers PackedCounts Leases Leftovers.
 
 Print Assumptions granted_never_conflict.
 Print Assumptions granted_conflicts_with_none_before.
@@ -35,3 +35,6 @@ Print Assumptions at_most_one_settlement_counts.
 Print Assumptions lost_lease_never_counts.
 Print Assumptions late_settlement_changes_nothing.
 Print Assumptions tokens_grow.
+Print Assumptions engine_is_history.
+Print Assumptions no_line_is_forgotten.
+Print Assumptions nothing_more_is_nothing_left_over.
