@@ -211,10 +211,17 @@ class WouldDeadlockError(QueueHintError, RuntimeError):
         self.call = call
         self.job_id = job_id
         which = f" for job {job_id!r}" if job_id else ""
-        super().__init__(
-            f"{call}{which} {where} could wait for ever: the job may stand behind this one. Enqueue a job "
-            "behind it (same queue_hint), or let this handler end and have the next step be a job of its own"
-        )
+        if where.startswith("on the thread"):
+            awaited = call.replace("_sync", "")
+            advice = f"would block the loop that has to run it; here write `await {awaited}` instead"
+            if awaited.startswith("exclusive"):
+                advice = "would block the loop that has to run the jobs; here write `async with sched.exclusive(...)`"
+        else:
+            advice = (
+                "could wait for ever: the job may stand behind this one. Enqueue a job behind it (same queue_hint), "
+                "or let this handler end and have the next step be a job of its own"
+            )
+        super().__init__(f"{call}{which} {where} {advice}")
 
 
 class JobNotFoundError(QueueHintError, LookupError):
@@ -238,7 +245,7 @@ class DuplicateJobError(QueueHintError):
         if key is not None:
             what = f"key {shown(key)} belongs to the unfinished job {shown(job_id)}"
         elif fields:
-            what = f"job {shown(job_id)} exists with another {', '.join(fields)}"
+            what = f"job {shown(job_id)} exists with other values of {', '.join(fields)}"
         elif not_last_at is not None:
             what = f"job {shown(job_id)} exists, and not as the last job of path {shown(not_last_at)}"
         else:

@@ -71,6 +71,7 @@ class Handler:
         self.wants_context = bool(parameters) and _is_context(parameters[0], annotations)
         if self.wants_context:
             del parameters[0]
+        _refuse_odd(name, parameters, annotations)
         self.signature = inspect.Signature(parameters)
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self.annotations = {name: annotations.get(name, Any) for name in self.parameters}
@@ -384,6 +385,21 @@ def _without_answers(annotation: Any) -> Any:
         return annotation
     kinds = tuple([kind for kind in typing.get_args(annotation) if kind not in _ANSWERS])
     return typing.Union[kinds] if kinds else Any  # noqa: UP007 - made of as many as are left
+
+
+def _refuse_odd(name: str, parameters: list[inspect.Parameter], annotations: Mapping[str, Any]) -> None:
+    """
+    Refuse parameters that no call can give.
+
+    Raises:
+        HandlerError: the function is a method of a class, or does not take its context first.
+    """
+    if parameters and parameters[0].name == "self" and "self" not in annotations:
+        raise HandlerError(f"{name} is a method, and `self` cannot be enqueued; make it a function, or static")
+    for parameter in parameters:
+        annotation = annotations.get(parameter.name)
+        if annotation is JobContext or annotation == "JobContext":
+            raise HandlerError(f"{name}: the JobContext has to be the first parameter, not {parameter.name!r}")
 
 
 def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) -> bool:

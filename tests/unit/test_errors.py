@@ -24,7 +24,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.WouldDeadlockError("drain()"), "drain() inside a handler"),
     (errors.JobNotFoundError("a"), "no job 'a'"),
     (errors.DuplicateJobError("a"), "job id 'a' appears twice in one submission"),
-    (errors.DuplicateJobError("a", fields=("task", "pool")), "job 'a' exists with another task, pool"),
+    (errors.DuplicateJobError("a", fields=("task", "pool")), "job 'a' exists with other values of task, pool"),
     (errors.DuplicateJobError("a", key="k"), "key 'k' belongs to the unfinished job 'a'"),
     (errors.InvalidTransitionError("a", "FINISHED", "QUEUED"), "job 'a' is FINISHED and cannot become QUEUED"),
     (errors.LeaseLostError("a", 7), "token 7 no longer holds job 'a'"),

@@ -20,6 +20,7 @@ from queuehint import (
     JsonCodec,
     PayloadError,
     Scheduler,
+    WouldDeadlockError,
 )
 from queuehint.handlers.handler import Handler, Placement
 from queuehint.handlers.references import Reference, template
@@ -445,3 +446,24 @@ def test_using_names_a_user_literally_and_other_options_keep_the_template() -> N
     assert edit.using(user=None).spec("ann").user is None
     with sched.flow_sync() as flow:
         assert flow.add(edit, "bob").spec.user == "bob"
+
+
+def test_a_method_and_a_context_that_is_not_first_are_refused_when_they_are_registered() -> None:
+    class Shop:
+        def sell(self, item: str) -> None: ...
+
+    def late(item: str, ctx: JobContext) -> None: ...
+
+    with pytest.raises(HandlerError, match="sell is a method, and `self` cannot be enqueued"):
+        Handler("sell", Shop.sell)
+    with pytest.raises(HandlerError, match="has to be the first parameter, not 'ctx'"):
+        Handler("late", late)
+    assert list(Handler("sell", Shop().sell).parameters) == ["item"]
+
+
+def test_who_blocks_the_loop_is_told_what_to_write() -> None:
+    error = WouldDeadlockError("result_sync()", "a", where="on the thread of the workers' loop")
+    assert "write `await result()` instead" in str(error)
+    assert "`async with sched.exclusive(...)`" in str(
+        WouldDeadlockError("exclusive_sync()", where="on the thread of x")
+    )

@@ -253,7 +253,7 @@ class Session:
         if not is_carried:
             self._must_state = self._retention is not None
             logger.warning(
-                "the token epoch of %s changed: it restarted or was replaced, and unsaved changes are lost",
+                "the token epoch of %s changed: it restarted or was replaced; changes it had not saved are lost",
                 self.address.shown,
                 extra={"event": "redis.new_history"},
             )
