@@ -31,6 +31,7 @@ for at = 14, #ARGV, 3 do
   asked[#asked + 1] = parse_asked(at)
   if ARGV[at + 2] ~= '' then has_edges = true end
 end
+if closing and #asked ~= 1 then args.refuse('closing') end
 if has_edges then
   for _, ask in ipairs(asked) do ids[ask[ID]] = true end
 end
