@@ -498,6 +498,24 @@ def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
         assert store.put_right() == {"state"}
 
 
+def test_jobs_that_go_one_by_one_leave_each_step_in_order(store: Store) -> None:
+    """They take shorter ways through the scripts than many at once: also along a line, and past one that is ready."""
+    settled: tuple[Outcome, ...] = ()
+    for number, path in enumerate((("a",), ("a",), ("a", "b"), ("c",), ("a",), ())):
+        store.do(Enqueue((job(str(number), *path),)))
+        assert store.look().is_clean, path
+    order = []
+    while (told := store.do(Exchange("w", settled, pools=("default",), limit=1))).grants or told.verdicts:
+        order += [grant.spec.id for grant in told.grants]
+        assert store.look().is_clean, order
+        settled = tuple(
+            Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED) for grant in told.grants
+        )
+    assert order == ["0", "1", "2", "3", "4", "5"]
+    assert not store.server.client().exists(*map(store.key, ("leases", "ready", "gates", "pools", "users", "turns")))
+    store.drain()
+
+
 def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store) -> None:
     store.do(Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")

@@ -15,6 +15,7 @@
     dropped before their time, a head for each grant, then a spec for each.
   A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
   Mirrors core.working   Cost O(depth) a job, and what follows ]]
+-- @include lib/plain/exchange_one
 -- @include lib/rules
 local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5000, 300000 -- @const
 args.count(15, 1)

@@ -47,6 +47,12 @@ end
 
 function form.rank_text(rank) return rank == -2 ^ 62 and '0' or string.format('1%015d', rank + 1e14) end
 
+-- The id in a member of READY, behind a prefix of some length and a rank.
+function form.id_behind_rank(member, prefix)
+  local from = prefix + (string.byte(member, prefix + 1) == 49 and 17 or 2)
+  return string.sub(member, from + string.byte(member, from) - 63)
+end
+
 -- Whether an offer is a place: its job is put aside by a limit.
 function form.is_place(offer) return type(offer) == 'string' and offer ~= 'r' end
 

@@ -4,27 +4,6 @@ local AWAITED_KEPT_MS = 60000 -- @const
 local transitions = {undelivered = {}, ended = {}, errors_added = {}}
 
 lazily(transitions, function()
-local keep, kept_by_service = nil, nil
-
--- How long records are kept: what the namespace was told (retain.lua), else what ARGV says.
-local function retention()
-  if not request.retention then
-    return {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), all = tonumber(string.match(ARGV[7], '^[^\n]*')), named = ARGV[7]}
-  end
-  local finished, failed, canceled, of_services = string.match(request.retention, '^(%d+) (%d+) (%d+) (%d+)')
-  if not of_services then corrupt('the retention in ' .. store.meta .. ' cannot be read') end
-  return {F = tonumber(finished), X = tonumber(failed), C = tonumber(canceled), all = tonumber(of_services), named = request.retention}
-end
-
--- How long records of a service are kept; those of single services stand in lines behind all else, name and ms.
-local function kept_of(service)
-  if not kept_by_service then
-    kept_by_service = {}
-    for name, ms in string.gmatch(keep.named, '\n([^\n]+)\n(%d+)') do kept_by_service[name] = tonumber(ms) end
-  end
-  return kept_by_service[service] or keep.all
-end
-
 function transitions.become(job, state)
   if not string.find(MOVES[job[STATE]], state, 1, true) then
     corrupt('job ' .. job.id .. ' is ' .. job[STATE] .. ' and cannot become ' .. state)
@@ -34,13 +13,7 @@ function transitions.become(job, state)
   jobs.dirty[job.id] = job
 end
 
-function transitions.kept_ms(job, state)
-  local policy = form.policy(job)
-  if policy[RETENTION] then return policy[RETENTION] end
-  keep = keep or retention()
-  if job[SERVICE] ~= '' then return kept_of(job[SERVICE]) end
-  return keep[state]
-end
+transitions.kept_ms = kept_ms
 
 -- What of a worker's jobs it has not been told to stop, in the order of asking.
 function transitions.undelivered_of(worker)

@@ -2,19 +2,11 @@
   (lib/structures/head_format) in a step in which nothing else is to be done. What it writes is what enqueue, `transitions.place` and
   lib/request/write would write, and `is_quiet` and `plain_ask` alone say when that is so; all else goes the general way. It stands
   before the rules, so that their modules need not begin. ]]
--- @include lib/request/begin
+-- @include lib/plain/quiet
 -- @include lib/request/asked
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
 do
--- Whether nothing is due or left over, nobody is to be told, and no limit or closed path has to be asked.
-local function is_quiet()
-  return S[LEFT_STORED] == 0 and S[LIMITS] == 0 and S[WATCHED] == 0 and S[CLOSED_PATHS] == 0 and S[FOLLOWED] == 0
-    and S[SHARED_VALUES] == 0 and S[USERS_SEEN] == 0 and NOW - S[FORGOTTEN_AT] < FORGET_EVERY_MS
-    and (S[NEXT_TIMER] > NOW or S[NEXT_TIMER] < 0) and (S[NEXT_LEASE] > NOW or S[NEXT_LEASE] < 0)
-    and (S[NEXT_PRUNE] > NOW or S[NEXT_PRUNE] < 0) and (S[NEXT_SCHEDULE] > NOW or S[NEXT_SCHEDULE] < 0)
-end
-
 -- What is asked, if it is one job that is plain, new, has one claim at most, and passes its level on to no other; else false.
 local function plain_ask()
   if #ARGV ~= 16 or ARGV[9] ~= '' or ARGV[10] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '' then return false end
@@ -97,23 +89,6 @@ local function offer(facts, member)
   redis.call('ZADD', store.ready, '0', key .. '\0' .. member)
 end
 
-local DUES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, NEXT_SCHEDULE}
-
--- When something is due next; one that sleeps and was told a later time is woken.
-local function next_due()
-  local next_ms = -1
-  for at = 1, #DUES do
-    local time_ms = S[DUES[at]]
-    if time_ms >= 0 and (next_ms < 0 or time_ms < next_ms) then next_ms = time_ms end
-  end
-  local told_ms = S[TOLD_NEXT]
-  if next_ms >= 0 and (told_ms < 0 or next_ms < told_ms or told_ms < NOW) then
-    redis.call('ZADD', store['wake:timer'], '0', '1')
-    S[TOLD_NEXT] = next_ms
-  end
-  return next_ms
-end
-
 -- Take in a job; return the reply.
 local function take_in(ask)
   local id, claims, text = ask[ID], ask[P_CLAIMS], ask[P_FACTS]
@@ -137,11 +112,11 @@ local function take_in(ask)
   redis.call('HSET', store.specs, id, ask[SPEC])
   if changed_gates then redis.call('HSET', store.gates, unpack(changed_gates)) end
   list(facts, number, id)
-  local reply = {0, NOW, next_due(), number, QUEUED}
+  local reply = {0, NOW, next_due(false), number, QUEUED}
   redis.call('HSET', store.meta, 'state', pack_state(S))
   return request.told(reply)
 end
 
-local ask = is_quiet() and plain_ask()
+local ask = is_quiet() and S[WATCHED] == 0 and S[CLOSED_PATHS] == 0 and plain_ask()
 if ask then return take_in(ask) end
 end

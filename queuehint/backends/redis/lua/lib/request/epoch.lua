@@ -8,14 +8,11 @@ local epoch = {}
 
 lazily(epoch, function()
 local epoch_known = false
--- The server's own: a server that starts anew has another, and no memory of this one.
-local own_run = false -- @once
 
 function epoch.know()
   if epoch_known then return end
   epoch_known = true
-  own_run = own_run or string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
-  local run = own_run
+  local run = server_run()
   if S[RUN] == run then return end
   S[EPOCH] = math.max(S[EPOCH] + 1, math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)
   -- Whatever was lost, and however often in one second: the count begins within the second. In tests it begins at 0.

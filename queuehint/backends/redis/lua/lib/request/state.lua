@@ -31,6 +31,14 @@ local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
 
+-- The id of the server's run: a server that starts anew has another one, and no memory of this one.
+local own_run = false -- @once
+
+local function server_run()
+  own_run = own_run or string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+  return own_run
+end
+
 local stored = redis.call('HMGET', store.meta, 'state', 'test', 'retention')
 request.retention = stored[3]
 local S

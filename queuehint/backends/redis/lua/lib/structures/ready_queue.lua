@@ -133,17 +133,11 @@ local function sooner(left, right)
   return left[2] < right[2]
 end
 
--- The id in a member, behind a prefix of some length.
-local function id_in(member, prefix)
-  local from = prefix + (string.byte(member, prefix + 1) == 49 and 17 or 2)
-  return string.sub(member, from + string.byte(member, from) - 63)
-end
-
 -- Read at once what a page of a user's ready jobs is about.
 local function look_ahead(user)
   if not user.stored[2] then return end
   local ids, claims = {}, {}
-  for at, member in ipairs(user.stored) do ids[at] = id_in(member, user.prefix) end
+  for at, member in ipairs(user.stored) do ids[at] = form.id_behind_rank(member, user.prefix) end
   jobs.prefetch(ids)
   for at, id in ipairs(ids) do
     local job = jobs.all[id]
@@ -169,7 +163,7 @@ local function first_ready(user)
       if user.read then break end
     else
       local member = user.stored[user.at]
-      local job = jobs.known(id_in(member, user.prefix), store.ready)
+      local job = jobs.known(form.id_behind_rank(member, user.prefix), store.ready)
       if job[OFFER] == 'r' and not job.is_new_offer then
         job.ready_member = member
         stored = job
