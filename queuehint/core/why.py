@@ -148,6 +148,7 @@ def _reason_deferred(state: State, job: Job) -> Reason:
         kind=ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY,
         jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
         stuck=bool(dead),
+        open_dependencies=len(jobs),
     )
 
 

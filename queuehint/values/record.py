@@ -64,6 +64,8 @@ class JobRecord:
         cancel_requested: a cancellation was asked for while it ran.
         logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
         level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
+        open_dependencies: how many of the jobs it depends on it still waits for, dead ones included; `Scheduler.why`
+            names the first ten.
         problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
             has what can be read of it, the rest as by default. None for all others.
     """
@@ -91,6 +93,7 @@ class JobRecord:
     logs: tuple[str, ...] = attrs.field(repr=counted)
     logs_truncated: bool
     level: int
+    open_dependencies: int = 0
     problem: str | None = None
 
     @property

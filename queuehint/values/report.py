@@ -46,6 +46,7 @@ class Reason:
     Args:
         jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
+        open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
         path_key: the place where it waits, or the path that is paused.
         until_ms: when the wait ends by time alone.
         stuck: only a person or a new worker can end the wait.
@@ -59,6 +60,7 @@ class Reason:
     until_ms: int | None = None
     stuck: bool = False
     detail: str | None = None
+    open_dependencies: int = 0
 
     def __str__(self) -> str:
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
@@ -66,8 +68,10 @@ class Reason:
         until = (
             f" until {moment(self.until_ms).isoformat(timespec='milliseconds')}" if self.until_ms is not None else ""
         )
+        rest = self.open_dependencies - len(self.jobs) if self.kind is ReasonKind.DEPENDENCY and self.jobs else 0
+        more = f" and {rest} more" if rest > 0 else ""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{at}{until}{detail}"
+        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{more}{at}{until}{detail}"
 
 
 _SENTENCES = {

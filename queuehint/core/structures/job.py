@@ -200,6 +200,13 @@ class Job:
         return self.extras.blocked if self.extras is not None else {}
 
     @property
+    def open_dependencies(self) -> int:
+        """How many jobs it still waits for; the commit of its submission is none."""
+        if self.is_over or self.extras is None or self.extras.start is not None:
+            return 0
+        return len(self.extras.blocked)
+
+    @property
     def is_start(self) -> bool:
         """Whether it is no job but the start of a submission in parts."""
         return self.id[0] == START_MARK
@@ -280,6 +287,7 @@ class Job:
             logs=tuple(extras.logs),
             logs_truncated=extras.logs_truncated,
             level=self.level,
+            open_dependencies=self.open_dependencies,
         )
 
 

@@ -99,6 +99,7 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "logs": list(record.logs),
         "logs_truncated": record.logs_truncated,
         "level": record.level,
+        "open_dependencies": record.open_dependencies,
         "problem": record.problem,
     }
 

@@ -60,7 +60,7 @@ class WhyAJobWaits:
         store.enqueue(job("a", key="k"))
         store.start()
         store.enqueue(job("b", key="k", on_conflict="after"))
-        assert store.why("b") == reason("b", DEFERRED, ReasonKind.DEPENDENCY, jobs=("a",))
+        assert store.why("b") == reason("b", DEFERRED, ReasonKind.DEPENDENCY, jobs=("a",), open_dependencies=1)
 
     def test_why_of_a_job_in_line_is_the_place_and_who_stands_before_it(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]), job("b", ["x", "2"]), job("c", ["x"]), job("d", ["x", "3"]))

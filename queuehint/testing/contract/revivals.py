@@ -53,11 +53,28 @@ class EdgesTold:
         store.enqueue(job("b", after=ids[::-1]))
         assert store.why("b").jobs == tuple(ids[:10])
         assert str(store.why("b")).startswith("b is DEFERRED: waits for the end of a00, a01")
+        assert str(store.why("b")).endswith(", a09 and 5 more")
         store.start()
         store.fail("a14", final=True)
         store.fail("a12", final=True)
         assert (store.why("b").jobs, store.why("b").stuck) == (("a12", "a14"), True)
         assert str(store.why("b")) == "b is DEFERRED: waits for a redrive of a12, a14"
+
+    def test_why_and_the_record_count_all_that_a_job_still_waits_for(self, store: Store) -> None:
+        ids = [f"a{number:02}" for number in range(15)]
+        store.enqueue(*[job(each, max_attempts=1) for each in ids])
+        store.enqueue(job("b", after=ids), job("later", after=ids[:3], delay_ms=60_000))
+        store.stage("S", job("part", after=ids[:2]))
+        counted = [store.record(each).open_dependencies for each in ("a00", "b", "later")]
+        assert (store.why("b").open_dependencies, counted) == (15, [0, 15, 3])
+        assert store.start(3) == ids[:3]
+        store.fail("a00", final=True)
+        store.finish("a01", "a02")
+        store.commit("S")
+        assert (store.why("b").jobs, store.why("b").open_dependencies) == (("a00",), 13)
+        assert [store.record(each).open_dependencies for each in ("b", "later", "part")] == [13, 1, 1]
+        store.cancel("b")
+        assert store.record("b").open_dependencies == store.why("b").open_dependencies == 0
 
     def test_edges_are_counted(self, store: Store) -> None:
         nothing = EdgeStats(

@@ -266,9 +266,10 @@ def _record(item: list[Any]) -> JobRecord:
         has_result,
         logs_count,
         level,
+        open_dependencies,
         *spec,
-    ) = [field.decode() for field in item[:28]]
-    rest, result, progress, errors, logs = item[28:]
+    ) = [field.decode() for field in item[:29]]
+    rest, result, progress, errors, logs = item[29:]
     job_state = STATES[state]
     problem = None
     try:
@@ -299,6 +300,7 @@ def _record(item: list[Any]) -> JobRecord:
         logs=tuple([line.decode() for line in logs]),
         logs_truncated=int(logs_count) > len(logs),
         level=int(level),
+        open_dependencies=int(open_dependencies),
         problem=problem,
     )
 

@@ -14,6 +14,9 @@ from queuehint.values.hint import Path, key_of, parse_gate_key
 from queuehint.values.record import JobState
 from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
 
+_REASON_FIELDS = 9
+"""So many items of a reply are a reason; the others say whether a job that runs is overdue."""
+
 
 def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
     """Return statistics of edges."""
@@ -32,7 +35,9 @@ def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
 
 
 def _reason(reply: list[Any]) -> Reason:
-    job_id, state, kind, jobs, path, until, stuck, detail = [field.decode() for field in reply[:8]]
+    job_id, state, kind, jobs, path, until, stuck, detail, open_dependencies = [
+        field.decode() for field in reply[:_REASON_FIELDS]
+    ]
     return Reason(
         job_id=job_id,
         state=STATES[state],
@@ -42,6 +47,7 @@ def _reason(reply: list[Any]) -> Reason:
         until_ms=number_of(until),
         stuck=stuck == "1",
         detail=detail[1:] if detail else None,
+        open_dependencies=int(open_dependencies),
     )
 
 
@@ -58,12 +64,14 @@ def why(operation: Why, reply: list[Any]) -> Reason:
     """Return why a job waits."""
     if not reply:
         raise JobNotFoundError(operation.job_id)
-    return _overdue(_reason(reply), *reply[8:])
+    return _overdue(_reason(reply), *reply[_REASON_FIELDS:])
 
 
 def pending(_operation: CountPending, reply: list[Any]) -> Pending:
     """Return how much is unfinished, and why what cannot move does not."""
-    return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_overdue(_reason(r), *r[8:]) for r in reply[2:]]))
+    return Pending(
+        reply[0], moving=bool(reply[1]), reasons=tuple([_overdue(_reason(r), *r[_REASON_FIELDS:]) for r in reply[2:]])
+    )
 
 
 def tree(operation: Tree, reply: list[Any]) -> TreeNode:

@@ -15,13 +15,15 @@ local function record_of(id, job)
     text(job[TOKEN]), text(job[WORKER]), text(job[ENQUEUED]), text(job[DUE_AT]), text(job[QUEUED_AT]),
     text(job[STARTED_AT]), text(job[ENDED]), job[CANCEL] and '=' .. job[CANCEL] or '', job[CAUSE] and '=' .. job[CAUSE] or '',
     job[RESULT] or '-', text(job[LOGS]), text(job[LEVEL] or job[PRIORITY]),
+    -- A staged job waits for the commit alone, which is no job.
+    text((OVER[job[STATE]] or job[STAGED]) and 0 or job[BLOCKED]),
     text(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
     redis.call('HGET', store.specs, id) or '', job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
     job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs,
   }
 end
 
-local RECORDS_BYTES_MAX, SPEC_AT = 4194304, 29 -- @const
+local RECORDS_BYTES_MAX, SPEC_AT = 4194304, 30 -- @const
 local bytes_told = 0
 
 -- Whether a reply has room for a record beside those before it: what is told of jobs takes a few MiB at most.
