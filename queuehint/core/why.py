@@ -235,7 +235,10 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
     if table.parked and (path := table.paused_at(job)) is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.PAUSED, path_key=key_of(path), stuck=True)
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
-        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(counter.path))
+        until_ms = counter.until_ms(state.now_ms)
+        return Reason(
+            job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(counter.path), until_ms=until_ms
+        )
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)
     detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"

@@ -48,7 +48,8 @@ class Reason:
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
         path_key: the place where it waits, or the path that is paused.
-        until_ms: when the wait ends by time alone.
+        until_ms: when the wait ends by time alone; of a rate limit without a token, when it has the next one, which the
+            first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
     """
 

@@ -453,6 +453,14 @@ MUTANTS = (
         new="        return most is not None and self.started > most\n",
         caught_by=(CONFORMANCE,),
     ),
+    Mutant(
+        name="A job behind a full limit is told that the next token is what it waits for",
+        kind="limits",
+        file="core/structures/limits.py",
+        old="        return None if self.is_full or token_ms <= now_ms else token_ms\n",
+        new="        return None if token_ms <= now_ms else token_ms\n",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "why_says_when_the_next_token_comes"),),
+    ),
     # --- schedules ---
     Mutant(
         name="Two who see a schedule due both fire it",

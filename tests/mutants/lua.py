@@ -85,6 +85,14 @@ MUTANTS = (
         new="    local may, below = true, false\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
+    Mutant(
+        name="Lua: a job behind a full limit is told that the next token is what it waits for",
+        kind="limits",
+        file=f"{LUA}/lib/structures/limits.lua",
+        old="  if ms > NOW and not is_full(counter_at(",
+        new="  if ms > NOW and counter_at((",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", "why_says_when_the_next_token_comes"),),
+    ),
     # --- order ---
     Mutant(
         name="Lua: a line stops to move on after the first that passes",

@@ -109,6 +109,11 @@ class PlaceCounter:
         most = self.limiter.limit.most
         return most is not None and self.started >= most
 
+    def until_ms(self, now_ms: int) -> int | None:
+        """Return when the next job may start here by time alone; None if one may now, or only after another's end."""
+        token_ms = self.limiter.token_ms(now_ms)
+        return None if self.is_full or token_ms <= now_ms else token_ms
+
 
 class Limits:
     """

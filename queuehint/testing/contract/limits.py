@@ -151,6 +151,27 @@ class LimitsAtOnce:
 class LimitsInTime:
     """A start takes a token, and tokens come back evenly."""
 
+    def test_why_says_when_the_next_token_comes_unless_a_slot_is_missing_too(self, store: Store) -> None:
+        store.enqueue(*at("a", 4))
+        limit(store, "a", rate=(2, 1000))
+        assert store.start() == ["a0", "a1"]
+        next_ms = store.clock.now_ms() + 500
+        reason = store.why("a2")
+        assert (reason.kind, reason.path_key, reason.until_ms, reason.stuck) == (ReasonKind.LIMIT, "a", next_ms, False)
+        assert store.why("a3").until_ms == next_ms
+        store.advance(200)
+        assert store.why("a3").until_ms == next_ms, "it is the time, not how long from now"
+        limit(store, "a", most=2, rate=(2, 1000))
+        assert store.start() == []
+        assert (store.why("a2").kind, store.why("a2").until_ms) == (ReasonKind.LIMIT, None)
+        store.finish("a0")
+        assert store.why("a2").until_ms == store.tick().next_ms
+        store.wait(500)
+        assert store.start() == ["a2"]
+        store.wait(500)
+        assert store.start() == []
+        assert store.why("a3").until_ms is None, "it has a token, and waits for the end of another"
+
     def test_no_more_start_than_there_are_tokens(self, store: Store) -> None:
         store.enqueue(*at("a", 7))
         limit(store, "a", rate=(3, 1000))

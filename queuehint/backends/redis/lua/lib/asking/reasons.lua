@@ -212,7 +212,7 @@ local function reason_queued(job)
   if paused then return {kind = 'paused', path = paused, stuck = true} end
   if form.is_place(job[OFFER]) then
     local limiter, key = limits.at(job[OFFER])
-    if limiter then return {kind = 'limit', path = key} end
+    if limiter then return {kind = 'limit', path = key, until_ms = limits.until_ms(limiter, key, job[OFFER])} end
   end
   if job[PRESENCE] then return {kind = 'caller'} end
   local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')

@@ -102,6 +102,12 @@ local function token_ms(limiter)
   return lack > 0 and NOW + math.ceil(lack / limiter.tokens) or NOW
 end
 
+-- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
+function limits.until_ms(limiter, key, place)
+  local ms = token_ms(limiter)
+  if ms > NOW and not is_full(counter_at({limiter = limiter, key = key, place = place})) then return ms end
+end
+
 local function sooner(left, right)
   if left[1] ~= right[1] then return left[1] < right[1] end
   return left[2] < right[2]
