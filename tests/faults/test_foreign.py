@@ -56,7 +56,7 @@ IN_SCRIPTS = (
     *("hget", "hset", "hmget", "hdel", "hexists", "hlen", "hgetall", "hkeys", "hvals"),
     *("zadd", "zrem", "zrange", "zrangebyscore", "zremrangebyscore", "zscore", "zcard"),
     *("zrangebylex", "zrevrangebylex", "zlexcount"),
-    *("rpush", "lrange", "llen", "ltrim", "sadd", "srem", "sismember"),
+    *("rpush", "lrange", "llen", "ltrim"),
 )
 FROM_CLIENTS = ("fcall", "fcall_ro", "function|load", "evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")
 """Scripts, in both ways; what is looked at on connecting; how workers and those who wait for results listen."""
@@ -73,7 +73,6 @@ FOR_DOCTOR = (
     "hscan",
     "sscan",
     "zscan",
-    "scard",
     "pttl",
     "persist",
     "lrem",

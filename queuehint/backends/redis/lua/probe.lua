@@ -9,7 +9,7 @@ redis.call('INFO', 'server')
 for _, command in ipairs({'UNLINK', 'HKEYS', 'HVALS', 'HGETALL', 'HLEN', 'ZCARD', 'LLEN', 'EXISTS', 'TYPE'}) do
   redis.call(command, key)
 end
-for _, command in ipairs({'HGET', 'HMGET', 'HEXISTS', 'HDEL', 'ZSCORE', 'ZREM', 'SISMEMBER', 'SREM'}) do
+for _, command in ipairs({'HGET', 'HMGET', 'HEXISTS', 'HDEL', 'ZSCORE', 'ZREM'}) do
   redis.call(command, key, '')
 end
 for _, command in ipairs({'ZRANGE', 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'LRANGE', 'LTRIM'}) do
@@ -23,7 +23,5 @@ redis.call('UNLINK', key)
 redis.call('ZADD', key, 0, '')
 redis.call('UNLINK', key)
 redis.call('RPUSH', key, '')
-redis.call('UNLINK', key)
-redis.call('SADD', key, '')
 redis.call('UNLINK', key)
 return {1}
