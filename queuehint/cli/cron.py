@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened
+from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened, place
 from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
 from queuehint.values.schedule import Recurrence, Schedule
@@ -17,11 +17,24 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a schedule.")]
 
 
 @app.command("ls")
-def ls(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+def ls(
+    target: Target = None,
+    namespace: Namespace = None,
+    service: Annotated[str | None, typer.Option(help="Only of this service.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
+    path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
+    paused: Annotated[bool | None, typer.Option("--paused/--active", help="Only those that are so.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """List schedules in order of name: when they are due, what they fired last."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
-        found = sched.schedules.list_sync()
+        segments = None if path is None else place(path)
+        found = sched.schedules.list_sync(
+            service=service, user=user, task=task, pool=pool, path=segments, paused=paused
+        )
         if as_json:
             for one in found:
                 printer.json(_fields(one))

@@ -13,7 +13,9 @@ from queuehint.client.job import Job
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.values.checks import check_id, check_items
+from queuehint.values.checks import check_bool, check_id, check_items
+from queuehint.values.hint import is_prefix
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
 from queuehint.values.spec import check_payload_size
 from queuehint.worker.due_times import check_recurrence, due_after, first_due
@@ -51,7 +53,26 @@ class Recurring(TypedDict, total=False):
     end: datetime | None
 
 
+class ScheduleFilter(TypedDict, total=False):
+    """
+    Which schedules; all that is given has to fit, None is as good as nothing.
+
+    Args:
+        service, user, task, pool: of their jobs.
+        path: their jobs have a claim at or below it; ``[]`` is any job with a claim.
+        paused: True for those that are paused, False for the others.
+    """
+
+    service: str | None
+    user: str | None
+    task: str | None
+    pool: str | None
+    path: Sequence[str] | None
+    paused: bool | None
+
+
 _WHEN = frozenset({"cron", "every", *Recurring.__annotations__} - {"args", "kwargs"})
+_NAMES = ("service", "user", "task", "pool")
 _Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
 """When, and with which arguments."""
 
@@ -68,17 +89,21 @@ class ScheduleBook:
         self._client = client
         self._definitions = definitions
 
-    async def list(self) -> Sequence[Schedule]:
+    async def list(self, **filter: Unpack[ScheduleFilter]) -> Sequence[Schedule]:
         """
-        Return all schedules, at most 10 000, in order of name.
+        Return the schedules that pass a filter, by default all, at most 10 000, in order of name.
 
-        Those that this release cannot read are left out, and named in the log (`schedule.unreadable`).
+        All of them are read from the store. Those that this release cannot read are left out, and named in the log
+        (`schedule.unreadable`).
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
         """
-        return await run_steps(self._client.backend, _list())
+        return await run_steps(self._client.backend, _list(filter))
 
-    def list_sync(self) -> Sequence[Schedule]:
+    def list_sync(self, **filter: Unpack[ScheduleFilter]) -> Sequence[Schedule]:
         """Like `list`, for code without a loop."""
-        return run_steps_sync(self._client.backend, _list())
+        return run_steps_sync(self._client.backend, _list(filter))
 
     async def get(self, name: str) -> Schedule:
         """
@@ -296,15 +321,39 @@ def _check_job(job: Any) -> Job[..., Any]:
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _list() -> Steps[list[Schedule]]:
+def _list(given: ScheduleFilter) -> Steps[list[Schedule]]:
+    passes = _passing(given)
     found: list[Schedule] = []
     first: str | None = ""
     while first is not None:
         page = yield ListSchedules(first)
-        found += page.schedules
+        found += [schedule for schedule in page.schedules if passes(schedule)]
         say_unreadable(page.unreadable)
         first = page.following
     return found
+
+
+def _passing(given: ScheduleFilter) -> Callable[[Schedule], bool]:
+    """Return whether a schedule passes a filter, as a function."""
+    if unknown := sorted(given.keys() - ScheduleFilter.__annotations__.keys()):
+        known = ", ".join(ScheduleFilter.__annotations__)
+        raise InvalidJobTypeError(f"schedules have no filter {shown(unknown[0])}; there are {known}")
+    fields: dict[str, Any] = dict(given)
+    paused = fields.pop("paused", None)
+    if paused is not None:
+        check_bool(paused, parameter="paused")
+    wanted = RecordFilter(**fields).check()
+    names = [(name, value) for name in _NAMES if (value := getattr(wanted, name)) is not None]
+
+    def passes(schedule: Schedule) -> bool:
+        spec, path = schedule.spec, wanted.path
+        return (
+            paused in (None, schedule.is_paused)
+            and all(getattr(spec, name) == value for name, value in names)
+            and (path is None or any(is_prefix(path, claim.path) for claim in spec.claims))
+        )
+
+    return passes
 
 
 def _get(name: Any) -> Steps[tuple[Schedule, int]]:

@@ -93,6 +93,8 @@ def test_schedules_are_listed_paused_run_and_removed(system: System) -> None:
     assert system.ok("cron", "pause", "hourly") == "hourly: nothing to do, it is so already\n"
     told = system.json("cron", "ls")
     assert (told["name"], told["every_ms"], told["paused"], told["missed"]) == ("hourly", 3_600_000, True, "skip")
+    assert len(system.json("cron", "ls", "--paused")) == len(told)
+    assert system.ok("cron", "ls", "--active") == system.ok("cron", "ls", "--task", "other") == ""
     assert system.json("cron", "resume", "hourly") == {"name": "hourly", "done": "resumed", "changed": True}
 
     made = system.ok("cron", "run", "hourly").strip()

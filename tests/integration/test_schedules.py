@@ -111,6 +111,40 @@ async def test_a_schedule_defined_in_code_is_stored_when_a_worker_starts(url: st
         assert [schedule.name for schedule in await sched.schedules.list()] == ["hourly", "work"]
 
 
+async def test_schedules_are_listed_by_what_their_jobs_are_and_whether_they_are_paused(url: str) -> None:
+    app = App(url)
+    async with app.sched as sched:
+        book = sched.schedules
+
+        async def names(**given: Any) -> list[str]:
+            return [schedule.name for schedule in await book.list(**given)]
+
+        jobs: dict[str, dict[str, Any]] = {
+            "a": {"user": "ann", "service": "s"},
+            "b": {"user": "ben", "pool": "big"},
+            "c": {"user": "ann", "queue_hint": ["doc", "x"]},
+            "d": {"queue_hint": ["doc10"]},
+        }
+        for name, options in jobs.items():
+            await sched.schedule(name, app.work.using(**options), every=60)
+        await book.pause("b")
+        assert await names(user="ann") == ["a", "c"]
+        assert await names(user="ann", service="s", path=None) == ["a"]
+        assert await names(pool="big", task="work") == ["b"]
+        assert await names(task="works") == []
+        assert await names(path=["doc"]) == ["a", "b", "c"]
+        assert await names(path=["doc", "x"]) == ["c"]
+        assert await names(paused=True) == ["b"]
+        assert await names(paused=False, path=["doc"]) == ["a", "c"]
+        assert await names(paused=None) == await names() == ["a", "b", "c", "d"]
+        with pytest.raises(InvalidJobTypeError, match=r"^schedules have no filter 'state'; there are service, user, "):
+            await names(state="QUEUED")
+        with pytest.raises(InvalidJobTypeError, match=r"^paused must be"):
+            await names(paused="no")
+        with pytest.raises(InvalidJobTypeError, match=r"^user must be"):
+            await names(user=7)
+
+
 async def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> None:
     app = App(url)
     sched = app.sched
