@@ -23,7 +23,7 @@ from queuehint.errors import (
     shown,
     shows_itself,
 )
-from queuehint.handlers.references import Reference
+from queuehint.handlers.references import Referable, Reference
 from queuehint.handlers.templates import is_name
 from queuehint.values.checks import check_id
 from queuehint.values.spec import Dependency, JobSpec, When, evolved
@@ -46,7 +46,7 @@ Sources = list[tuple[Source, When]]
 
 
 @shows_itself
-class Node(JobHandle[R], Generic[R]):
+class Node(JobHandle[R], Referable, Generic[R]):
     """
     A job of a flow; once the flow is submitted, its handle.
 

@@ -156,6 +156,18 @@ class Reference:
 
     # Python would answer these without it: wrongly, or, where it asks for items 0, 1, 2, for ever.
     __str__ = __format__ = __bool__ = __iter__ = __contains__ = __reversed__ = __reduce_ex__ = __refuse
+    # These it would refuse in words that do not help.
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = __refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rdivmod__ = __rpow__ = __refuse
+    __rmatmul__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = __refuse
+    __rlshift__ = __rrshift__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __pos__ = __abs__ = __invert__ = __refuse
+    __int__ = __float__ = __round__ = __refuse
+
+
+class Referable:
+    """A job whose result is referred to by its ``out``; the job itself is refused as an argument."""
+
+    __slots__ = ()
 
 
 def target(reference: Reference) -> tuple[str, Any]:
@@ -188,6 +200,7 @@ def extract(arguments: dict[str, Any]) -> Extracted:
     Raises:
         PayloadError: what holds a mark holds itself, or is no JSON object for its keys.
         InvalidJobError: more than 1 000 marks.
+        InvalidJobTypeError: a job stands where its result is meant.
     """
     if _PLAIN.issuperset(map(type, arguments.values())):
         return Extracted(arguments)
@@ -243,6 +256,8 @@ def _holds_mark(value: Any, known: dict[int, bool], depth: int) -> bool:
     if kind is Reference or kind is Template:
         return True
     if depth > DEPTH_MAX or not isinstance(value, (list, tuple, dict)):
+        if isinstance(value, Referable):
+            raise InvalidJobTypeError(f"{value!r} is a job and not its result: did you mean node.out?")
         return False  # deeper values are refused when they are written
     found = known.get(id(value))
     if found is None:

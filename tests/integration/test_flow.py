@@ -604,6 +604,16 @@ def test_as_many_parts_of_one_result_may_be_taken_as_there_are_templates() -> No
     assert shop.edges(end, plain) == [["step"]] * 2
 
 
+async def test_a_node_in_place_of_its_result_is_refused_with_what_was_meant() -> None:
+    shop = Shop()
+    async with shop.sched.flow("f") as flow:
+        node = flow.add(shop.step.using(name="rows"), "head")
+        for job in (shop.step, shop.number):
+            for value in (node, [node], {"rows": (1, node)}):
+                with pytest.raises(InvalidJobTypeError, match=r"Node\('rows'\) is a job .*: did you mean node.out\?"):
+                    flow.add(job, value)
+
+
 def test_a_result_is_read_by_the_annotation_of_the_argument_it_becomes() -> None:
     shop = Shop()
 
