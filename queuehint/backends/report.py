@@ -21,7 +21,7 @@ CIRCLES_MAX: Final = 100
 """The most cycles that one examination reports."""
 CIRCLE_NAMED_MAX: Final = 10
 """The most jobs of a cycle that are named."""
-MORE_CIRCLES: Final = f"jobs that wait for one another: there are more than {CIRCLES_MAX} circles; look again then"
+MORE_CIRCLES: Final = f"jobs that wait for one another: more than {CIRCLES_MAX} cycles; repair these and examine again"
 
 
 def _printable(text: str) -> str:

@@ -39,7 +39,7 @@ def ls(
         rows = []
         for count, record in enumerate(_dead(sched, choose, flow)):
             if count == limit:
-                typer.echo("queuehint: there are more: raise --limit", err=True)
+                typer.echo("queuehint: more with a higher --limit", err=True)
                 break
             last = record.errors[-1] if record.errors else None
             message = f"{last.type}: {last.message}" if last else record.cause

@@ -112,7 +112,7 @@ def states_of(words: list[str] | None) -> list[str] | None:
     names = [name.strip().upper() for word in words for name in word.split(",")]
     for name in names:
         if name not in JobState.__members__:
-            raise UsageError(f"there is no state {name!r}; there are {', '.join(JobState)}")
+            raise UsageError(f"{name!r} is not a state; the states are {', '.join(JobState)}")
     return names
 
 

@@ -103,8 +103,8 @@ def _rate(text: str | None) -> tuple[int, timedelta] | None:
         return None
     said = _RATE.fullmatch(text)
     if said is None:
-        raise UsageError(f"{text!r} is no rate: say 100/1s or 5/1min")
+        raise UsageError(f"{text!r} is not a rate; write 100/1s or 5/1min")
     try:
         return int(said[1]), timedelta(**{UNITS[said[3]]: int(said[2] or 1)})
     except OverflowError:
-        raise UsageError(f"{text!r} is no rate: the time is too long") from None
+        raise UsageError(f"{text!r} is not a rate: the time is too long") from None

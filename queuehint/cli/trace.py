@@ -111,7 +111,7 @@ def _write_past(
     pasts = []
     for count, record in enumerate(records):
         if count == limit:
-            typer.echo("queuehint: there are more: raise --limit", err=True)
+            typer.echo("queuehint: more with a higher --limit", err=True)
             break
         pasts.append(Past.of(record))
     events, notes = events_of(pasts, unfinished=format is not Format.JSONL)

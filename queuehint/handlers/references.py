@@ -66,7 +66,7 @@ class Template:
         return Template, (self.text,)
 
     def __str__(self) -> Never:
-        raise InvalidJobTypeError("a template is no text before the job starts; pass it as an argument of its own")
+        raise InvalidJobTypeError("a template has no text before the job starts; pass it as an argument by itself")
 
 
 def template(text: str) -> Any:

@@ -280,7 +280,7 @@ def decode(data: bytes) -> Operation[Any]:
     try:
         found = _decode(data.decode("ascii"))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise CorruptStateError(f"the journal holds an entry that is no operation: {shown(data[:200])}") from error
+        raise CorruptStateError(f"the journal holds an entry that is not an operation: {shown(data[:200])}") from error
     if not isinstance(found, Operation):
-        raise CorruptStateError(f"the journal holds an entry that is no operation: {shown(data[:200])}")
+        raise CorruptStateError(f"the journal holds an entry that is not an operation: {shown(data[:200])}")
     return found

@@ -203,7 +203,7 @@ def _list(limit: object, after: object, cursor: object, part: Any) -> Steps[Sequ
 
 def _refuse_states(part: Filter) -> None:
     if "state" in part:
-        raise InvalidJobTypeError("state is no filter of dead jobs, which are FAILED")
+        raise InvalidJobTypeError("dead jobs have no filter by state: all are FAILED")
 
 
 def _raise(ids: tuple[str, ...], reply: Judged, target: JobState) -> None:

@@ -317,7 +317,7 @@ def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
     assert [line.split("\t")[0] for line in system.ok("dead", "ls").splitlines()] == ["a", "b", "c"]
     assert [line.split("\t")[0] for line in system.ok("dead", "ls", "--user", "ann").splitlines()] == ["a", "c"]
     limited = system.run("dead", "ls", "--limit", "1")
-    assert (limited.stdout.count("\n"), limited.stderr) == (1, "queuehint: there are more: raise --limit\n")
+    assert (limited.stdout.count("\n"), limited.stderr) == (1, "queuehint: more with a higher --limit\n")
     assert system.json("dead", "ls", "--path", "doc1:end")["error"] == "ValueError: a picture is missing"
 
     assert system.run("dead", "purge").exit_code == 2

@@ -1,4 +1,4 @@
-"""Operations as bytes and back: each class of them, and what is no operation."""
+"""Operations as bytes and back: each class of them, and bytes that are not an operation."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
     assert (type(back.templates), back.priority) == (int, 3)
 
 
-# --- what is no operation --------------------------------------------------------------------------------------------
+# --- bytes that are not an operation ---------------------------------------------------------------------------------
 
 
 def test_what_is_none_of_ours_is_refused() -> None:
@@ -209,7 +209,7 @@ def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said
     ],
 )  # fmt: skip
 def test_what_is_no_operation_is_said_to_be_damaged(text: str) -> None:
-    with pytest.raises(CorruptStateError, match="the journal holds an entry that is no operation"):
+    with pytest.raises(CorruptStateError, match="the journal holds an entry that is not an operation"):
         decode(text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Messages between processes that share a file: replies and errors as bytes and back, and what is no request."""
+"""Messages between processes that share a file: replies and errors as bytes and back; bytes that are not a request."""
 
 from __future__ import annotations
 
@@ -164,23 +164,23 @@ def test_requests_come_back_as_they_were(asked: Any) -> None:
 @pytest.mark.parametrize(
     "body, problem",
     [
-        (b"", "is no request"),
-        (b"GET / HTTP/1.1\r\n\r\n", "is no request"),
-        (b"\xff\x00" * 500, "is no request"),
+        (b"", "is not a request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "is not a request"),
+        (b"\xff\x00" * 500, "is not a request"),
         (b"queuehint 9.9 default\n{}", "cannot be asked by release 9.9"),
         (head_of("docs") + b"{}", "holds the jobs of namespace 'default', not 'docs'"),
-        (head_of("default"), "is no operation"),
-        (head_of("default") + b"[]", "is no operation"),
-        (head_of("default") + b"[" * 99_999, "is no operation"),
-        (head_of("default") + b'{"":"Cancel"}', "is no operation"),
-        (head_of("default") + b'{"":"Cancel","ids":["a"],"more":1}', "is no operation"),
-        (head_of("default") + b'{"":["Cancel"]}', "is no operation"),
-        (head_of("default") + b'{"":"Engine"}', "is no operation"),
+        (head_of("default"), "is not an operation"),
+        (head_of("default") + b"[]", "is not an operation"),
+        (head_of("default") + b"[" * 99_999, "is not an operation"),
+        (head_of("default") + b'{"":"Cancel"}', "is not an operation"),
+        (head_of("default") + b'{"":"Cancel","ids":["a"],"more":1}', "is not an operation"),
+        (head_of("default") + b'{"":["Cancel"]}', "is not an operation"),
+        (head_of("default") + b'{"":"Engine"}', "is not an operation"),
         (head_of("default") + encode(Begin(epoch_s=9, budget=1, retention=None, services=(), release="x")), "Begin"),
         (head_of("default") + b'{"":"Extend","leases":[],"lease_ms":1}', "Extend cannot be asked for"),
     ],
 )
-def test_what_is_no_request_is_refused(body: bytes, problem: str) -> None:
+def test_bytes_that_are_not_a_request_are_refused(body: bytes, problem: str) -> None:
     with pytest.raises(BackendDeniedError, match=problem):
         read_request(body, "default")
 

@@ -211,7 +211,7 @@ def _nodes(hosts: str, parts: SplitResult, shown: str, port: int) -> tuple[Node,
             # Its message may hold the password.
             found = ("", 0)
         if not found[1]:
-            raise InvalidJobError(f"url {shown!r}: host {number} is no host and port, which is 1 to 65535")
+            raise InvalidJobError(f"url {shown!r}: host {number} is not a host and port; a port is 1 to 65535")
         nodes.append(found)
     if len(nodes) > 1 and SCHEMES[parts.scheme][0] == "plain":
         raise InvalidJobError(f"url {shown!r} names several hosts; use redis+cluster:// or redis+sentinel://")

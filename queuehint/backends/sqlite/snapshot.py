@@ -375,7 +375,7 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
     """Recompute the derived fields."""
     whole = made[0]
     if type(whole) is not state.State:
-        raise TypeError("its first row is no state of an engine")
+        raise TypeError("its first row is not the state of an engine")
     whole.options = options
     whole.table.retention = options.retention or Retention()
     whole.table.ready.filled = set()

@@ -103,7 +103,7 @@ def jobs(
     check_range("claims", min_claims, max_claims, most=CLAIMS_MAX)
     for name, values in fields.items():
         if name not in _FIELDS:
-            raise InvalidArgument(f"{name}= is no field of JobSpec, which has {', '.join(_FIELDS)}")
+            raise InvalidArgument(f"{name}= is not a field of JobSpec, which has {', '.join(_FIELDS)}")
         check_strategy(name, values)
     fields = {"id": _IDS, "task": st.just("task"), **fields}
     wanted = st.lists(claims, min_size=min_claims, max_size=max_claims).map(normalise)

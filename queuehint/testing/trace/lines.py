@@ -273,7 +273,7 @@ def _time(found: dict[str, Any], name: str) -> float:
     try:
         at = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise _LineError(f"{name} is no time, as in 2026-01-31T12:00:00.250Z: {shown(value)}") from None
+        raise _LineError(f"{name} is not a time, as in 2026-01-31T12:00:00.250Z: {shown(value)}") from None
     if at.tzinfo is None:
         raise _LineError(f"{name} needs its time zone, as in 2026-01-31T12:00:00.250Z: {shown(value)}")
     return (at - _EPOCH) / _MS

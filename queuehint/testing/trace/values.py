@@ -142,7 +142,7 @@ class TraceJob:
 
 def _kind(value: object) -> Kind:
     if not isinstance(value, str) or value not in KINDS:
-        raise InvalidTraceError(f"{shown(value)} is no kind of event; there are {', '.join(sorted(KINDS))}")
+        raise InvalidTraceError(f"{shown(value)} is not a kind of event; there are {', '.join(sorted(KINDS))}")
     return cast("Kind", str.__str__(value))
 
 

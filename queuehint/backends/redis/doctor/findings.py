@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _TEXTS: Final = {
-    "bit": "{about} is not found by all it is",
+    "bit": "{about} is missing from an index of records",
     "block": "the records of {about!r} are not indexed",
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
@@ -20,7 +20,7 @@ _TEXTS: Final = {
     "gauge": "the jobs that count or wait at {about!r} by its limit are miscounted",
     "head": "{about} {found}",
     "limit": "a limit at {about!r} cannot be read: it is lost",
-    "line": "the gate {about!r} counts others than stand in its line",
+    "line": "the gate {about!r} does not count the jobs in its line correctly",
     "lost": "names {about}, which has no head",
     "offer": "{about} {found}",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
@@ -32,7 +32,7 @@ _TEXTS: Final = {
     "tallied": "the records of {about!r} are counted and not listed",
     "stray": "holds an entry that nothing leads to",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
-    "unparked": "{about} was put aside by a pause or a limit that is no more",
+    "unparked": "{about} was put aside by a pause or a limit that no longer exists",
     "unreleased": "{about} is over, and its dependencies are kept for it for ever",
     "unresolved": "{about} is over or lost, and others wait for it for ever",
     "unswept": "jobs behind the dead {about} should be canceled, and no work is left over to do it",

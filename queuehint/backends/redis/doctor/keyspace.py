@@ -98,7 +98,7 @@ class Keyspace:
             said = yield from self._session.execute_script("doctor/kinds", (1, *map(bytes_of, names)))
             for name, is_stray in zip(names, said[2::3], strict=True):
                 if is_stray:
-                    what = "is about something that is no more"
+                    what = "is about something that no longer exists"
                     this.add(repairable("key", self.name(name), what, ("key", name, "")))
 
     def _scan(self, this: Pass) -> Talk:

@@ -88,7 +88,7 @@ def read_request(body: bytes, namespace: str) -> Operation[Any] | bytes:
     if not body.startswith(head):
         other = body[:200].partition(b"\n")[0].decode("ascii", "replace").split(" ")
         if len(other) != 3 or other[0] != "queuehint":
-            raise errors.BackendDeniedError("that is no request")
+            raise errors.BackendDeniedError("that is not a request")
         if other[1] != release():
             raise errors.BackendDeniedError(
                 f"the process that has the file is of release {release()} and cannot be asked by release {other[1]}"
@@ -103,7 +103,7 @@ def read_request(body: bytes, namespace: str) -> Operation[Any] | bytes:
     try:
         operation = decode(asked)
     except errors.CorruptStateError:
-        raise errors.BackendDeniedError("that is no operation") from None
+        raise errors.BackendDeniedError("that is not an operation") from None
     if type(operation) not in _OPERATIONS:
         raise errors.BackendDeniedError(f"{type(operation).__name__} cannot be asked for from outside")
     check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)

@@ -111,7 +111,7 @@ function REPAIR.unlisted(_, name)
   if due_ms then later('add', 'schedule_dues', name, due_ms) else later('zset', 'schedule_dues', name) end
 end
 
--- A record that is not found by all it is.
+-- A record that is missing from the index of records.
 function REPAIR.bit(_, id)
   local job = examine.head(id)
   if job and record_index.lists(job) then record_index.list(id, job) end
@@ -271,7 +271,7 @@ end
 -- A job that cannot run any more, and whose edges keep others for it.
 function REPAIR.unreleased(_, id) work.push({'p', id}) end
 
--- Jobs put aside by a pause or a limit that is no more: offer them again.
+-- Jobs put aside by a pause or a limit that no longer exists: offer them again.
 function REPAIR.unparked(_, id)
   local job = jobs.of(id)
   local by = job and job[OFFER]

@@ -105,7 +105,7 @@ function examine.has_term(number, term)
   return false
 end
 
--- Where a record is not found by all it is; nil if it is.
+-- Where a record is missing from the index of records; nil if it is complete.
 function examine.unlisted(id, job)
   if redis.call('HGET', store.numbers, examine.int(job[NUMBER])) ~= id then return 'numbers' end
   for _, term in ipairs(record_index.terms(job)) do

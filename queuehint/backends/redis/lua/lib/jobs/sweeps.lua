@@ -115,7 +115,7 @@ function sweeps.next_parked(by)
   end
 end
 
--- Offer again what was put aside by a pause or a limit that is no more.
+-- Offer again what was put aside by a pause or a limit that no longer exists.
 function sweeps.unpark(item, budget)
   local used = 0
   local job = sweeps.next_parked(item[2])
