@@ -1,4 +1,4 @@
-"""URLs with a password, in its place or misplaced."""
+"""URLs that contain a password, in the right part or in a wrong one."""
 
 from __future__ import annotations
 

@@ -41,11 +41,11 @@ class Finding:
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
             `order`, `job`, `conflict`, `circle`, `library`, or what is wrong with a job or an entry.
-        level: a warning makes no difference to `Report.is_clean`.
+        level: a warning does not affect `Report.is_clean`.
         where: a setting, or a key.
-        what: for people.
-        is_repairable: ``--fix`` puts it right; what is lost stays lost, but nothing trips over it any more.
-        job_id: which job it is about, if it is about one.
+        what: a description for people.
+        is_repairable: ``--fix`` repairs it; lost data stays lost, but no longer causes errors.
+        job_id: the job concerned, if there is one.
     """
 
     kind: str

@@ -142,7 +142,7 @@ def _policy(policy: Policy) -> str:
 
 
 def why(id: Id, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Say what a job waits for, which jobs stand in its way, and what ends a wait that does not end by itself."""
+    """Print the reasons why a job waits, the jobs ahead of it, and how to end a wait that does not end by itself."""
     with opened(target, namespace, as_json=as_json) as sched:
         reason = sched.why_sync(id)
         printer = Printer(as_json=as_json)
@@ -237,5 +237,5 @@ def records_grid(records: Sequence[JobRecord]) -> Grid:
 
 
 def say_none(sched: Scheduler, what: str = "jobs") -> None:
-    """Say on the standard error that nothing is there, and in which namespace, which may be the wrong one."""
+    """Report on standard error that nothing was found, and in which namespace: it may be the wrong one."""
     typer.echo(f"queuehint: no {what} in namespace {namespace_of(sched)}", err=True)

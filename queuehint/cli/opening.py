@@ -82,7 +82,7 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
 
 @contextlib.contextmanager
 def _trying_is_said() -> Iterator[None]:
-    """Say it on the standard error when the store does not answer and is tried again; of it nothing else is logged."""
+    """Report on standard error that the store does not answer and is tried again; log nothing else about it."""
     handler = _Trying(logging.WARNING)
     logger = logging.getLogger("queuehint.redis")
     logger.addHandler(handler)

@@ -291,7 +291,7 @@ class Printer:
         self.put(Lines([cell(text, style)]))
 
     def done(self, what: str, name: str | None, done: str, *, changed: bool) -> None:
-        """Say what is so now of something, a *what* of this name; that it was so before is no fault."""
+        """Print the new state of the *what* with this name, or that nothing had to change."""
         if self.as_json:
             self.json({what: name, "done": done, "changed": changed})
         else:

@@ -130,7 +130,7 @@ class Hold:
 
 
 class _Request:
-    """The steps both colours share: what to send, what the replies mean."""
+    """Steps shared by the asynchronous and the synchronous form: operations to send, replies to interpret."""
 
     def __init__(
         self, claims: tuple[Claim, ...], lease_ms: int, timeout_ms: int | None, user: str | None, *, is_kept: bool

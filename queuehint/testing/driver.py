@@ -48,7 +48,7 @@ Reply = TypeVar("Reply")
 
 SHARED: Mode = "shared"
 TICKS_MAX = 20_000
-"""Whoever has not done what is left over after so many ticks never will."""
+"""Upper bound of ticks until a store has no leftover work."""
 _POLICY_FIELDS = {field.name for field in attrs.fields(Policy)}
 
 
@@ -75,7 +75,7 @@ def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
 
 class Driver(ABC):
     """
-    Whoever calls a store, as methods: what producers, workers and operators ask, and the newest grant of each job.
+    Client of a store: methods for producers, workers and operators, and the newest grant of each job.
 
     A subclass says how an operation is done and how time passes.
     """

@@ -66,8 +66,8 @@ def test_a_fan_in_is_queued_once_when_its_parents_end_at_the_same_instant_in_dif
 
 
 @pytest.mark.heavy
-def test_a_fan_out_goes_on_where_whoever_began_it_has_died() -> None:
-    """F-33: what is left of a long release lies in the store, and whoever comes next goes on with it."""
+def test_a_fan_out_continues_after_the_death_of_the_process_that_began_it() -> None:
+    """F-33: leftover work of a long release lies in the store, and the next caller continues it."""
     url = f"{shared_server().url}?namespace={new_namespace('fan-out')}"
     width = 5_000
     first = open_backend(url)

@@ -1,4 +1,4 @@
-"""Schedules while workers die: each due time is fired once, by whoever is there."""
+"""Schedules while workers die: each due time is fired once, by any living worker."""
 
 from __future__ import annotations
 

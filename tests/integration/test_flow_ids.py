@@ -7,7 +7,7 @@ import pytest
 from queuehint import DuplicateFlowError, DuplicateJobError, Scheduler
 
 
-async def test_the_same_flow_again_is_that_flow_and_another_of_its_id_is_refused(url: str) -> None:
+async def test_submitting_a_flow_again_returns_it_and_a_different_flow_with_its_id_is_refused(url: str) -> None:
     sched = Scheduler(url)
 
     @sched.job

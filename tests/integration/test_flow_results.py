@@ -1,4 +1,4 @@
-"""Whoever waits for a flow gets what it ends with, however short the retention of its jobs is."""
+"""Waiting for a flow returns its result, however short the retention of its jobs is."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from queuehint import FakeClock, JobState, Retry, Scheduler
 from queuehint.testing import assert_enqueued, assert_enqueued_sync, drain, drain_sync, refute_enqueued_sync
 
 
-def test_jobs_on_redis_are_drained_in_a_time_that_is_moved(redis_url: str, namespace: str) -> None:
+def test_jobs_on_redis_are_drained_with_a_fake_clock(redis_url: str, namespace: str) -> None:
     clock = FakeClock()
     sched = Scheduler(redis_url, namespace=namespace, clock=clock)
     began = clock.now_ms()

@@ -232,7 +232,7 @@ def test_tokens_go_on_though_the_clock_has_gone_back(shelf: Shelf) -> None:
     assert claim(again)[0].token > old.token
 
 
-def test_retention_is_that_of_whoever_had_the_file_when_a_job_ended(shelf: Shelf) -> None:
+def test_retention_is_that_of_the_owner_of_the_file_when_a_job_ended(shelf: Shelf) -> None:
     store = shelf.open(retention=Retention(finished=3600))
     enqueue(store, "a", "b")
     finish(store, claim(store)[0])

@@ -33,7 +33,7 @@ CONCURRENCY = 8
 
 @attrs.define(eq=False)
 class Call:
-    """An exchange under way: done or not, and whoever waits for its reply."""
+    """An exchange under way: whether it is done, and the waiter for its reply."""
 
     operation: Exchange
     answered: asyncio.Future[Exchanged]

@@ -65,7 +65,7 @@ class OnSqlite(BackendStateMachine):
 
 
 class OnSqliteOfOthers(OnSqlite):
-    """Whoever opens the file is another process, and whoever had it is dead."""
+    """The file is opened by another process; its previous owner is dead."""
 
     leases_end_at_restart = True
 

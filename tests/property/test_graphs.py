@@ -248,7 +248,7 @@ class Crowd:
             self.end_some((OutcomeKind.FINISHED, OutcomeKind.FAILED))
 
     def check_nobody_waits_for_nothing(self) -> None:
-        """Whoever is not over waits, through others it may be, for a dead job that `why` names."""
+        """Every unfinished job waits, directly or through others, for a dead job that `why` names."""
         engine = self.engine
         check_edges(engine)
         unfinished = [job for job in engine.table.jobs.values() if job.state not in OVER]

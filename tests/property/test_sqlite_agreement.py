@@ -1,4 +1,4 @@
-"""A store with a file, closed and cut off now and then, beside an engine that never is: the same replies."""
+"""A store in a file that is closed and killed at random gives the same replies as an engine that runs on."""
 
 from __future__ import annotations
 

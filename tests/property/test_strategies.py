@@ -82,7 +82,7 @@ def find(strategy: st.SearchStrategy[Any], predicate: Callable[[Any], object]) -
     return find_by(strategy, lambda value: bool(predicate(value)), settings=phases)
 
 
-# --- what is drawn is valid ------------------------------------------------------------------------------------------
+# --- generated values are valid --------------------------------------------------------------------------------------
 
 
 @given(st.data(), st.booleans(), st.sampled_from([0, 1, 2, 17, 64]), st.booleans())
@@ -193,7 +193,7 @@ def test_what_goes_wrong_does_so_as_often_as_it_may(plan: FaultPlan, other: Faul
     assert other.rollback <= 50
 
 
-# --- what is drawn shrinks -------------------------------------------------------------------------------------------
+# --- generated values shrink -----------------------------------------------------------------------------------------
 
 
 def test_a_hint_shrinks_towards_no_place_then_the_root_then_the_first_letters() -> None:

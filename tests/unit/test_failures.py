@@ -62,7 +62,7 @@ def test_a_failed_attempt_is_told_with_its_job_its_number_and_the_wait(caplog: p
     ]
 
 
-def test_the_last_attempt_is_told_with_its_traceback_whoever_formats_it(
+def test_the_last_attempt_is_logged_with_its_traceback_by_any_formatter(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell(caught(missing), attempt=3)

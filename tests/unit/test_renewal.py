@@ -1,4 +1,4 @@
-"""Renewal: who holds a lease keeps it or is told, whoever renews."""
+"""Lease renewal: a holder keeps its lease or learns that it is lost, whichever thread or process renews."""
 
 from __future__ import annotations
 

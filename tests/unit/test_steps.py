@@ -1,4 +1,4 @@
-"""Dialogues: one text for both colours."""
+"""Multi-step backend calls: one generator, run by asynchronous and by synchronous callers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """Answers with what it was asked, or raises."""
+    """Returns each operation as its own reply, or raises."""
 
     def __init__(self, error: Exception | None = None, *, local: bool = True) -> None:
         self.is_local = local

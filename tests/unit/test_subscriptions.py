@@ -52,7 +52,7 @@ class Store:
         return [task.done() for task in tasks]
 
 
-async def test_all_who_wait_are_asked_about_at_once_and_whoever_comes_later_asks_nothing() -> None:
+async def test_all_waits_are_queried_at_once_and_later_ones_need_no_query() -> None:
     store = Store()
     early = [store.wait(job_id) for job_id in "aab"]
     await turns()

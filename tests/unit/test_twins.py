@@ -1,4 +1,4 @@
-"""The moves of a job are written twice, in Python and in Lua: a table of the pairs, and whether both are there."""
+"""Job transitions are written in Python and in Lua: a table of the pairs, and a check that both exist."""
 
 from __future__ import annotations
 

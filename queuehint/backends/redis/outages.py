@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.redis")
 
 TOLD_EVERY_S: Final = 30.0
-"""How often a store that goes on not to answer is warned of."""
+"""How often to warn of a store that remains unavailable."""
 
 
 class Outages:
-    """Warns of a store that has failed to answer twice in a row: once until it answers, or for a while."""
+    """Warns when a store has failed to answer twice in a row: once per outage, repeated after `TOLD_EVERY_S`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -49,7 +49,7 @@ class Script:
         self.is_function = "/" not in name
         """The library has it too; those of the doctor are rarely run, and stand between the rules and the server."""
         self.words: tuple[str, str] | None = None
-        """The command and the name by which it is called as a function, kept by whoever calls it."""
+        """The command and the name by which it is called as a function, cached by the caller."""
         if text is not None:
             self.text = text
 

@@ -1,1 +1,1 @@
-"""Jobs in one file, for one process."""
+"""SQLite backend: jobs in one file."""

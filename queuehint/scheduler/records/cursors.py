@@ -1,9 +1,9 @@
 """
 Pagination cursors, as text that users hand back.
 
-A cursor is a position and a digest of it together with the question: a cursor of another question, a changed or an
-invented one is refused instead of answered with an unrelated page. It is no secret and needs none: an invented cursor
-with a fitting digest gets a page that its user may ask for anyway.
+A cursor is a position and a digest of position and query: a cursor of another query, or one that was changed or made
+up, is refused instead of answered with an unrelated page. The digest needs no secret key: a forged cursor with a
+matching digest only gets a page that its user may ask for anyway.
 """
 
 from __future__ import annotations

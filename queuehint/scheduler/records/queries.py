@@ -1,4 +1,4 @@
-"""Questions about records: user input checked, and the steps on the backend, once for both colours."""
+"""Queries for records: checks of user input, and steps on the backend shared by asynchronous and synchronous calls."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def close_with(store: Store, last: JobSpec, *path: str, waiting: BeforeLast = "c
 
 
 class LastJobs:
-    """Behind the last job of a path nothing comes, whoever sends it and whatever it waited for."""
+    """No job is accepted behind the last job of a closed path, from any client and after any wait."""
 
     def test_what_waits_at_or_below_is_canceled_and_the_last_job_comes_after_what_runs(self, store: Store) -> None:
         store.enqueue(job("running", ["doc", "1"], max_attempts=5))

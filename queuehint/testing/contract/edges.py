@@ -304,7 +304,7 @@ class Downstream:
         assert store.run() == ["d"]
         assert store.states("d", "e", "x", "c") == "FINISHED FAILED CANCELED CANCELED"
 
-    def test_a_need_that_has_expired_stays_expired_whoever_takes_its_id(self, store: Store) -> None:
+    def test_an_expired_dependency_stays_expired_when_its_id_is_taken_again(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", max_attempts=1))
         store.enqueue(job("c", after=["a", "b"], retention_ms=3 * DAY_MS, **CANCELING))
         store.start()

@@ -172,7 +172,7 @@ class Flows:
         store.wait(DAY_MS)
         assert store.apply(Enqueue((job("c", flow="f"),), flow="f")).jobs[0].created
 
-    def test_the_same_flow_again_is_that_flow(self, store: Store) -> None:
+    def test_submitting_a_flow_again_returns_that_flow(self, store: Store) -> None:
         jobs = (job("a", flow="f"), job("b", after=["a"], flow="f"))
         assert [each.created for each in store.apply(Enqueue(jobs, flow="f")).jobs] == [True, True]
         for _ in range(3):

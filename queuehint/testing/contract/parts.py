@@ -189,7 +189,7 @@ class Commits:
 
     @pytest.mark.parametrize("part", [None, "S"])
     @pytest.mark.parametrize("order", [1, -1])
-    def test_an_id_that_is_hidden_elsewhere_is_taken_by_whoever_asks_for_it_anew(
+    def test_an_id_hidden_in_an_uncommitted_part_is_taken_by_a_new_job(
         self, store: Store, part: str | None, order: int
     ) -> None:
         store.stage("T", job("a", ["old"]), job("b", after=["a"]))

@@ -320,7 +320,7 @@ class Firings:
 
 
 class SchedulePauses:
-    """A paused schedule fires nothing; resumed it is due when whoever resumes it says."""
+    """A paused schedule fires nothing; once resumed it is due at the time given by the resume."""
 
     def test_one_that_is_paused_is_due_at_no_time(self, store: Store) -> None:
         put(store)

@@ -1,9 +1,9 @@
 """
 Strategies for Hypothesis: places, jobs, graphs of jobs, schedules, operations, faults.
 
-All that is drawn is valid, so that what fails is what is under test. Sizes are small by default, few segments and
-little depth, so that jobs conflict often and a counterexample is one to be read. What is drawn shrinks towards no
-place, one job, exclusive claims and no edges.
+All generated values are valid, so that a failure is a fault of the code under test. Sizes are small by default (few
+segments, little depth), so that jobs conflict often and counterexamples stay readable. Values shrink towards no claims,
+one job, exclusive mode and no edges.
 
 The same strategies serve `hypothesis.strategies.from_type` for the public types: `queuehint.testing.registration`.
 

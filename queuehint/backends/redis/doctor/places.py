@@ -1,4 +1,4 @@
-"""Where the jobs of a namespace stand, compared with where placing all of them anew puts them."""
+"""Compare the places of all jobs of a namespace with the places that placing them anew gives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Claim
 
 GRANTED: Final = 128
-"""What a head says of a claim that has passed all its gates, else how many it has passed."""
+"""Value in a head for a claim that has passed all its gates; any other value is the number passed."""
 PLACES_MAX: Final = 500_000
 """The most jobs that are placed anew: a minute of work, and half a gigabyte of memory."""
 TOO_MANY: Final = f"places: more than {PLACES_MAX} jobs have one"

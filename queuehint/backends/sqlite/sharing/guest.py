@@ -1,5 +1,5 @@
 """
-A process beside the one that has the file: its operations are done by that one, over the socket.
+Client of the process that owns the file: sends operations to it over the socket.
 
 The writer thread does this in place of writing. Each batch of tickets has a connection of its own. A process that does
 not answer is not waited for: a question then fails, and of a change it is said that it may have been done.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from queuehint.backends.sqlite.writer import Ticket
 
 PATIENCE_S: Final = 5.0
-"""How long a process that has the file may say nothing."""
+"""How long the owner of the file may stay silent."""
 RETRY_S: Final = 0.02
 """How long to wait for a process that is about to open the file, or to leave it."""
 PIECE_BYTES: Final = 1 << 20
@@ -64,7 +64,7 @@ class _LostError(Exception):
 
 class Guest:
     """
-    Asks the process that has a file; for one thread.
+    Client of the process that owns a file; for one thread.
 
     Args:
         path: the file.

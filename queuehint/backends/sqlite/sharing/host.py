@@ -1,4 +1,4 @@
-"""What the process that has a file answers others: requests as bytes in, answers as bytes out."""
+"""Requests of other processes, answered by the owner of a file: bytes in, bytes out."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """
-Messages between the process that has a file and others: requests, replies and refusals.
+Messages between the process that owns a file and others: requests, replies and refusals.
 
-A message is a length of four bytes, the highest first, and so many bytes. A request is a line with the release and the
-namespace, so that the rest is read by the same release only, and behind it a word of ours or an operation as in the
-journal. An answer is one letter and JSON; an empty message says that the answer is still being worked out. A reply is
-read by the type that its operation names: nothing in the bytes says which class to make.
+A message is its length in four bytes, big-endian, and its bytes. A request is a line with the release and the namespace
+(only the same release reads the rest), then a command word or an operation encoded as in the journal. A reply is one
+letter and JSON; an empty message means that the reply is still being computed. A reply is decoded by the type that its
+operation declares: the bytes never choose the class.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def head_of(namespace: str) -> bytes:
 
 def request(namespace: str, asked: Operation[Any] | bytes) -> bytes:
     """
-    Return a message that asks for an operation, or says a word of ours.
+    Return a message that carries an operation or a command word.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: the operation cannot be sent.

@@ -1,11 +1,11 @@
 """
-The socket of the process that has a file, served by a thread with an event loop of its own.
+The socket of the process that owns a file, served by a thread with an event loop of its own.
 
 It is served whatever the application's own threads and loops do. It lies beside the file, or in a directory of the
 user's own where that path is too long for a socket or the file system has none. Only the same user, and the system's
-administrator, may connect: the mode of the socket says so, and the user of each connection is asked for where the
-system tells. What a connection sends is bounded in bytes and in time, and so are connections; bytes that are no request
-are answered with a refusal. Nothing that is sent ends the thread.
+administrator, may connect: the mode of the socket restricts it, and the user of each connection is checked where the
+system reports it. Requests are bounded in bytes and in time, connections in number; bytes that are not a request are
+answered with a refusal. Nothing that is sent ends the thread.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ READ_S: Final = 10.0
 """A connection that says nothing for so long, or whose request has not come by then, is closed."""
 WRITE_S: Final = 10.0
 BEAT_S: Final = 1.0
-"""How often it is said of an answer that it is being worked out."""
+"""How often to report that a reply is still being computed."""
 CLOSE_S: Final = 1.0
-"""How long answers that are being worked out are waited for when the socket is closed."""
+"""How long closing the socket waits for replies that are still being computed."""
 SMALL_BYTES: Final = 1 << 20
 """Requests above this are read one at a time."""
 PIECE_BYTES: Final = 256 << 10

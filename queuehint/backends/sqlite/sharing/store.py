@@ -1,10 +1,10 @@
 """
-Base class of a store whose file one process has and others ask for.
+Base class of a store in a file that one process owns and others use through it.
 
-The process that has the lock of the file answers the others over a socket: all questions, orders and submissions. It
-alone runs jobs. A process that finds the lock taken is a guest: what its callers ask for is sent to the other one. It
-tries the lock first each time, so that it gets the file when the other one has died. A process that is to run jobs asks
-for the file itself; one that runs none makes a snapshot, leaves it, and is a guest from then on.
+The owner holds the lock of the file and answers the others over a socket: all questions, commands and submissions. It
+alone runs jobs. A process that finds the lock taken is a guest and sends its operations to the owner. It tries the lock
+first each time, so that it takes over the file when the owner has died. A guest that is to run jobs asks for the file
+itself; an owner that runs none then makes a snapshot, leaves the file, and is a guest from then on.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ function archive.revive(job, needs, blocked)
   return #blocked > 0 and 0 or transitions.place(job)
 end
 
--- Have an over job begin anew: forget its attempts and its end.
+-- Restart a job that has ended: clear its attempts and its end.
 function archive.restart(job)
   edges.end_resolving(job)
   job[ATTEMPTS], job[LOSSES] = 0, 0

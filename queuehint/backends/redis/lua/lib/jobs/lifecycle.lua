@@ -7,7 +7,7 @@ lazily(lifecycle, function()
 -- End a job and begin to resolve the edges of those that depend on it; return the gates left.
 function lifecycle.finish(job, state, cause, keep_place)
   local left = transitions.finish(job, state, cause, keep_place)
-  -- Nobody depends on a plain job, and it on nobody.
+  -- A plain job has neither dependencies nor dependents.
   if job.is_plain then return left end
   lifecycle.resolve_dependents(job)
   -- A dead job may be redriven: what it needs is kept for it.
@@ -160,8 +160,8 @@ local function count_delay(delay_ms)
   S[RESOLVED_MAX] = math.max(S[RESOLVED_MAX], delay_ms)
 end
 
--- Do with a job that waits for one that is over, since a time, what their edge says; return the gates visited or left. Of
--- what was dropped the state is false; of what has one and is gone, only those that were to wait on find it expired.
+-- Resolve the edge of a waiting job to a job that has ended: apply the edge's action; return the gates visited or left. The
+-- state of a dropped dependency is false. If its record is gone, dependents whose edge says to keep waiting find it expired.
 function lifecycle.resolve(job, id, state, gone, since_ms)
   local edge = edges.of(job, id)
   if not edge then return 0 end
@@ -181,9 +181,9 @@ function lifecycle.resolve(job, id, state, gone, since_ms)
   return transitions.queue(job)
 end
 
--- Judge what a job is told to depend on: what it has to wait for, and the first because of which it has to be canceled,
--- if there is one, with its state, false if its record has expired. *is_late* says of a job that it came too late to be
--- meant, and only has the id: what was meant has expired.
+-- Evaluate the dependencies of a job: return those it has to wait for, and the first that cancels it, if any, with its
+-- state (false if its record has expired). *is_late* returns whether a job was enqueued too late to be the dependency meant
+-- and only has its id: the one meant has expired.
 function lifecycle.evaluate(needs, coming, is_late)
   local blocked = {}
   for _, need in ipairs(needs) do
@@ -220,7 +220,7 @@ function lifecycle.drop(job)
   return 0
 end
 
--- Bring back a job that was canceled because of another, if what it depends on allows it; return the units used.
+-- Revive a job that was canceled because of another one, if its dependencies allow it; return the units used.
 function lifecycle.revive(job)
   local needs = edges.needs_of(job)
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
@@ -301,7 +301,7 @@ function lifecycle.reap(job)
   return lifecycle.lose(job, 'worker_lost', 'worker ' .. job[WORKER] .. ' did not renew its lease', false)
 end
 
--- Drop a record but its id, and tell of a dead job those that wait for it; return the gates left.
+-- Drop a record except its id; notify those that wait for a dead job. Return the gates left.
 local function forget(job, digest_from)
   local has_dependents, holds = edges.has_dependents(job), job[NEEDS] == HELD
   local is_told = job[STATE] == FAILED and not job[GONE] and (holds or has_dependents)
@@ -313,7 +313,7 @@ local function forget(job, digest_from)
   return left
 end
 
--- Drop a record before its time; false if the job is not over, or another may still read its result.
+-- Drop a record before its time; false if the job is not over, or a dependent may still read its result.
 function lifecycle.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
   -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.

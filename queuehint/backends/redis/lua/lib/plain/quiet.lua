@@ -1,6 +1,6 @@
---[[ quiet: when a step has nothing to do but what is asked, so that it may go without plans and modules. ]]
+--[[ quiet: whether a step has no work besides its request, so that it needs no plans and modules. ]]
 -- @include lib/request/begin
--- Whether nothing is due or left over, nobody follows, no limit has to be asked and no user has workers of their own.
+-- Return whether nothing is due or left over, and there are no subscribers, no limits and no users with workers of their own.
 local function is_quiet()
   return S[LEFT_STORED] == 0 and S[LIMITS] == 0 and S[FOLLOWED] == 0 and S[SHARED_VALUES] == 0 and S[USERS_SEEN] == 0
     and NOW - S[FORGOTTEN_AT] < FORGET_EVERY_MS
@@ -10,7 +10,7 @@ end
 
 local DUES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, NEXT_SCHEDULE}
 
--- When something is due next, -1 for never; who sleeps and was told a later time is woken, as at the end of `plan.commit`.
+-- Return when something is due next, -1 for never; wake workers that sleep until a later time, as at the end of `plan.commit`.
 local function next_due(tells)
   local next_ms = -1
   for at = 1, #DUES do

@@ -322,7 +322,7 @@ local function derive_plain(id, job)
   end
 end
 
--- Have a head written, and all that follows from it.
+-- Write a head and everything derived from it.
 function indexes.write(id, job)
   local head = not job.pruned and heads.plain(job)
   if head then

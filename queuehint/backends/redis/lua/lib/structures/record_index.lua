@@ -1,4 +1,4 @@
---[[ record_index: which records have what may be asked for, as bits; core.structures.record_index tells what for.
+--[[ record_index: bitmap index of records by filter term; core.structures.record_index describes its purpose.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
   t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
   BLOCKS names what is in INDEX: term, NUL,
@@ -9,7 +9,7 @@ local record_index = {}
 lazily(record_index, function()
 local changed, times, numbered, tallied = {}, {}, {}, {}
 
--- Whether a record is there for those who ask: what is sent in parts from when it is let go, or over.
+-- Return whether listings include a record: one of a submission in parts only once it is released or has ended.
 function record_index.lists(job)
   return job and not job[GONE] and not (job[STAGED] and job[STATE] == DEFERRED) and not jobs.is_start(job.id)
 end
@@ -17,7 +17,7 @@ end
 -- The name in INDEX of a term of a block.
 function record_index.field(term, block) return term .. '\0' .. string.format('%d', block) end
 
--- The terms of a record; those of a plain one but for its state are of its facts.
+-- Return the terms of a record; those of a plain job, except its state, come from its facts.
 function record_index.terms(job)
   local terms = {'a', 's' .. job[STATE], 't' .. job[TASK], 'p' .. job[POOL]}
   if job[USER] ~= '' then terms[#terms + 1] = 'u' .. job[USER] end
@@ -45,7 +45,7 @@ local function set_bit(terms, term, place, is_there)
   if bits then bits[place] = is_there else terms[term] = {[place] = is_there} end
 end
 
--- Have a record have a term, or have it no more.
+-- Add a term to a record, or remove it.
 function record_index.change(term, number, is_there)
   local place = number % PER_BLOCK
   set_bit(terms_of((number - place) / PER_BLOCK), term, place, is_there)
@@ -57,7 +57,7 @@ local function change_all(job, is_there)
   for at = 1, #all do set_bit(terms, all[at], place, is_there) end
 end
 
--- Have a block know a time of enqueue.
+-- Note a time of enqueue in its block.
 local function see_time(job)
   local number, at_ms = job[NUMBER], job[ENQUEUED]
   local block = (number - number % PER_BLOCK) / PER_BLOCK
@@ -73,7 +73,7 @@ local function count(key, by)
   if key then tallied[key] = (tallied[key] or 0) + by end
 end
 
--- Have a record that is the same but for its state have that.
+-- Change only the state term of a record.
 function record_index.move(was_state, state, number)
   local place = number % PER_BLOCK
   local terms = terms_of((number - place) / PER_BLOCK)
@@ -81,7 +81,7 @@ function record_index.move(was_state, state, number)
   set_bit(terms, 's' .. state, place, true)
 end
 
--- Have a new plain record be found by all it is.
+-- Index a new plain record by all its terms.
 function record_index.enter(id, job)
   local number, all = job[NUMBER], job.terms
   local place = number % PER_BLOCK
@@ -93,7 +93,7 @@ function record_index.enter(id, job)
   if job.tally_key then count(job.tally_key, 1) end
 end
 
--- Have a record be found by all it is.
+-- Index a record by all its terms.
 function record_index.list(id, job)
   change_all(job, true)
   see_time(job)

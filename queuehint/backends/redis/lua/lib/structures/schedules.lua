@@ -14,7 +14,7 @@ end
 
 local changed, is_news = {}, false
 
--- Have a schedule written, or with false forgotten, by the commit.
+-- Mark a schedule to be written by the commit; false deletes it.
 function schedules.change(name, schedule)
   changed[name] = schedule
   if schedule then
@@ -23,7 +23,7 @@ function schedules.change(name, schedule)
   end
 end
 
--- Have a schedule due at a time from now on; if that has come already, somebody who sleeps is woken.
+-- Set when a schedule is due; if that time has come already, wake a sleeping worker.
 function schedules.set(name, schedule, next_ms)
   schedule[NEXT_DUE] = next_ms
   is_news = not schedule[IS_PAUSED] and next_ms and next_ms <= NOW
