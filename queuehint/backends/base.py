@@ -27,6 +27,8 @@ Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_LOCAL = re.compile(r"(localhost|[0-9]{1,3}(\.[0-9]{1,3}){3})(:[0-9]{1,5}(/[0-9]{1,2})?)?")
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}(/[0-9]{1,2})?")
 
 
 @attrs.frozen(kw_only=True)
@@ -165,12 +167,39 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     try:
         entry = _entry_point(parts.scheme)
     except LookupError as error:
-        said = masked(url)
-        scheme = said.partition(":")[0]
-        raise InvalidJobError(f"url {said!r}: no backend serves {scheme!r}; known are {error}") from None
+        raise _unserved(url, error) from None
     factory: Callable[[str, BackendOptions], Any] = entry.load()
     backend: Backend = factory(url, options)
     return backend
+
+
+def check_scheme(url: str) -> None:
+    """
+    Check a URL without ``//``, which most likely is none, before it is opened.
+
+    Raises:
+        InvalidJobError: no backend serves its scheme.
+    """
+    if "//" not in url:
+        try:
+            _entry_point(urlsplit(url).scheme)
+        except LookupError as error:
+            raise _unserved(url, error) from None
+
+
+def _unserved(url: str, known: LookupError) -> InvalidJobError:
+    said = masked(url)
+    hint = f"known are {known}"
+    # Of the text itself only what cannot be a password is shown.
+    if url.lower() == "memory":
+        said, hint = url, "did you mean memory://?"
+    elif _LOCAL.fullmatch(url):
+        said, hint = url, f"did you mean redis://{url}?"
+    elif "//" not in url and _HOST_AND_PORT.fullmatch(url):
+        hint = "did you mean redis://host:port?"
+    elif "//" not in url and url.endswith((".db", ".sqlite", ".sqlite3")):
+        hint = "did you mean sqlite:///file?"
+    return InvalidJobError(f"url {said!r}: no backend serves {said.partition(':')[0]!r}; {hint}")
 
 
 def release() -> str:

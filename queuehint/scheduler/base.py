@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from queuehint.backends.base import BackendOptions, check_namespace, namespace_of, open_backend
+from queuehint.backends.base import BackendOptions, check_namespace, check_scheme, namespace_of, open_backend
 from queuehint.backends.masks import masked
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.event_reader import EventReaders
@@ -74,6 +74,7 @@ class SchedulerBase:
             raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
         self.url = str.__str__(url)
         self.namespace = namespace_of(self.url, check_namespace(namespace))
+        check_scheme(self.url)
         self.ids = check_choice(ids, IDS, parameter="ids")
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import re
 import uuid
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,23 @@ def test_a_scheduler_connects_on_first_use() -> None:
     with pytest.raises(InvalidJobError, match=r"no backend serves 'nowhere'; known are .*memory") as caught:
         sched.stats_sync()
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url, meant",
+    [
+        ("localhost:6390", "; did you mean redis://localhost:6390?"),
+        ("localhost", "; did you mean redis://localhost?"),
+        ("10.0.0.7:6379/2", "; did you mean redis://10.0.0.7:6379/2?"),
+        ("memory", "; did you mean memory://?"),
+        ("redis1:6379", "; did you mean redis://host:port?"),
+        ("/var/lib/jobs.db", "; did you mean sqlite:///file?"),
+        ("nonsense", "; known are "),
+    ],
+)
+def test_what_is_no_url_is_refused_at_once_with_what_was_meant(url: str, meant: str) -> None:
+    with pytest.raises(InvalidJobError, match=f"no backend serves .*{re.escape(meant)}"):
+        Scheduler(url)
 
 
 def test_what_serves_a_scheme_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
