@@ -39,6 +39,14 @@ _POLICY_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+def _base_s(base: float | timedelta) -> float:
+    return check_duration(base, parameter="base", least_ms=1) / 1000
+
+
+def _cap_s(cap: float | timedelta) -> float:
+    return check_duration(cap, parameter="cap", least_ms=1) / 1000
+
+
 @attrs.frozen
 class Backoff:
     """
@@ -56,23 +64,20 @@ class Backoff:
     Source: capped exponential back-off with jitter inside the cap ("Exponential Backoff And Jitter", M. Brooker, 2015).
     """
 
-    base: float = attrs.field(default=1.0)
+    base: float = attrs.field(default=1.0, converter=_base_s)
     factor: float = attrs.field(default=2.0)
-    cap: float = attrs.field(default=30.0)
+    cap: float = attrs.field(default=30.0, converter=_cap_s)
     jitter: float = attrs.field(default=0.1)
     base_ms: int = attrs.field(init=False, eq=False, repr=False)
     cap_ms: int = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        base_ms = check_duration(self.base, parameter="base", least_ms=1)
-        cap_ms = check_duration(self.cap, parameter="cap", least_ms=1)
+        base_ms, cap_ms = round(self.base * 1000), round(self.cap * 1000)
         if cap_ms < base_ms:
             raise InvalidJobError(f"cap must be at least base, got cap={shown(self.cap)} and base={shown(self.base)}")
         check_number(self.factor, parameter="factor", least=1, most=100)
         check_number(self.jitter, parameter="jitter", least=0, most=1)
         # Equal waits are equal values, however they were written.
-        object.__setattr__(self, "base", base_ms / 1000)
-        object.__setattr__(self, "cap", cap_ms / 1000)
         object.__setattr__(self, "factor", float(self.factor))
         object.__setattr__(self, "jitter", float(self.jitter) + 0.0)  # no -0.0: equal values, equal bytes
         object.__setattr__(self, "base_ms", base_ms)

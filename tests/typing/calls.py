@@ -71,7 +71,7 @@ async def contextual(ctx: JobContext, doc: str, *, flag: bool) -> list[int]:
 def contextual_plain(ctx: JobContext, doc: str) -> None: ...
 
 
-@sched.job(queue_hint=["{doc}"], max_attempts=3, retry=Backoff(base=2), timeout=timedelta(seconds=5))
+@sched.job(queue_hint=["{doc}"], max_attempts=3, retry=Backoff(timedelta(seconds=2), cap=60), timeout=5)
 async def called(doc: str, n: int = 0) -> int:
     return n
 

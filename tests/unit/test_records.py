@@ -56,7 +56,7 @@ def test_a_priority_of_another_type_is_a_type_error(value: object) -> None:
 
 
 def test_a_back_off_takes_seconds_or_timedeltas() -> None:
-    backoff = Backoff(base=timedelta(milliseconds=500), factor=3, cap=timedelta(minutes=1), jitter=0)  # type: ignore[arg-type]
+    backoff = Backoff(base=timedelta(milliseconds=500), factor=3, cap=timedelta(minutes=1), jitter=0)
     assert (backoff.base_ms, backoff.cap_ms) == (500, 60_000)
     assert backoff == Backoff(base=0.5, factor=3.0, cap=60, jitter=0.0)
     assert repr(backoff) == "Backoff(base=0.5, factor=3.0, cap=60.0, jitter=0.0)"
@@ -70,8 +70,8 @@ def test_a_back_off_takes_seconds_or_timedeltas() -> None:
         ({"base": NAN}, "base must be finite"),
         ({"base": 10**30}, "base must be from 0.001 s to 10 years"),
         ({"cap": INFINITE}, "cap must be finite"),
-        ({"base": 10, "cap": 5}, "cap must be at least base, got cap=5 and base=10"),
-        ({"base": 31}, "cap must be at least base, got cap=30.0 and base=31"),
+        ({"base": 10, "cap": 5}, "cap must be at least base, got cap=5.0 and base=10.0"),
+        ({"base": 31}, "cap must be at least base, got cap=30.0 and base=31.0"),
         ({"factor": -1}, "factor must be from 1 to 100, got -1"),
         ({"factor": 0.5}, "factor must be from 1 to 100, got 0.5"),
         ({"factor": 101}, "factor must be from 1 to 100, got 101"),
