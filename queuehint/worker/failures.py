@@ -128,7 +128,10 @@ class Failures:
         record = logger.makeRecord(logger.name, level, __file__, 0, message, args, exc_info, None, extra)
         # A formatter takes this text for that of the exception.
         record.exc_text = text
-        logger.handle(record)
+        try:
+            logger.handle(record)
+        except Exception:  # noqa: BLE001 - a filter of the application's raises: the attempt ends all the same
+            logging.Handler().handleError(record)
 
     def text(self, text: str, *, keeps_end: bool = False) -> str:
         """Return a text as it may be stored: redacted, encodable, and cut (*keeps_end*: at its beginning)."""
@@ -211,7 +214,7 @@ def _of_the_application(frames: list[traceback.FrameSummary], error: BaseExcepti
     while begin < end and frames[begin].filename.startswith(_OURS):
         begin += 1
     if begin == end:
-        return list(frames)
+        return [] if isinstance(error, QueueHintError) else list(frames)
     behind = _OURS if isinstance(error, QueueHintError) else _FORKS
     while frames[end - 1].filename.startswith(behind):
         end -= 1
