@@ -53,15 +53,18 @@ class _Allowance:
         self._left = float(ASKS_MAX)
         self._at_s = time.monotonic()
 
-    def has_any(self) -> bool:
-        """Return whether a question may be asked."""
+    def take(self) -> bool:
+        """Record that a question is asked, if one may be, and return whether it may."""
         now_s = time.monotonic()
         self._left = min(ASKS_MAX, self._left + (now_s - self._at_s) / ASK_EVERY_S)
         self._at_s = now_s
-        return self._left >= 1
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
     def spend(self, count: int) -> None:
-        """Record that so many were asked."""
+        """Record that so many more were asked."""
         self._left -= count
 
 
@@ -101,14 +104,14 @@ class StuckWatch:
         if self.rest_s:
             return
         allowance = _allowances.setdefault(self._backend, _Allowance())
-        if not allowance.has_any():
+        if not allowance.take():
             self._next_s = time.monotonic() + self._pause_s
             return
         self._pause_s = min(self._pause_s * 2, LOOK_EVERY_MAX_S)
         self._next_s = time.monotonic() + self._pause_s
         self._asked = 0
         reasons = yield from self.reasons()
-        allowance.spend(self._asked)
+        allowance.spend(self._asked - 1)
         if reasons and reasons[-1].stuck and (self._raises or reasons[-1].kind is not ReasonKind.DEAD_DEPENDENCY):
             self._warn(reasons[-1])
 

@@ -82,7 +82,7 @@ async def test_what_breaks_in_a_worker_is_in_no_log(caplog: pytest.LogCaptureFix
         state = await handle.state()
         return bool(state.is_over or state == "QUEUED")
 
-    sched, _ = scheduler()
+    sched, _ = scheduler(log_errors=False)
 
     @sched.job(name="breaks", max_attempts=2)
     async def breaks(ctx: JobContext, how: str, card: Any) -> Any:

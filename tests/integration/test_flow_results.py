@@ -155,7 +155,7 @@ def test_a_flow_without_a_waiter_keeps_no_records(url: str) -> None:
         gate.open()
         async with sched.flow() as flow:
             flow.add(step, 1)
-        await sched.drain()
+        await sched.drain(run=True)
         with pytest.raises(FlowNotFoundError):
             await flow.result(timeout=5)
 

@@ -234,7 +234,9 @@ def test_without_a_server_tests_are_skipped_unless_they_are_required() -> None:
         timeout=60,
         check=False,
     )
-    assert re.findall(r"there is none|1 skipped in|1 error in", done.stdout) == [
+    # How much of an error its line of the summary repeats depends on where the tests run.
+    said = re.sub(r"^ERROR .*$", "", done.stdout, flags=re.MULTILINE)
+    assert re.findall(r"there is none|1 skipped in|1 error in", said) == [
         *("there is none", "1 skipped in"),
         *("there is none", "1 error in"),
     ], done.stdout + done.stderr

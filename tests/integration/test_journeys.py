@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LIMITS = {
     "enqueue in memory": (29, 43),
-    "enqueue on Redis": (23, 36),
+    "enqueue on Redis": (23, 37),
     "a worker's turn": (33, 160),
     "a retry": (34, 172),
     "why": (17, 27),

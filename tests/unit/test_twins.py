@@ -17,9 +17,10 @@ TWINS = {
     "working.py": {"exchange.lua": "settle claim claim_of"},
     "jobs/table.py": {
         "lib/jobs/transitions.lua": """
-            ask_to_stop await_children become bind end=finish forget_cancellation kept_ms offer place postpone put_back
+            ask_to_stop await_children become bind end=finish forget_cancellation offer place postpone put_back
             queue set_time start stop withdraw
         """,
+        "lib/request/retention.lua": "kept_ms",
         "lib/structures/gates.lua": "vacate",
     },
     "jobs/staging.py": {"lib/jobs/staging.lua": "begin close_start commit remove unstage"},

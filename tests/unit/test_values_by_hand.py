@@ -140,7 +140,8 @@ def test_what_is_made_by_hand_is_refused_by_each_store_before_it_does_anything(
     backend = open_backend(url.format(tmp_path))
 
     def kept() -> dict[str, bytes]:
-        return {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.suffix != ".db-shm"}
+        files = [file for file in tmp_path.iterdir() if file.is_file() and file.suffix != ".db-shm"]
+        return {file.name: file.read_bytes() for file in files}
 
     if not url.startswith("redis"):
         backend.call_sync(CountJobs())
