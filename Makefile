@@ -3,6 +3,7 @@
 #
 #   PYTHON=python3.12   the interpreter for a new .venv
 #   REPO=path           the git repository whose history `make demo` replays
+#   BREAK=1             give the checks of `make demo` no place: it has to notice, and fail
 #   ARGS="-k prefix"    more arguments for pytest, or for the benchmarks
 #   XDIST="-n 0"        pytest in one process
 #   NO_APT=1            never install a system package
@@ -37,7 +38,7 @@ help: ## Show the targets.
 
 .PHONY: demo
 demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repository
-	$(BIN)/python examples/replay_history.py $(if $(REPO),--repo "$(REPO)")
+	$(BIN)/python examples/replay_history.py $(if $(REPO),--repo "$(REPO)") $(if $(BREAK),--break checks)
 
 .PHONY: test
 test: $(STAMP)/test redis ## Run the tests.

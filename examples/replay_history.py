@@ -104,6 +104,7 @@ class Summary:
     greatest: int
     mean: float
     seconds: float
+    delay_s: float
 
     @property
     def is_right(self) -> bool:
@@ -115,7 +116,7 @@ class Summary:
             f"  changes   {self.changes_right} of {self.changes} in order",
             f"  checks    {self.checks_right} of {self.checks} saw the changes before them and none after",
             f"  at once   {self.greatest} at most, {self.mean:.1f} on average",
-            f"  time      {self.seconds:.1f} s",
+            f"  time      {self.seconds:.1f} s, paced: each job sleeps {self.delay_s * 1000:.1f} ms on average",
             f"  tree      {'as recorded, file by file' if self.tree_right else 'NOT AS RECORDED'}",
         ]
         return "\n".join(lines + [f"  ! {fault}" for fault in self.faults])
@@ -205,6 +206,7 @@ async def replay(
         greatest=overlap.greatest,
         mean=overlap.mean,
         seconds=overlap.seconds,
+        delay_s=delay_s,
     )
 
 

@@ -241,6 +241,7 @@ def test_checks_without_a_place_are_noticed() -> None:
     history = replay_history.load_recorded(replay_history.BUNDLED, limit=40)
     summary = replayed(history, broken="checks", delay_s=0.001)
     assert not summary.is_right
+    assert "paced: each job sleeps 1.0 ms on average" in str(summary)
     assert summary.checks_right < summary.checks
     assert summary.changes_right == summary.changes
     assert summary.tree_right
