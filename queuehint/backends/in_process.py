@@ -136,7 +136,7 @@ class LocalBackend(Backend):
         """Index by path, in steps with turns for others between, what a question by path is going to look at."""
         self._check_usable()
         check_limits(question)
-        if question.filter.path is not None:
+        if question.filter.path is not None and question.filter.flow is None:
             is_more = True
             while is_more:
                 is_more = await self._apart(self._index_some)

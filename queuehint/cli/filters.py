@@ -13,6 +13,7 @@ import typer
 
 from queuehint.cli.opening import UsageError, place
 from queuehint.cli.render import UNITS
+from queuehint.errors import FlowNotFoundError
 from queuehint.scheduler.records.queries import Filter
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.record import JobRecord, JobState
@@ -79,12 +80,24 @@ Flow = Annotated[str | None, typer.Option("--flow", metavar="ID", help="All of t
 
 def of_flow(sched: Scheduler, flow: str, states: Collection[str]) -> Iterator[JobRecord]:
     """
-    Yield the records of a flow's jobs in these states, in order of enqueue.
+    Return the records of a flow's jobs in these states, in order of enqueue.
 
     Raises:
         FlowNotFoundError: there is none, or the records of its jobs have expired.
     """
-    return (record for record in sched.get_flow(flow).jobs_sync() if record.state in states)
+    check_flow(sched, flow)
+    return sched.records.iterate_sync(flow=flow, state=list(states))
+
+
+def check_flow(sched: Scheduler, flow: str) -> None:
+    """
+    Check that a flow has records.
+
+    Raises:
+        FlowNotFoundError: it has none.
+    """
+    if not sched.records.list_sync(flow=flow, limit=1):
+        raise FlowNotFoundError(flow)
 
 
 class Choose(Protocol):

@@ -8,15 +8,13 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.filters import Choose, Flow, choosing, of_flow, states_of
+from queuehint.cli.filters import Choose, Flow, check_flow, choosing, states_of
 from queuehint.cli.inspect import brief, records_grid, say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
 from queuehint.cli.operate import Ids, judge
 from queuehint.cli.render import Printer
-from queuehint.operations import LIST_MAX, Delete
-from queuehint.scheduler.records.queries import RecordPage
-from queuehint.values.checks import check_id, check_int
-from queuehint.values.record import JobState
+from queuehint.operations import Delete
+from queuehint.values.checks import check_id
 
 States = Annotated[
     list[str] | None,
@@ -40,16 +38,11 @@ def ls(
     """List jobs, those enqueued last first; of a path in order of their places."""
     with opened(target, namespace, as_json=as_json) as sched:
         chosen = choose(states_of(state))
-        if flow is None:
-            page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
-        elif cursor or chosen.keys() - {"state"}:
-            raise UsageError("--flow is all of a flow: it goes with --state, and no other of the options that choose")
-        else:
-            check_int(limit, parameter="limit", least=1, most=LIST_MAX)
-            records = list(of_flow(sched, flow, states_of(state) or tuple(JobState)))
-            page = RecordPage((records[::-1] if newest else records)[:limit], None)
-            if len(records) > limit:
-                typer.echo(f"queuehint: {len(records) - limit} more: --limit", err=True)
+        if flow is not None:
+            chosen["flow"] = flow
+        page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
+        if flow is not None and not page:
+            check_flow(sched, flow)
         # A cursor belongs to its question, and "two hours ago" is another one every time.
         given = {"since": chosen.get("since"), "until": chosen.get("until")}
         times = {name: time.isoformat() for name, time in given.items() if time is not None}
@@ -60,7 +53,7 @@ def ls(
         if page or page.cursor or cursor:
             printer.put(records_grid(page))
         else:
-            say_none(sched, "such jobs" if flow or chosen else "jobs")
+            say_none(sched, "such jobs" if chosen else "jobs")
         if page.cursor is not None:
             options = [f"--cursor {page.cursor}", *(f"--{name} {time}" for name, time in times.items())]
             typer.echo(f"queuehint: there may be more: {' '.join(options)}", err=True)

@@ -11,7 +11,7 @@ from queuehint import operations as op
 from queuehint.core.state import handles
 from queuehint.core.structures.record_index import is_in_time, numbers, passes
 from queuehint.operations import Verdict
-from queuehint.values.hint import Path, is_prefix, key_of
+from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
 from queuehint.values.report import FlowStats
 
@@ -58,8 +58,8 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
 @handles(op.List)
 def list_records(state: State, question: op.List) -> op.Page:
     """Answer `List`."""
-    if question.filter.path is not None:
-        return _page_by_path(state.table, question, question.filter.path)
+    if question.filter.path is not None or question.filter.flow is not None:
+        return _page_by_entry(state.table, question)
     return _page_by_number(state.table, question)
 
 
@@ -81,34 +81,50 @@ def _page_by_number(table: JobTable, question: op.List) -> op.Page:
     return op.Page(tuple(records), None)
 
 
-def _page_by_path(table: JobTable, question: op.List, path: Path) -> op.Page:
+def _page_by_entry(table: JobTable, question: op.List) -> op.Page:
     records: list[JobRecord] = []
     place: op.Position = ("", 0)
-    entries = _entries(table, question.filter, path, question.after, newest_first=question.newest_first)
+    wanted = question.filter
+    entries = _entries(table, wanted, question.after, newest_first=question.newest_first)
     for looked_at, (key, number, job) in enumerate(entries):
         if looked_at == op.RECORDS_LOOKED_AT_MAX or len(records) == question.limit:
             return op.Page(tuple(records), place)
         place = (key, number)
-        if passes(question.filter, job) and _is_first(key, job, path):
+        if passes(wanted, job) and _is_first(wanted, key, job):
             records.append(job.record())
     return op.Page(tuple(records), None)
 
 
 def _entries(
-    table: JobTable, wanted: RecordFilter, path: Path, after: op.Position | None = None, *, newest_first: bool = False
+    table: JobTable, wanted: RecordFilter, after: op.Position | None = None, *, newest_first: bool = False
 ) -> Iterator[tuple[str, int, Job]]:
-    """Yield key, number and job of each claim at or below a path of jobs in states that pass a filter."""
+    """
+    Yield key, number and job of the entries of an index behind one: of the jobs of a flow, with the key "".
+
+    Else of each claim at or below a path, of jobs in states that pass the filter.
+    """
+    if wanted.flow is not None:
+        jobs = table.flows.of(wanted.flow)
+        number = None if after is None else after[1]
+        low, high = (None, number) if newest_first else (number, None)
+        for found in jobs.irange(low, high, inclusive=(False, False), reverse=newest_first):
+            yield "", found, jobs[found]
+        return
+    assert wanted.path is not None
     asked = ((table.paths, wanted.is_unfinished), (table.past, wanted.is_over))
-    return merge(
-        *[index.entries(path, after, newest_first=newest_first) for index, is_asked in asked if is_asked],
+    yield from merge(
+        *[index.entries(wanted.path, after, newest_first=newest_first) for index, is_asked in asked if is_asked],
         key=itemgetter(0, 1),
         reverse=newest_first,
     )
 
 
-def _is_first(key: str, job: Job, path: Path) -> bool:
-    """Return whether a key is the first of a job's claims at or below a path."""
-    claims = job.spec.claims
+def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
+    """Return whether a key is the first of a job's claims at or below a path; in a flow, whether any claim is there."""
+    claims, path = job.spec.claims, wanted.path
+    if wanted.flow is not None:
+        return path is None or any(is_prefix(path, claim.path) for claim in claims)
+    assert path is not None
     return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
 
 
@@ -116,8 +132,8 @@ def _is_first(key: str, job: Job, path: Path) -> bool:
 def count_records(state: State, question: op.CountRecords) -> op.Counts:
     """Answer `CountRecords`."""
     states = dict.fromkeys(JobState, 0)
-    if question.filter.path is not None:
-        return op.Counts(states, _count_by_path(state.table, question, question.filter.path, states))
+    if question.filter.path is not None or question.filter.flow is not None:
+        return op.Counts(states, _count_by_entry(state.table, question, states))
     return op.Counts(states, _count_by_number(state.table, question, states))
 
 
@@ -143,16 +159,14 @@ def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[Jo
     return None
 
 
-def _count_by_path(
-    table: JobTable, question: op.CountRecords, path: Path, states: dict[JobState, int]
-) -> op.Position | None:
+def _count_by_entry(table: JobTable, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
     """Count into *states*; return the position to continue after, None at the end."""
-    place: op.Position = ("", 0)
-    for looked_at, (key, number, job) in enumerate(_entries(table, question.filter, path, question.after)):
+    wanted, place = question.filter, ("", 0)
+    for looked_at, (key, number, job) in enumerate(_entries(table, wanted, question.after)):
         if looked_at == op.RECORDS_COUNTED_MAX:
             return place
         place = (key, number)
-        states[job.state] += passes(question.filter, job) and _is_first(key, job, path)
+        states[job.state] += passes(wanted, job) and _is_first(wanted, key, job)
     return None
 
 

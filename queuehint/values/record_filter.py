@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_int, check_name
+from queuehint.values.checks import check_id, check_int, check_name
 from queuehint.values.hint import Path, parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS
@@ -24,6 +24,7 @@ class RecordFilter:
         service, user, task, pool: exactly these names.
         states: one of these.
         path: with a claim at or below this path; ``()`` is any claim at all.
+        flow: of the flow with this id.
         since_ms, until_ms: enqueued at or after the first and before the second, ms since the epoch.
 
     >>> RecordFilter(user="ann", states=(JobState.FAILED,)).is_unfinished
@@ -38,6 +39,7 @@ class RecordFilter:
     path: Path | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    flow: str | None = None
 
     def check(self) -> RecordFilter:
         """
@@ -58,7 +60,8 @@ class RecordFilter:
             raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
         states = tuple([state for state in JobState if state in self.states])
         path = None if self.path is None else parse_path(self.path, parameter="path")
-        return attrs.evolve(self, states=states, path=path, **plain)
+        flow = None if self.flow is None else check_id(self.flow, parameter="flow")
+        return attrs.evolve(self, states=states, path=path, flow=flow, **plain)
 
     @property
     def is_unfinished(self) -> bool:

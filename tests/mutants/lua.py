@@ -920,8 +920,8 @@ MUTANTS = (
         name="Lua: a question takes any text for its page",
         kind="wire",
         file=f"{LUA}/list.lua",
-        old="args.count(20)\nlocal newest_first, limit, after = args.flag(17), args.int(18), args.int_or_none(20)",
-        new="local newest_first, limit, after = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[20])",
+        old="args.count(21)\nlocal newest_first, limit, after = args.flag(18), args.int(19), args.int_or_none(21)",
+        new="local newest_first, limit, after = ARGV[18] == '1', tonumber(ARGV[19]), tonumber(ARGV[21])",
         caught_by=(ARGUMENTS,),
     ),
 )

@@ -56,6 +56,7 @@ class Part(TypedDict, total=False):
     Args:
         service, user, task, pool: of the job.
         path: the job has a claim at or below it; ``[]`` is any job with a claim.
+        flow: the id of the flow that it belongs to.
         since, until: it was enqueued at *since* or later, and before *until*; timezone-aware.
     """
 
@@ -66,6 +67,7 @@ class Part(TypedDict, total=False):
     path: Sequence[str] | None
     since: datetime | None
     until: datetime | None
+    flow: str | None
 
 
 class Filter(Part, total=False):

@@ -21,7 +21,7 @@ from queuehint.operations import (
     Redrive,
 )
 from queuehint.testing.contract.store import DAY_MS, error
-from queuehint.testing.driver import SHARED, job
+from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
@@ -93,6 +93,30 @@ class Listing:
         assert listed(store, task="task", pool="default", user="ann") == "b"
         assert listed(store, user="nobody") == listed(store, service="ann") == ""
         assert listed(store, newest_first=True) == "d c b a"
+
+    def test_the_jobs_of_a_flow_are_listed_in_order_of_enqueue_with_what_else_is_asked_for(self, store: Store) -> None:
+        store.enqueue(job("z", ["b"], flow="f"), job("other", flow="f2"), job("none", ["a"]), job("y", ["a"], flow="f"))
+        store.stage("S", job("staged", ["a"], flow="f"))
+        store.enqueue(job("x", claims=(claim("a", "1"), claim("a", "2")), flow="f", user="ann", after=["y"]))
+        assert listed(store, flow="f") == "z y x"
+        assert listed(store, flow="f", newest_first=True) == "x y z"
+        assert listed(store, flow="f2") == "other"
+        assert listed(store, flow="nix") == ""
+        assert listed(store, flow="f", path=("a",)) == "y x"
+        assert listed(store, flow="f", path=("a", "2"), newest_first=True) == listed(store, flow="f", user="ann") == "x"
+        assert listed(store, flow="f", states=(DEFERRED,)) == "x"
+        assert counted(store, flow="f") == {QUEUED: 2, DEFERRED: 1}
+        assert counted(store, flow="f", path=("a",), since_ms=0) == {QUEUED: 1, DEFERRED: 1}
+        assert [paged(store, n, flow="f") for n in (1, 2)] == [["z", "y", "x"], ["z y", "x"]]
+        assert paged(store, 1, flow="f", newest_first=True) == ["x", "y", "z"]
+        store.commit("S")
+        store.enqueue(*[job(f"n{n:03}", flow="f") for n in range(150)])
+        assert len(listed(store, flow="f").split()) == len(listed(store, flow="f", newest_first=True).split()) == 154
+        assert listed(store, flow="f", path=("a",)) == "y staged x"
+        store.cancel("z")
+        assert listed(store, flow="f", states=(CANCELED,)) == "z"
+        store.wait(DAY_MS)
+        assert listed(store, flow="f", path=("b",)) == "", "its record has expired"
 
     def test_a_record_that_is_listed_is_the_record_that_is_read(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="u"), job("b"))

@@ -147,11 +147,11 @@ class Records(Work):
             ]
             if job.gone or (wanted.states and job.state not in wanted.states) or (wanted.path is not None and not keys):
                 continue
-            named = (("user", wanted.user), ("service", wanted.service), ("task", wanted.task), ("pool", wanted.pool))
+            named = ((name, getattr(wanted, name)) for name in ("user", "service", "task", "pool", "flow"))
             if any(value is not None and getattr(job.spec, name) != value for name, value in named):
                 continue
             if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
-                places.append((min(keys, default=""), job.number, job.id))
+                places.append((min(keys, default="") if wanted.flow is None else "", job.number, job.id))
         return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
 
     def of_flow(self, flow: str) -> list[Actor]:

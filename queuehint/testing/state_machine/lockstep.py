@@ -83,6 +83,7 @@ def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
     yield RecordFilter(states=(FINISHED, CANCELED, SCHEDULED))
     yield RecordFilter(pool="p", task="t", since_ms=now_ms - 3 * MINUTE, until_ms=now_ms)
     yield RecordFilter(states=(STARTED, QUEUED), until_ms=now_ms - MINUTE)
+    yield RecordFilter(flow="f", path=path, states=(DEFERRED, QUEUED, FINISHED))
 
 
 class Lockstep:

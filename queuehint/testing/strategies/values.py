@@ -175,4 +175,5 @@ def record_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Rec
         path=st.none() | paths,
         since_ms=since,
         until_ms=until,
+        flow=st.none() | NAMES,
     )

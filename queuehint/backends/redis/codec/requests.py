@@ -215,6 +215,7 @@ def _filter(wanted: RecordFilter) -> Args:
         "" if wanted.path is None else "/" + gate_key(wanted.path),
         text_of(wanted.since_ms),
         text_of(wanted.until_ms),
+        wanted.flow or "",
     ]
 
 

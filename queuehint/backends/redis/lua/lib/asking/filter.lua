@@ -1,12 +1,12 @@
 --[[ filter: which records pass a filter, found by the bits of lib/structures/record_index or along paths; mirrors core.structures.record_index.
-  A script that includes this takes the filter in ARGV[9..16]. A block's bits are 32 words, the first number's bit is the
+  A script that includes this takes the filter in ARGV[9..17]. A block's bits are 32 words, the first number's bit is the
   highest of the first. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/record_index
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
-args.count(16, 1)
+args.count(17, 1)
 
 do
 local terms, state_terms, driver = {}, {}, nil
@@ -16,7 +16,7 @@ end
 for letter in string.gmatch(args.like(13, '^[SDQRFXC]*$'), '%u') do state_terms[#state_terms + 1] = 's' .. letter end
 -- The first term that is named; else all states that are; else every record.
 driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
-filter.path = args.path(14, '') or false
+filter.path, filter.flow = args.path(14, '') or false, ARGV[17] ~= '' and ARGV[17]
 local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
 for _, term in ipairs(state_terms) do asked_terms[#asked_terms + 1] = term end
@@ -243,14 +243,25 @@ function filter.passes(job)
   return filter.is_in_time(job[ENQUEUED])
 end
 
--- Whether a key is the first of a job's claims at or below the path.
-function filter.is_first(key, job)
-  if not string.find(job[CLAIMS], '\n', 1, true) then return true end
+-- Whether a gate is at or below the path.
+local function is_below(gate_key)
   local below = filter.path .. ':'
+  return filter.path == '' or gate_key == filter.path or string.sub(gate_key, 1, #below) == below
+end
+
+-- Whether a key is the first of a job's claims at or below the path; in a flow, whether any claim is there.
+function filter.is_first(key, job)
+  if filter.flow then
+    if not filter.path then return true end
+    for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
+      if is_below(string.sub(claim_text, 2)) then return true end
+    end
+    return false
+  end
+  if not string.find(job[CLAIMS], '\n', 1, true) then return true end
   for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
     local gate_key = string.sub(claim_text, 2)
-    local is_there = filter.path == '' or gate_key == filter.path or string.sub(gate_key, 1, #below) == below
-    if is_there and form.less(form.queue_key(gate_key), key) then return false end
+    if is_below(gate_key) and form.less(form.queue_key(gate_key), key) then return false end
   end
   return true
 end
@@ -282,9 +293,29 @@ local function members_of(set, after, newest_first)
   end
 end
 
+-- Number and job of each job of the flow, in order, behind a number; the key is ''.
+local function entries_of_flow(after_number, newest_first)
+  local low, high, members, position = '(' .. filter.flow .. '\0', '(' .. filter.flow .. '\1', {}, 1
+  if after_number and newest_first then high = low .. form.sortable(after_number)
+  elseif after_number then low = low .. form.sortable(after_number) .. '\255' end
+  return function()
+    if position > #members then
+      if newest_first then members = redis.call('ZREVRANGEBYLEX', store.flow_jobs, high, low, 'LIMIT', 0, READ_AT_ONCE)
+      else members = redis.call('ZRANGEBYLEX', store.flow_jobs, low, high, 'LIMIT', 0, READ_AT_ONCE) end
+      position = 1
+      if #members == 0 then return nil end
+      if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
+    end
+    local number, id = form.split(members[position], #filter.flow + 2)
+    position = position + 1
+    return '', number, head_of(id, store.flow_jobs)
+  end
+end
+
 -- Queue key, number and job of each claim at or below the path of jobs in states that may pass, in order, behind a key
--- and a number.
+-- and a number; with a flow, its jobs.
 function filter.entries(after_key, after_number, newest_first)
+  if filter.flow then return entries_of_flow(after_number, newest_first) end
   local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
   local sets, streams, fronts = {}, {}, {}
   if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
