@@ -1,8 +1,8 @@
 """
 A TCP proxy that harms what passes through it, switched while it runs: cuts, silence, delay, slices, resets.
 
-One thread runs an event loop that does all the I/O, so that a connection is never closed under a call that waits on it,
-which would put off its end. Methods may be called from any thread; when one returns, what it asks for is so.
+One thread runs an event loop that does all the I/O, so that no connection is closed while a call waits on it, which
+would delay the close. Methods may be called from any thread and return once their effect is in force.
 
 Each direction of a connection has a reader and a writer with a line of chunks between them. The reader decides (cuts,
 silence), the writer takes its time (delay, slices, hold). How long a delay takes does not depend on the length of the

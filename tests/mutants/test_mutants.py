@@ -1,4 +1,4 @@
-"""The gate: the list of mutants is true, and each of them is caught."""
+"""Mutation gate: the list of mutants matches the code, and a test catches each mutant."""
 
 from __future__ import annotations
 

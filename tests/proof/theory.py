@@ -1,4 +1,4 @@
-"""Faults in the theory, each of which has to stop a proof."""
+"""Faults planted in the theory, each of which must make a proof fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event log: what an event remembers, and what it must not."""
+"""Event log: fields that events keep, and data that they must not keep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queuehint.values.hint import Claim, Path
 from queuehint.values.outcome import JobError
 
 
-def test_an_error_is_told_by_one_event() -> None:
+def test_an_error_is_in_one_event_only() -> None:
     journal = Journal()
     journal.follow(None, 1)
     failing = Job(job("a"), 1, JobState.FAILED, 0)

@@ -1,4 +1,4 @@
-"""Places: what is a hint, which paths meet, how a path is written as a key."""
+"""Queue hints: accepted input, conflicts between paths, and keys of paths."""
 
 from __future__ import annotations
 

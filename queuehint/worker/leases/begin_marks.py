@@ -9,7 +9,7 @@ import weakref
 
 PLACES = 8192
 SEEN_AFTER_S = 1.0
-"""After so long what one process has written is seen by every other; it takes microseconds."""
+"""After this time every process sees what another one has written; in practice it takes microseconds."""
 
 
 class BeginMarks:

@@ -1,8 +1,8 @@
 """
 Operations as names and arguments of scripts: no I/O.
 
-A script is called like its operation. Where its arguments are not the operation's fields in their order, a function
-with `sends` says what they are.
+A script has the name of its operation. Where its arguments are not the operation's fields in order, a function marked
+with `sends` returns them.
 """
 
 from __future__ import annotations

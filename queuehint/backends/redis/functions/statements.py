@@ -1,5 +1,5 @@
 """
-Lua text taken apart into statements, as far as a library needs it.
+Splits Lua text into statements, as far as a function library needs it.
 
 The text has no comments but ``-- @once``, and each statement begins on a line of its own.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ONCE: Final = "-- @once"
-"""Ends the first line of a statement that is carried out once and not at every call."""
+"""Ends the first line of a statement that runs once and not at every call."""
 IDENTIFIER: Final = re.compile(r"(?<![\w.])(?!\d)\w+")
 TOKEN: Final = re.compile(r"'(?:\\.|[^'\\])*'|[A-Za-z_]\w*|\d[\w.]*|\.\.+|[=~<>]=|\S", re.DOTALL)
 _FUNCTION: Final = re.compile(r"(?:local )?function ([\w.]+)\(")

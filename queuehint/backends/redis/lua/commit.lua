@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---[[ commit: have all parts of a submission take effect at once.
-  ARGV[9] staged    str  what the parts have in common; ARGV[10] flow str  whose jobs they all are, "" for none
+--[[ commit: make all parts of a submission take effect at once.
+  ARGV[9] staged    str  the id shared by the parts; ARGV[10] flow str  the flow of all the jobs, "" for none
   Returns more, now, next, how many jobs.
   Refuses FLOW_GONE, FLOW_EXISTS: it has no parts, was committed, or its parts have expired; the flow has other jobs.
   Mirrors core.producing   Cost: the budget ]]
@@ -13,6 +13,6 @@ if ARGV[10] ~= '' and edges.count(start.id) > 0 and flow_counts.visible(ARGV[10]
 local staged = staging.commit(start)
 S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
 work.follow()
--- What it left over is left to others: a worker that sleeps goes on with it.
+-- Leftover work is left to other calls: a sleeping worker continues it.
 request.leaves_work = true
 return request.reply({staged})

@@ -357,6 +357,6 @@ for _, ask in ipairs(asked) do
 end
 for _, job in ipairs(start and made or {}) do job[CAME] = S[NUMBERS] end
 if firing then schedules.fire(firing, last_id) end
--- What it left over is left to others: a worker that sleeps goes on with it.
+-- Leftover work is left to other calls: a sleeping worker continues it.
 request.leaves_work = true
 return request.reply({first, table.concat(lines_out, '\n')})

@@ -1,6 +1,6 @@
---[[ asked_again: whether a job is asked to be what it was. ]]
+--[[ asked_again: idempotent enqueue: whether a submitted job is identical to the stored job with its id. ]]
 -- @include lib/request/asked
--- All that can never be changed of what was asked, the id left out, as one text.
+-- Return the fields of a submitted job that never change, without the id, as one text.
 local function lasting_of(ask)
   return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_TASK], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY],
     ask[P_CLAIMS], ask[SPEC]}, '\0')
@@ -11,11 +11,11 @@ local function lasting_of_job(job)
     job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
 end
 
--- All that was asked, the id left out, as one text.
+-- Return all fields of a submitted job, without the id, as one text.
 local function text_of(ask) return ask[P_USER] .. '\0' .. ask[P_SERVICE] .. '\0' .. lasting_of(ask) end
 local function asked_of(job) return job[USER] .. '\0' .. job[SERVICE] .. '\0' .. lasting_of_job(job) end
 
--- Whether a job is asked to be what it was; of one whose record is gone a digest may be all that is left of that.
+-- Return whether a submitted job equals the stored one as first submitted; of a deleted record only a digest may be left.
 local function is_asked_again(job, ask)
   local text, asked = text_of(ask), false
   if asked_of(job) == text then return true end
@@ -29,7 +29,7 @@ local function is_asked_again(job, ask)
   return asked_of(job) == text
 end
 
--- Keep what a job was first asked to be, before it is anything else.
+-- Store a job as first submitted, before its first change.
 local function keep_asked(job)
   if not plan.asked[job.id] and redis.call('HEXISTS', store.asked, job.id) == 0 then plan.asked[job.id] = asked_of(job) end
 end

@@ -1,8 +1,8 @@
---[[ epoch: tokens that never repeat, also over a failover that lost writes. A server that starts anew has another run id:
-  it begins a new epoch, and for the length of the longest lease in force nothing is reaped, for nobody could renew
-  meanwhile. At the end of a count the next epoch begins too, on the same server: every lease is as good as it was.
+--[[ epoch: fencing tokens that never repeat, also over a failover that lost writes. A restarted server has another run id:
+  a new epoch begins, and for the length of the longest lease in force nothing is reaped, because leases could not be renewed
+  meanwhile. When the counter of an epoch is full the next epoch begins too, on the same server: leases stay valid.
   The longest lease in force is at most LEASE_MAX or LEASE_MAX_BEFORE. A window lasts as long as the longer of the two, so
-  what was given before the window before this one has ended. ]]
+  leases granted before the previous window have ended. ]]
 local EPOCH_BEGIN_S, COUNT_END = 1577836800, 4294967296 -- @const
 local epoch = {}
 

@@ -1,5 +1,5 @@
---[[ state: what a namespace remembers beside its jobs, one array, read once and written once a script.
-  Ints stay below 2^53. What counts jobs (HOLDING to N_CANCELED) is worked out from the heads that change, see lib/request/write. ]]
+--[[ state: the counters and settings of a namespace, one array, read once and written once per script.
+  Ints stay below 2^53. Counters of jobs (HOLDING to N_CANCELED) are computed from the heads that change, see lib/request/write. ]]
 -- @include lib/formats/state_format
 local SCHEMA, CLOCK, NUMBERS, PLACES, TURN, ROTATION, PAUSE, DRAWN = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local EPOCH, GRANTS, RUN, REAP_FROM, LEASE_MAX, PAUSED, CLOSED_PATHS = 9, 10, 11, 12, 13, 14, 15 -- @const
@@ -10,7 +10,7 @@ local COUNT_OF = {S = 24, D = 25, Q = 26, R = 27, F = 28, X = 29, C = 30}
 local TOLD_NEXT, MARKS, MEMORY_SEEN, OPEN_EDGES, SHARED_VALUES = 31, 32, 33, 34, 35 -- @const
 local LIMITS, WATCHED, LIMITED, HIDDEN = 44, 45, 46, 47 -- @const
 local SCHEDULES, SCHEDULE_VERSIONS, NEXT_SCHEDULE = 48, 49, 50 -- @const
--- Moves of each kind that is counted; JOURNAL counts all moves, FOLLOWED is when events are dropped unless somebody asks.
+-- Events of each counted kind; JOURNAL counts all events, FOLLOWED is when they are dropped unless a subscriber reads.
 local TOTAL_OF = {finished = 51, failed = 52, canceled = 53, retried = 54, snoozed = 55, released = 56}
 local RESOLVED, RESOLVED_SUM, JOURNAL, FOLLOWED, RESOLVED_MAX = 57, 58, 59, 60, 61 -- @const
 -- Behind LEVELS stand how many jobs that have places are of the levels 1 to 5.
