@@ -2,7 +2,7 @@
 Nodes of a flow, groups of nodes, and the registry of all nodes.
 
 A node is a call of a job, checked when it is added. It refers to its dependencies by their names in the flow, which the
-submission resolves, so that ids may be drawn that late.
+submission resolves, so that ids are generated only then.
 """
 
 from __future__ import annotations

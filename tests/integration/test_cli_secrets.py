@@ -1,4 +1,4 @@
-"""What the command line says of the words it was given: no password, wherever it was typed, and nothing obeyed."""
+"""Command line messages: no password from any argument, and control characters shown as codes."""
 
 from __future__ import annotations
 

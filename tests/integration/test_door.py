@@ -1,4 +1,4 @@
-"""The application's door: register, enqueue, ask, order."""
+"""Scheduler API of an application: registration, enqueue, queries, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events through the door: streams to read, and listeners that are told, apart from the work."""
+"""Events by the scheduler API: streams to read, and listeners, which run apart from the jobs."""
 
 from __future__ import annotations
 

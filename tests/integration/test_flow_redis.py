@@ -1,4 +1,4 @@
-"""Flows, data from job to job, children and shared values through the door, on a real server."""
+"""Flows, data passed between jobs, children and shared values by the scheduler API, on a real server."""
 
 from __future__ import annotations
 

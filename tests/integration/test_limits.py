@@ -1,4 +1,4 @@
-"""Limits at the door of both stores: set, changed, listed, taken away; what producers and workers see of them."""
+"""Limits by the scheduler API on both stores: set, changed, listed, removed; effects on producers and workers."""
 
 from __future__ import annotations
 

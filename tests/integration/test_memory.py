@@ -1,4 +1,4 @@
-"""The memory backend: one process, any thread, no lost wake-up, and honest about what it is."""
+"""The memory backend: one process, any thread, no lost wake-up, and a warning that it is volatile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the door of the records refuses, before anything is asked."""
+"""Bad input to `Scheduler.records`, refused before a request is sent."""
 
 from __future__ import annotations
 

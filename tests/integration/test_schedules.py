@@ -1,4 +1,4 @@
-"""Schedules at the door: defined, fired, missed, paused; on both stores."""
+"""Schedules by the scheduler API: defined, fired, missed, paused; on both stores."""
 
 from __future__ import annotations
 

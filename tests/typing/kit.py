@@ -1,4 +1,4 @@
-"""What type checkers make of the testing kit, as `calls` of the door. Nothing here runs."""
+"""Types of the testing kit as type checkers infer them, like `calls` for the API. Nothing here runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions: why a job waits, what stands where, what is left."""
+"""Queries: reasons for waiting, jobs by place, pending work."""
 
 from __future__ import annotations
 

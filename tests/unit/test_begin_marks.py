@@ -1,4 +1,4 @@
-"""Who has a lease whose code may begin in the worker while its helper gives it back: one of them, in any order."""
+"""Race of a worker that begins a job with its helper that gives the lease back: one of them wins, in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks at the door: ids, numbers, times; each message names the parameter, the value and the limit."""
+"""Checks of arguments: ids, numbers, times; each message names the parameter, the value and the limit."""
 
 from __future__ import annotations
 

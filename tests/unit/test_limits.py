@@ -19,7 +19,7 @@ A_SECOND = timedelta(seconds=1)
 
 
 class Limited(Queue):
-    """A queue with a door to its limits."""
+    """A queue with access to its limits."""
 
     def limit(self, *path: str, **kinds: Any) -> bool:
         return self.apply(SetLimit(Limit(path=path, **kinds))).changed

@@ -1,4 +1,4 @@
-"""Specs, tokens and claims on their way to Redis: what goes out comes back, and what differs differs."""
+"""Specs, tokens and claims encoded for Redis: round trips, and different values encode differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry of executing jobs: the second lock on the door."""
+"""The registry of executing jobs: a second check against conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settled gates: where jobs stand, compared with where placing all anew puts them, and gates that are replaced."""
+"""Settled gates: places of jobs compared with those that placing all anew gives, and replacement of gates."""
 
 from __future__ import annotations
 

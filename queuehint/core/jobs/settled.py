@@ -132,7 +132,7 @@ class _Gates(PathTrie):
 
 def compare(standings: Iterable[Standing]) -> Comparison:
     """
-    Compare where jobs stand with where placing all of them anew puts them.
+    Compare the places of jobs with those that placing all of them anew gives.
 
     Complexity: O(claims · depth); some microseconds a job.
     """

@@ -1,7 +1,7 @@
 """
-The table of legal moves: one table, every other move is `InvalidTransitionError`.
+Table of legal state transitions; any other one raises `InvalidTransitionError`.
 
-The diagram in the documentation is drawn from it. The effects of a move are in `table`.
+The diagram in the documentation is drawn from it. The effects of a transition are in `table`.
 """
 
 from __future__ import annotations

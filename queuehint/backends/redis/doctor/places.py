@@ -26,7 +26,7 @@ UNREADABLE: Final = "places: the claims of a job cannot be read"
 
 def examine_places(placed: Sequence[bytes], where: str) -> tuple[list[Finding], str | None]:
     """
-    Compare where jobs stand with where placing all of them anew puts them.
+    Compare the places of jobs with those that placing all of them anew gives.
 
     Args:
         placed: three for each job with claims and a place, as ``heads.lua`` tells them, all of one moment.

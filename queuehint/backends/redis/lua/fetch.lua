@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ fetch: what a running job's dependencies have brought.
+--[[ fetch: results of a running job's dependencies.
   ARGV[9] id, ARGV[10] token; ARGV[11..] ids
   Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and what kind
   of result it has ("-" none, n null, s a stored one; "" for what is no dependency), and the result.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ pause_schedule: have a schedule due at no time.
+--[[ pause_schedule: pause a schedule: it is never due until resumed.
   ARGV[9] name      str
   Returns more, now, next, 1 if this changed anything.   Refuses NO_SCHEDULE
   Mirrors core.operating ]]

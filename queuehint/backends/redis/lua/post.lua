@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ post: store what many running jobs say, each note as if it came alone.
+--[[ post: store progress, partial results and log lines of many running jobs; each note is accepted or refused by itself.
   ARGV[9..]         for each note: id, token, progress (opaque, "" for none), s and a result (opaque), n and "" for null or
                     "" and "" for none, how many lines follow, and the lines
   Returns more, now, next, and for each note D done or L lost.

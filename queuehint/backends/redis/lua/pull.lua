@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ pull: what is stored under a key of a namespace.
+--[[ pull: the value stored under a key of a namespace.
   ARGV[9] place     str  namespace, NUL and key
   Returns a value; nothing if there is none or its time is over.
   Mirrors core.producing ]]

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ spec: what a job was asked to be, also after its record has expired.
+--[[ spec: the spec a job was submitted with, also after its record has expired.
   ARGV[9] id
   Returns priority, pool, user, task, service, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions

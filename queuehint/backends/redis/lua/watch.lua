@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ watch: have a session woken when jobs are over, or when one changes.
+--[[ watch: wake a session when jobs are over, or when one changes.
   ARGV[9] session   str  who waits; ARGV[10] mode: "", or "keep": nobody is woken, the records that would go sooner are
                          kept a minute; ARGV[11..] pairs of an id and the version that is known, "" for the end only
   Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ why: what a job waits for.
+--[[ why: reasons why a job waits.
   ARGV[9] id
   Returns a reason (lib/asking/reasons), nothing if there is no such job.
   Mirrors core.why ]]

@@ -1,4 +1,4 @@
---[[ reasons: what a job waits for, as core.questions tells it. ]]
+--[[ reasons: reasons why a job waits; mirrors core.questions. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/limits
 local JOBS_NAMED_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 60000, 10000 -- @const

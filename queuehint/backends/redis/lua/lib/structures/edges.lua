@@ -1,4 +1,4 @@
---[[ edges: who depends on whom, as core.structures.edges. waiting:{A} holds who depends on A and may still run, by number (by that
+--[[ edges: dependencies between jobs, as in core.structures.edges. waiting:{A} holds who depends on A and may still run, by number (by that
   of their redrive, if they had one); blocked:{B} what B still waits for, with the policies of these edges; NEEDS, a field for
   each job, what it was told to depend on: a line for each, policy and id. BLOCKED in a head counts what is in blocked. ]]
 local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const

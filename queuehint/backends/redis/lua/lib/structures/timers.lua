@@ -1,4 +1,4 @@
---[[ timers: what is due at which time; mirrors core.structures.timers.
+--[[ timers: due times of jobs; mirrors core.structures.timers.
   TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
   and the id. Entries are taken in order of time, kind and number; those that are out of date are passed over.
   The first time of each set stands in the state, so that a set is asked only when something in it is due, or when its
