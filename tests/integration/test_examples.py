@@ -18,21 +18,14 @@ import attrs
 import pytest
 
 from examples import documents, imports, make_history, replay_history, replay_trace
+from tests.recordings import recording
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared" / "data"
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
-
-def shared(name: str) -> Path:
-    file = SHARED / name
-    if not file.exists():
-        pytest.skip(f"{name} is not in ../shared/data")
-    return file
 
 
 def replayed(history: replay_history.History, **options: Any) -> replay_history.Summary:
@@ -230,7 +223,7 @@ def test_another_invented_history_is_in_order_too(seed: int, tmp_path: Path) -> 
 
 
 def test_a_history_recorded_by_others_is_replayed_in_order() -> None:
-    history = replay_history.load_recorded(shared("history-sortedcontainers.json.gz"))
+    history = replay_history.load_recorded(recording("history-sortedcontainers.json.gz"))
     summary = replayed(history)
     assert summary.faults == []
     assert summary.is_right
@@ -406,7 +399,7 @@ def test_different_documents_run_side_by_side(typed: list[str]) -> None:
 
 def test_recorded_documents_end_as_recorded() -> None:
     names = ["trace-friendsforever_flat.json.gz", "trace-sveltecomponent.json.gz"]
-    traces = [replay_trace.load(shared(name)) for name in names]
+    traces = [replay_trace.load(recording(name)) for name in names]
     summary = asyncio.run(replay_trace.replay(traces, batch=20))
     assert summary.wrong == []
     assert [summary.texts[trace.name] for trace in traces] == [trace.end for trace in traces]

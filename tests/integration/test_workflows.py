@@ -18,32 +18,23 @@ import pytest
 
 from examples import run_workflow
 from queuehint import JobState, Scheduler
+from tests.recordings import recording
 from tests.servers import new_namespace, shared_server
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared" / "data"
 RECORDED = ("1000genome-2ch", "bwa-small", "montage-005d", "rnaseq")
+INVENTED = "invented"
 # Their processes are the same and slow to start: one is killed by day.
-AT_NIGHT = (
-    "montage-005d",
-    *(pytest.param(name, marks=pytest.mark.nightly) for name in RECORDED if name != "montage-005d"),
-)
+AT_NIGHT = (INVENTED, *(pytest.param(name, marks=pytest.mark.nightly) for name in RECORDED))
 LIMIT_S = 60
 
 
-def shared(name: str) -> Path:
-    file = SHARED / f"workflow-{name}.json.gz"
-    if not file.exists():
-        pytest.skip(f"{file.name} is not in ../shared/data")
-    return file
-
-
-def recorded(*tasks: tuple[str, list[str]]) -> dict[str, Any]:
+def recorded(*tasks: tuple[str, list[str]], seconds: float = 0.5) -> dict[str, Any]:
     """Return a recording of tasks with their parents, in WfFormat."""
     return {
         "workflow": {
             "specification": {"tasks": [{"id": each, "parents": parents} for each, parents in tasks]},
-            "execution": {"tasks": [{"id": each, "runtimeInSeconds": 0.5} for each, _ in tasks]},
+            "execution": {"tasks": [{"id": each, "runtimeInSeconds": seconds} for each, _ in tasks]},
         }
     }
 
@@ -72,9 +63,23 @@ def test_a_bar_is_drawn_on_a_terminal(
     assert "4 of 4 tasks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_recorded_workflow_runs_as_its_edges_say(name: str) -> None:
-    tasks = run_workflow.load(shared(name))
+def workflow(name: str, folder: Path) -> Path:
+    """Return the file of a recorded workflow; the invented one has twelve layers of eight tasks, each behind three."""
+    if name != INVENTED:
+        return recording(f"workflow-{name}.json.gz")
+    tasks = [
+        (f"{layer}-{n}", [f"{layer - 1}-{(n + more) % 8}" for more in range(3)] if layer else [])
+        for layer in range(12)
+        for n in range(8)
+    ]
+    file = folder / "workflow.json"
+    file.write_text(json.dumps(recorded(*tasks, seconds=20)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("name", [INVENTED, *RECORDED])
+def test_a_recorded_workflow_runs_as_its_edges_say(name: str, tmp_path: Path) -> None:
+    tasks = run_workflow.load(workflow(name, tmp_path))
     summary = asyncio.run(run_workflow.run(tasks, speed=1000, concurrency=32))
     assert summary.problems == []
     assert summary.tasks == len(tasks) > 50
@@ -89,9 +94,16 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", AT_NIGHT)
-def test_a_recorded_workflow_runs_so_on_redis_too_while_a_worker_is_killed(name: str) -> None:
+def test_a_recorded_workflow_runs_so_on_redis_too_while_a_worker_is_killed(name: str, tmp_path: Path) -> None:
     url = f"{shared_server().url}?namespace={new_namespace('workflow')}"
-    words = [str(ROOT / "examples" / "run_workflow.py"), str(shared(name)), "--workers", "2", "--speed", "500"]
+    words = [
+        str(ROOT / "examples" / "run_workflow.py"),
+        str(workflow(name, tmp_path)),
+        "--workers",
+        "2",
+        "--speed",
+        "500",
+    ]
     example = subprocess.Popen(
         [sys.executable, *words],
         env={**os.environ, "QUEUEHINT_URL": url},
