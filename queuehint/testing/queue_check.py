@@ -2,8 +2,8 @@
 Does a queue keep the rules of order? Any queue: ours, or one that somebody else wrote.
 
 Hypothesis makes up jobs and interleavings, a queue is asked three things, to take a job, to hand one out and to learn
-how one ended, and what it does is held against the rules by `find_faults`. What breaks one is shrunk to few jobs and
-few steps, and told in words, step by step, and drawn.
+how one ended, and what it does is held against the rules by `find_faults`. A failing case is shrunk to few jobs and
+few steps, described step by step, and drawn.
 
 >>> class Heap:  # hands out any job, as if places meant nothing
 ...     def __init__(self):

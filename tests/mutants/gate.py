@@ -1,7 +1,7 @@
 """
 The mutation gate: deliberate faults in the package, each of which some test must notice.
 
-A mutant is a text in one file of the package and what stands there instead. To try it, the package and the tests are
+A mutant is a text in one file of the package and its replacement. To try it, the package and the tests are
 copied into a folder of their own, the text is replaced in the copy, and its *catchers* run there in processes of their
 own: tests, as few as may be. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
 be imported proves nothing. Nor does a catcher that fails without a mutant: `try_catcher` runs one on an unchanged copy.

@@ -1,4 +1,4 @@
-"""What a filter of records may say."""
+"""Checks of record filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library of functions: what of a file is made once and what at every call, and when scripts go without it."""
+"""The function library: code that runs at load and at every call, and the fallback to plain scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Lua scripts: what their headers promise, how they are put together, and what they must not do."""
+"""The Lua scripts: headers that match their callers, assembly from libraries, and forbidden commands."""
 
 from __future__ import annotations
 

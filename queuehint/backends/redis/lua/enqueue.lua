@@ -1,6 +1,6 @@
 #!lua
---[[ enqueue: take in a submission, all or nothing.
-  ARGV[9] staged    str  what the parts of one submission have in common, "" for a whole one
+--[[ enqueue: admit a submission, all or nothing.
+  ARGV[9] staged    str  the id shared by the parts of one submission, "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
                     closed with this one as its last (lib/jobs/closings), "" for neither

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ heads: for the doctor, recount some jobs from their heads, and see that all that follows from these is there.
+--[[ heads: for the doctor, recount some jobs from their heads, and check that all data derived from the heads exists.
   ARGV[9..]         ids, none twice; one that is there no more is passed over
   Returns names, each with its value:
     problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many

@@ -1,4 +1,4 @@
---[[ asked: the fields of a submitted job, in the order of the request. ]]
+--[[ asked: the fields of a submitted job, parsed from the request and checked. ]]
 local ID, SPEC, P_CLAIMS, P_NEEDS, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
 local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS, P_IS_PLAIN = 10, 11, 12, 13, 14, 15, 16, 17, 18 -- @const
 local COMMON_LINES = 12 -- @const
