@@ -1,4 +1,4 @@
-"""What is written to records besides their jobs: log lines, owners, deletions; and what is read into files."""
+"""Writes to records by operators: log lines, owners, deletions; and exports of records to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes beside the one that has a file: what they ask, what they may not do, and who may ask."""
+"""Processes that use a file owned by another one: requests, refusals, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers make of what proves order: strategies, queues, traces, simulation. Nothing here runs."""
+"""Types of the kit's checks of order for type checkers: strategies, queues, traces, simulation. Nothing runs."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
   and not in the middle of a change.
   Returns 1.   Cost O(1) ]]
 local key = KEYS[1] .. ':probe'
--- What reads or takes away finds nothing; what is put there is taken away by what was allowed before.
+-- Commands that read or delete find nothing; what others write is deleted by commands that were allowed before.
 redis.call('TIME')
 redis.call('INFO', 'server')
 for _, command in ipairs({'UNLINK', 'HKEYS', 'HVALS', 'HGETALL', 'HLEN', 'ZCARD', 'LLEN', 'EXISTS', 'TYPE'}) do

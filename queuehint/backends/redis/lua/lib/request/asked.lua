@@ -7,7 +7,7 @@ local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
 local CONFLICTS = {['return'] = true, replace = true, after = true, reject = true}
 local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold = true, cancel_behind = true}
 
--- See that a text is a policy, whose defaults are ""; return whether a job that has it has to start within some time.
+-- Check that a text is a policy, with "" for defaults; return whether a job that has it has to start within some time.
 local function check_policy(text, at)
   local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(text, POLICY_FORM)
   if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
