@@ -19,9 +19,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?=
 REPO ?=
 ARGS ?=
-# Some tests wait for servers and worker processes: one process more than there are processors, up to six; each one has
+# Some tests wait for servers and worker processes: two processes more than there are processors, up to six; each one has
 # to import and collect everything. Idle processes take work from busy ones, for a few tests take long.
-PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 5 ? n + 1 : 6)))
+PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 5 ? n + 2 : 6)))
 XDIST ?= -n $(PROCESSES) --dist worksteal
 
 BIN := .venv/bin

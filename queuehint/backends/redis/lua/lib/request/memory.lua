@@ -1,7 +1,8 @@
 --[[ memory: what is done when the server's memory is full. New jobs are refused by the server itself; all else goes on,
   and records of jobs that are over go before their time, those first that would have gone first. From PRESSED_SHARE on
-  only those that nobody has to do with. ]]
-local PRESSED_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 1000, 500, 65536 -- @const
+  only those that nobody has to do with. From FULL_SHARE on memory counts as full: the server refuses a large submission
+  already when there is no room for its arguments. ]]
+local PRESSED_SHARE, FULL_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 0.98, 1000, 500, 65536 -- @const
 -- For so long whoever was woken by an end may come for its result.
 local READ_WITHIN_MS = 10000 -- @const
 local memory = {dropped = 0}
@@ -46,7 +47,7 @@ function memory.relieve()
     if loss then table.insert(losses[loss], job) end
   end
   local dropped = losses[1]
-  if memory.used_share() >= 1 then
+  if memory.used_share() >= FULL_SHARE then
     if #dropped == 0 then dropped = losses[2] end
     if #dropped == 0 then dropped = losses[3] end
   end
