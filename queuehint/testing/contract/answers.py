@@ -196,7 +196,7 @@ class Trees:
             job("e", ["x"]),
         )
         store.start()
-        for dead in "abd":
+        for dead in ("a", "b", "d"):
             store.fail(dead)
         whole = store.apply(Tree((), 2))
         found = {node.path_key: node for node in (whole, *whole.children, *whole.children[1].children)}
