@@ -11,6 +11,7 @@ answered with a refusal. Nothing that is sent ends the thread.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 import os
@@ -109,33 +110,45 @@ class Server:
     async def _serve(self) -> None:
         self._large, self._stopped = asyncio.Lock(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        accepting = asyncio.create_task(self._accept())
+        self._look_out()
         self._is_up.set()
         await self._stopped.wait()
-        accepting.cancel()
+        self._loop.remove_reader(self._listener)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
         # What is left is canceled as the loop ends.
 
-    async def _accept(self) -> None:
+    def _look_out(self) -> None:
+        if self._loop is not None and not self._stopped.is_set():
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        """Accept a connection: in one step, so that none is lost where the socket is closed meanwhile."""
         loop = asyncio.get_running_loop()
-        while True:
-            if len(self._tasks) >= CONNECTIONS_MAX:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-                continue
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError:  # no file is left for it
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            connection.setblocking(False)
-            if not is_trusted(connection, {os.geteuid(), 0}):
-                connection.close()
-                continue
-            self._sockets.add(connection)
-            task = asyncio.create_task(self._attend(connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # no file is left for it
+            loop.remove_reader(self._listener)
+            loop.call_later(_PAUSE_S, self._look_out)
+            return
+        connection.setblocking(False)
+        if not is_trusted(connection, {os.geteuid(), 0}):
+            connection.close()
+            return
+        self._sockets.add(connection)
+        task = loop.create_task(self._attend(connection))
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._leave, connection))
+        if len(self._tasks) >= CONNECTIONS_MAX:
+            loop.remove_reader(self._listener)
+
+    def _leave(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._sockets.discard(connection)
+        connection.close()
+        self._look_out()
 
     async def _attend(self, connection: socket.socket) -> None:
         """Answer the requests of one connection, one after the other."""
@@ -146,9 +159,6 @@ class Server:
             pass
         except Exception:
             logger.exception("a request could not be answered", extra={"event": "sqlite.request_failed"})
-        finally:
-            self._sockets.discard(connection)
-            connection.close()
 
     async def _attend_once(self, connection: socket.socket) -> bool:
         async with asyncio.timeout(READ_S):
