@@ -5,7 +5,8 @@
 #   REPO=path           the git repository whose history `make demo` replays
 #   BREAK=1             give the checks of `make demo` no place: it has to notice, and fail
 #   ARGS="-k prefix"    more arguments for pytest, or for the benchmarks
-#   XDIST="-n 0"        pytest in one process
+#   FORKS=              pytest in one process, in `make test`
+#   XDIST=              the same, in `make coverage` and `make test-all`
 #   NO_APT=1            never install a system package
 
 .DEFAULT_GOAL := help
@@ -19,9 +20,11 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?=
 REPO ?=
 ARGS ?=
-# Some tests wait for servers and worker processes: two processes more than there are processors, up to six; each one has
-# to import and collect everything. Idle processes take work from busy ones, for a few tests take long.
+# Some tests wait for servers and worker processes: two processes more than there are processors, up to six. Idle processes
+# take work from busy ones, for a few tests take long.
 PROCESSES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 5 ? n + 2 : 6)))
+# One process collects the tests and is forked. To measure coverage, and for hours, each process collects them itself.
+FORKS ?= --forks $(PROCESSES)
 XDIST ?= -n $(PROCESSES) --dist worksteal
 
 BIN := .venv/bin
@@ -43,7 +46,7 @@ demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repo
 .PHONY: test
 test: $(STAMP)/test redis ## Run the tests.
 	@echo "All tests but those for the night, in some minutes; ARGS=\"-k prefix\" runs those whose name has that word."
-	$(BIN)/python -m pytest $(XDIST) -m "not nightly" $(ARGS)
+	$(BIN)/python -m pytest $(FORKS) -m "not nightly" $(ARGS)
 
 # Half a minute of `make test` is saved by what only those need who change the core.
 .PHONY: coverage

@@ -85,7 +85,7 @@ async def replay(traces: Sequence[Trace], *, batch: int = 1, concurrency: int = 
         overlaps += bool(running)
         running.add(document)
         text = texts[document]
-        # Whoever else edited this document now would have their edit overwritten.
+        # Another edit of this document at this moment would be overwritten.
         await asyncio.sleep(0)
         for position, deleted, inserted in patches:
             text = text[:position] + inserted + text[position + deleted :]

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     )
     from queuehint.handlers.calls import Call
     from queuehint.handlers.codec import Codec, JsonCodec
+    from queuehint.handlers.codecs.blobs import BlobCodec, BlobStore, DirectoryStore
+    from queuehint.handlers.codecs.encrypted import EncryptedCodec
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
     from queuehint.handlers.references import template
     from queuehint.operations import ANYONE
@@ -76,8 +78,8 @@ if TYPE_CHECKING:
     from queuehint.values.limit import Limit, LimitState
     from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
     from queuehint.values.policy import Backoff, Policy, Retention
-    from queuehint.values.record import JobRecord, JobState
-    from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode
+    from queuehint.values.record import Attempt, JobRecord, JobState
+    from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode, WorkerInfo
     from queuehint.values.schedule import Recurrence, Schedule
     from queuehint.values.spec import Dependency, JobSpec, Priority
     from queuehint.worker.worker import Worker
@@ -86,6 +88,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ANYONE",
+    "Attempt",
     "Backend",
     "BackendDeniedError",
     "BackendError",
@@ -93,6 +96,8 @@ __all__ = [
     "BackendInUseError",
     "BackendUnavailableError",
     "Backoff",
+    "BlobCodec",
+    "BlobStore",
     "Call",
     "Children",
     "Claim",
@@ -103,12 +108,14 @@ __all__ = [
     "Delays",
     "Dependency",
     "DependencyError",
+    "DirectoryStore",
     "Discard",
     "DrainStalledError",
     "DrainTimeoutError",
     "DuplicateFlowError",
     "DuplicateJobError",
     "EdgeStats",
+    "EncryptedCodec",
     "Event",
     "EventKind",
     "EventStream",
@@ -177,6 +184,7 @@ __all__ = [
     "TreeNode",
     "UnknownDependencyError",
     "Worker",
+    "WorkerInfo",
     "WouldDeadlockError",
     "conflict",
     "new_id",
@@ -236,6 +244,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "handlers.calls": ("Call",),
     "handlers.codec": ("Codec", "JsonCodec"),
+    "handlers.codecs.blobs": ("BlobCodec", "BlobStore", "DirectoryStore"),
+    "handlers.codecs.encrypted": ("EncryptedCodec",),
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
     "handlers.references": ("template",),
     "operations": ("ANYONE",),
@@ -250,8 +260,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "values.limit": ("Limit", "LimitState"),
     "values.outcome": ("JobError", "Outcome", "OutcomeKind", "Progress"),
     "values.policy": ("Backoff", "Policy", "Retention"),
-    "values.record": ("JobRecord", "JobState"),
-    "values.report": ("Delays", "EdgeStats", "FlowStats", "Reason", "ReasonKind", "Stats", "TreeNode"),
+    "values.record": ("Attempt", "JobRecord", "JobState"),
+    "values.report": ("Delays", "EdgeStats", "FlowStats", "Reason", "ReasonKind", "Stats", "TreeNode", "WorkerInfo"),
     "values.schedule": ("Recurrence", "Schedule"),
     "values.spec": ("Dependency", "JobSpec", "Priority"),
     "worker.worker": ("Worker",),

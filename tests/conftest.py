@@ -1,14 +1,12 @@
-"""Fixtures of all tests: Hypothesis profiles, readable asserts, doctests in Markdown, cheap coverage, real servers."""
+"""Fixtures of all tests: Hypothesis profiles, readable asserts, cheap coverage, real servers."""
 
 from __future__ import annotations
 
-import doctest
 import functools
 import gc
 import inspect
 import logging
 import os
-import re
 import zlib
 from contextlib import ExitStack
 from itertools import product
@@ -55,7 +53,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take our own plugin; let the output expected by a doctest end at the fence that closes a block of Markdown."""
+    """Take our own plugin."""
     config.pluginmanager.import_plugin("queuehint.testing.plugin")
     # The driver reads its own metadata from a file for each connection.
     redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
@@ -63,11 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests import calls  # It imports queuehint: not before coverage is measured.
 
         calls.install()
-    example_re: re.Pattern[str] = vars(doctest.DocTestParser)["_EXAMPLE_RE"]
-    prompt = "(?![ ]*>>>)"
-    assert prompt in example_re.pattern
-    pattern = example_re.pattern.replace(prompt, prompt + "(?![ ]*```)")
-    setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.schedule import Recurrence
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import Dependency, JobSpec
 
 _SPEC: Final = JobSpec(id="a", task="t", claims=(Claim(("a",)),))
 _VALUES: Final[dict[str, Any]] = {
@@ -25,6 +25,7 @@ _VALUES: Final[dict[str, Any]] = {
     "Path | None": ("a",),
     "tuple[str, ...]": ("a",),
     "tuple[tuple[str, int], ...]": (("a", 1),),
+    "tuple[Dependency, ...]": (Dependency("b"),),
     "JobSpec": _SPEC,
     "tuple[JobSpec, ...]": (_SPEC,),
     "Limit": Limit(path=("a",), most=1),

@@ -2,7 +2,7 @@
 Fork processes that run a Python module from a process that has imported queuehint already.
 
 Most of the CPU time of a short process is the start of Python and the import of the package. `start` asks a *forker*,
-one process for each process of pytest, to fork: the child takes over arguments, environment, folder and streams, and
+one process for all processes of pytest, to fork: the child takes over arguments, environment, folder and streams, and
 runs the module as ``python -m`` does. At night, and on systems without sequenced-packet sockets, `start` does run
 ``python -m``.
 """
@@ -10,6 +10,7 @@ runs the module as ``python -m`` does. At night, and on systems without sequence
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -108,26 +109,17 @@ class _Stream:
 # --- in the process of pytest ----------------------------------------------------------------------------------------
 
 
-class _Forker:
-    """The process that forks, as this one knows it."""
+class Forker:
+    """The process that forks, as one process of pytest knows it."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
         self._guard = threading.Lock()
         self._ended: dict[int, int] = {}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.prefork", str(theirs.fileno())],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        atexit.register(self._end)
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Ask for nothing any more; the forker ends when nobody does."""
         self._socket.close()
-        self._process.wait()
 
     def fork(self, asked: tuple[Any, ...], streams: list[int]) -> int:
         """Return the id of a new process."""
@@ -160,15 +152,50 @@ class _Forker:
         return kind, pid, status
 
 
-@functools.cache
-def _forker() -> _Forker:
-    return _Forker()
+def share(count: int) -> list[Forker]:
+    """Start a forker for so many processes; it imports nothing before it has to fork."""
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
+    numbers = [theirs.fileno() for _, theirs in pairs]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.prefork", *map(str, numbers)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        pass_fds=numbers,
+        start_new_session=True,
+    )
+    for _, theirs in pairs:
+        theirs.close()
+    atexit.register(_end, process, os.getpid())
+    _started.extend(forkers := [Forker(mine) for mine, _ in pairs])
+    return forkers
+
+
+def use(forker: Forker) -> None:
+    """Ask this forker from now on, after a fork, and leave the others to other processes."""
+    for each in _started:
+        if each is not forker:
+            each.close()
+    _started[:] = [forker]
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    for forker in _started:
+        forker.close()
+    if os.getpid() == owner:
+        process.wait()
+
+
+_started: list[Forker] = []
+
+
+def _forker() -> Forker:
+    return _started[0] if _started else share(1)[0]
 
 
 class _Forked(subprocess.Popen[Any]):
     """A process that another one has forked and waits for."""
 
-    def __init__(self, forker: _Forker, asked: tuple[Any, ...], streams: list[_Stream], *, text: bool) -> None:
+    def __init__(self, forker: Forker, asked: tuple[Any, ...], streams: list[_Stream], *, text: bool) -> None:
         self._forker = forker
         self._child_created = False
         self._waitpid_lock = threading.Lock()
@@ -201,40 +228,70 @@ class _Forked(subprocess.Popen[Any]):
 # --- in the process that forks ---------------------------------------------------------------------------------------
 
 
-def _serve(control: socket.socket) -> tuple[str, list[str]] | None:
+def _serve(controls: list[socket.socket]) -> tuple[str, list[str]] | None:
     """Fork whenever asked to; return what to run in the child, and None in this process when nobody asks any more."""
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    while True:
-        ready, _, _ = select.select([control.fileno(), woken], [], [])
+    askers: dict[int, socket.socket] = {}
+    while controls:
+        waiting: list[Any] = [woken, *controls]
+        ready, _, _ = select.select(waiting, [], [])
         if woken in ready:
             os.read(woken, 4096)
-            while True:
-                try:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
-                except ChildProcessError:
-                    break
-                if not pid:
-                    break
-                control.send(json.dumps(("ended", pid, status)).encode())
-        if control.fileno() in ready:
-            message, streams, _, _ = socket.recv_fds(control, _MESSAGE_MAX, 3)
+            _tell_ends(askers)
+        for control in controls:
+            if control not in ready:
+                continue
+            try:
+                message, streams, _, _ = socket.recv_fds(control, _MESSAGE_MAX, 3)
+            except ConnectionResetError:
+                message = b""
             if not message:
-                return None
+                controls = [each for each in controls if each is not control]
+                continue
+            _warm_up()
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.close(woken)
                 os.close(wakes)
-                control.close()
+                for each in controls:
+                    each.close()
                 return _become(streams, *json.loads(message))
+            askers[pid] = control
             control.send(json.dumps(("began", pid, 0)).encode())
             for stream in streams:
                 os.close(stream)
+    return None
+
+
+def _tell_ends(askers: dict[int, socket.socket]) -> None:
+    """Tell the ends of processes to those who asked for them."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        with contextlib.suppress(OSError):
+            askers.pop(pid).send(json.dumps(("ended", pid, status)).encode())
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Import what children need."""
+    for name in WARM:
+        importlib.import_module(name)
+    from queuehint.backends.redis.functions.library import library
+
+    assert library().text
+    gc.collect()
+    gc.freeze()
 
 
 def _become(
@@ -261,16 +318,9 @@ def _become(
 
 
 def main() -> None:
-    """Import what children need, and fork them."""
-    for name in WARM:
-        importlib.import_module(name)
-    from queuehint.backends.redis.functions.library import library
-
-    assert library().text
-    gc.collect()
-    gc.freeze()
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        work = _serve(control)
+    """Serve the processes whose sockets are named, and run in a child what they have asked for."""
+    with contextlib.ExitStack() as stack:
+        work = _serve([stack.enter_context(socket.socket(fileno=int(number))) for number in sys.argv[1:]])
     if work is not None:
         module, arguments = work
         sys.argv[:] = [module, *arguments]

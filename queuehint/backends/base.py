@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from functools import lru_cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,7 +19,6 @@ from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
-    from importlib.metadata import EntryPoint
     from urllib.parse import SplitResult
 
     from queuehint.operations import CountPending, Operation
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
+_REDIS = "queuehint.backends.redis.backend:RedisBackend.from_url"
+OWN = {
+    "memory": "queuehint.backends.memory:MemoryBackend.from_url",
+    "sqlite": "queuehint.backends.sqlite.backend:SqliteBackend.from_url",
+    **dict.fromkeys(("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"), _REDIS),
+    **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), _REDIS),
+}
+"""Our own backends by scheme: frozen applications and zip files have no metadata of packages to find them by."""
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _LOCAL = re.compile(r"(localhost|[0-9]{1,3}(\.[0-9]{1,3}){3})(:[0-9]{1,5}(/[0-9]{1,2})?)?")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}(/[0-9]{1,2})?")
@@ -147,9 +155,9 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
     Open the store that a URL names.
 
     Args:
-        url: ``memory://``, or a scheme for which an installed package has an entry point in the group
-            ``queuehint.backends``: a callable that takes the URL and the options. ``?namespace=`` in the URL
-            overrides the options'.
+        url: ``memory://``, ``sqlite:///…``, ``redis://…`` and its like, or a scheme for which an installed package has
+            an entry point in the group ``queuehint.backends``: a callable that takes the URL and the options.
+            ``?namespace=`` in the URL overrides the options'.
 
     Raises:
         InvalidJobError: no backend serves the scheme, or the namespace is not ``[A-Za-z0-9_.-]{1,64}``.
@@ -165,10 +173,10 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
         raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
     options = attrs.evolve(options, namespace=_namespace_of(parts, options.namespace))
     try:
-        entry = _entry_point(parts.scheme)
+        found = _backend_of(parts.scheme)
     except LookupError as error:
         raise _unserved(url, error) from None
-    factory: Callable[[str, BackendOptions], Any] = entry.load()
+    factory: Callable[[str, BackendOptions], Any] = resolve_name(found)
     backend: Backend = factory(url, options)
     return backend
 
@@ -182,7 +190,7 @@ def check_scheme(url: str) -> None:
     """
     if "//" not in url:
         try:
-            _entry_point(urlsplit(url).scheme)
+            _backend_of(urlsplit(url).scheme)
         except LookupError as error:
             raise _unserved(url, error) from None
 
@@ -213,19 +221,23 @@ def release() -> str:
 
 
 @lru_cache(maxsize=32)
-def _entry_point(scheme: str) -> EntryPoint:
+def _backend_of(scheme: str) -> str:
     """
-    Return the entry point of a scheme; it is looked for once: that reads the metadata of all installed packages.
+    Return what serves a scheme, as ``module:name``.
+
+    It is looked for once: that reads the metadata of all installed packages, but for our own backends.
 
     Raises:
-        LookupError: there is none; the message has the schemes for which there are. The next call looks again.
+        LookupError: nothing does; the message has the schemes for which there is a backend. The next call looks again.
     """
+    if scheme in OWN:
+        return OWN[scheme]
     from importlib.metadata import entry_points  # here: it takes a tenth of the time to import a scheduler
 
     found = entry_points(group=ENTRY_POINTS)
     for entry in found.select(name=scheme):
-        return entry
-    raise LookupError(", ".join(sorted({entry.name for entry in found})))
+        return entry.value
+    raise LookupError(", ".join(sorted({*OWN, *(entry.name for entry in found)})))
 
 
 def namespace_of(url: str, otherwise: str) -> str:

@@ -50,7 +50,7 @@ class LocalBackend(Backend):
     """
     An engine of this process alone, and its waiters.
 
-    ``engine`` is set by whoever inherits from this, before anybody may ask or wait; it is touched under ``_lock`` only.
+    A subclass sets ``engine`` before the first operation or wait; it is used under ``_lock`` only.
     """
 
     kind: ClassVar[str]
@@ -165,7 +165,7 @@ class LocalBackend(Backend):
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
         """Renew these leases before anything is reaped, and say by `Why` whether their loop is blocked."""
-        # Without the lock, which may be held for long: each is one step, and whoever reads it takes a copy.
+        # Without the lock, which may be held for long: each is one step, and readers take a copy.
         key = object()
         self._adopted[key] = leases, blocked_ms
 
@@ -198,7 +198,7 @@ class LocalBackend(Backend):
             )
             if any(table.ready.size(pool, interest.users) for pool in interest.pools):
                 return None
-            # A worker is up when something is due; where there is none, whoever waits for a result is.
+            # A worker wakes when something is due; without a worker, waits for results do.
             next_ms = engine.state.next_ms() if interest.pools or not self._adopted else None
             if next_ms is not None:
                 if next_ms <= now_ms and interest.pools:

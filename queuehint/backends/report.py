@@ -40,7 +40,7 @@ class Finding:
 
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
-            `order`, `job`, `conflict`, `circle`, `library`, or what is wrong with a job or an entry.
+            `order`, `job`, `conflict`, `circle`, `library`, `payload`, or what is wrong with a job or an entry.
         level: a warning does not affect `Report.is_clean`.
         where: a setting, or a key.
         what: a description for people.

@@ -19,6 +19,7 @@ from queuehint.cli.said import Commands
 from queuehint.cli.simulate import simulate
 from queuehint.cli.trace import check_trace, trace
 from queuehint.cli.worker import worker
+from queuehint.cli.workers import workers
 
 # Errors of the application are shown as Python shows them: boxes of local variables would print arguments of jobs.
 app = typer.Typer(
@@ -47,7 +48,7 @@ def options(
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, doctor, simulate),
-    "Look": (ls, show, why, tree, graph, top, watch, stats, export, trace, check_trace),
+    "Look": (ls, show, why, tree, graph, top, watch, stats, workers, export, trace, check_trace),
     "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():

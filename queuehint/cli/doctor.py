@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Annotated
 
+import attrs
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,8 @@ from queuehint.backends.redis.doctor.doctor import PASSES, diagnose
 from queuehint.backends.report import Finding, Report
 from queuehint.backends.sqlite import doctor as of_files
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.cli.loading import TargetError, load_scheduler
+from queuehint.cli.payloads import unreadable
 from queuehint.cli.render import cell, plain
 from queuehint.cli.said import hidden, said
 from queuehint.errors import InvalidJobError, QueueHintError
@@ -45,6 +48,12 @@ def doctor(
     passes: Annotated[
         int, typer.Option(min=1, max=100, help="How often to read again sums that changed while they were read.")
     ] = PASSES,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:SCHEDULER", help="Name arguments and results that the codec of this scheduler cannot read."
+        ),
+    ] = None,
 ) -> None:
     """
     Look for what is wrong with a store and the jobs in it.
@@ -52,8 +61,11 @@ def doctor(
     Exits with 0 if nothing is wrong (there may be warnings), 1 if something is, 2 if the store cannot be asked.
     """
     try:
+        codec = None if app is None else load_scheduler(app).codec
         report = _examine(url, namespace, fix=fix, passes=passes)
-    except QueueHintError as error:
+        if codec is not None:
+            report = attrs.evolve(report, findings=(*report.findings, *unreadable(url, namespace, codec)))
+    except (QueueHintError, TargetError) as error:
         text = json.dumps({"error": hidden(str(error))}) if as_json else f"queuehint doctor: {said(str(error))}"
         typer.echo(text, err=not as_json)
         raise typer.Exit(EXIT_USAGE) from None

@@ -26,6 +26,7 @@ def filtered(
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
     task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
     pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
     path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
@@ -43,6 +44,7 @@ def filtered(
         "user": user,
         "task": task,
         "pool": pool,
+        "tag": tag,
         "path": None if path is None else place(path),
         "since": None if since is None else time_of(since),
         "until": None if until is None else time_of(until),
@@ -51,7 +53,7 @@ def filtered(
     return chosen  # type: ignore[no-any-return]
 
 
-WHICH = "say which: ids, or --all, or --flow, or --service, --user, --task, --pool, --path, --since, --until"
+WHICH = "say which: ids, or --all, or --flow, or --service, --user, --task, --pool, --tag, --path, --since, --until"
 OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
 
 

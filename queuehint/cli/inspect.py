@@ -18,18 +18,11 @@ from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import queue_key
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord, JobState
-from queuehint.values.report import Reason, ReasonKind, Stats
+from queuehint.values.report import Reason, Stats
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of a job.")]
 PAYLOADS = ("arguments", "arguments_base64")
 """Fields shown on request only."""
-_WAYS_OUT = {
-    ReasonKind.PAUSED: "resume the path: queuehint resume {path}",
-    ReasonKind.DEAD_HOLD: "redrive it, or give it up: queuehint dead retry {job}, queuehint dead purge {job}",
-    ReasonKind.DEAD_DEPENDENCY: "redrive it: queuehint dead retry {job}",
-    ReasonKind.NO_WORKER: "run a worker for its pool: queuehint worker MODULE:SCHEDULER --pools ...",
-    ReasonKind.UNKNOWN_TASK: "deploy the code that has its task, or cancel it: queuehint cancel {id}",
-}
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------
@@ -59,6 +52,12 @@ def show(
 
 def _print_record(printer: Printer, record: JobRecord, reason: Reason | None, *, arguments: bool) -> None:
     printer.put(Facts(list(_facts(record, reason))))
+    if len(record.history) > 1:
+        printer.head("attempts")
+    for attempt in record.history if len(record.history) > 1 else ():
+        until = "" if attempt.ended_ms is None else f" to {iso(attempt.ended_ms)}"
+        worker = f" by {attempt.worker}" if attempt.worker else ""
+        printer.lines(f"{iso(attempt.started_ms)}{until} {attempt.outcome}{worker}")
     if record.errors:
         printer.head("errors")
     for error in record.errors:
@@ -95,6 +94,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     yield "place", cell(places(record))
     for name in ("service", "user", "pool", "key", "flow", "name", "parent", "schedule"):
         yield name, cell(getattr(spec, name))
+    yield "tags", cell(", ".join(spec.tags))
     yield "priority", cell(spec.priority)
     yield "attempts", cell(f"{record.attempts} of {spec.policy.max_attempts}")
     yield "losses", cell(f"{record.losses} of {spec.policy.max_losses}" if record.losses else None)
@@ -107,6 +107,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     edges = [edge.id if edge.when == "success" else f"{edge.id} ({edge.when})" for edge in spec.depends_on]
     yield "depends on", cell(", ".join(edges))
     yield "policy", cell(_policy(spec.policy))
+    yield "headers", cell(", ".join([f"{name}: {value}" for name, value in spec.headers]))
 
 
 def places(record: JobRecord) -> str:
@@ -141,21 +142,33 @@ def _policy(policy: Policy) -> str:
 # --- why a job waits -------------------------------------------------------------------------------------------------
 
 
-def why(id: Id, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+def why(
+    id: Id,
+    target: Target = None,
+    namespace: Namespace = None,
+    chain: Annotated[
+        bool, typer.Option("--chain", "-c", help="Go on with the jobs it waits for, to the root cause.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Print the reasons why a job waits, the jobs ahead of it, and how to end a wait that does not end by itself."""
     with opened(target, namespace, as_json=as_json) as sched:
-        reason = sched.why_sync(id)
+        reasons = sched.why_sync(id, chain=True) if chain else (sched.why_sync(id),)
         printer = Printer(as_json=as_json)
         if as_json:
-            fields = attrs.asdict(reason)
-            until_ms = fields.pop("until_ms")
-            printer.json(fields | {"until": None if until_ms is None else iso(until_ms)})
+            found = [_reason_fields(reason) for reason in reasons]
+            printer.json(found if chain else found[0])
             return
-        printer.say(str(reason))
-        way_out = _WAYS_OUT.get(reason.kind) if reason.stuck else None
-        if way_out is not None:
-            job = reason.jobs[0] if reason.jobs else reason.job_id
-            printer.say(way_out.format(path=reason.path_key, job=job, id=reason.job_id), "dim")
+        for reason in reasons:
+            printer.say(str(reason))
+        if reasons[-1].way_out is not None and (chain or reasons[-1].stuck):
+            printer.say(reasons[-1].way_out, "dim")
+
+
+def _reason_fields(reason: Reason) -> dict[str, Any]:
+    fields = attrs.asdict(reason)
+    until_ms = fields.pop("until_ms")
+    return fields | {"until": None if until_ms is None else iso(until_ms), "way_out": reason.way_out}
 
 
 # --- all jobs --------------------------------------------------------------------------------------------------------
@@ -205,7 +218,20 @@ def brief(record: JobRecord) -> dict[str, Any]:
     """Return what a list says of a job, for programs."""
     fields = fields_of(record)
     kept = ("id", "number", "state", "attempts", "losses", "cause", "worker")
-    spec = ("task", "claims", "pool", "user", "service", "priority", "key", "flow", "name", "parent", "schedule")
+    spec = (
+        "task",
+        "claims",
+        "pool",
+        "user",
+        "service",
+        "tags",
+        "priority",
+        "key",
+        "flow",
+        "name",
+        "parent",
+        "schedule",
+    )
     times = {name: value for name, value in fields.items() if name.endswith("_at")}
     return {name: fields[name] for name in kept} | {name: fields["spec"][name] for name in spec} | times
 
@@ -224,15 +250,16 @@ def records_grid(records: Sequence[JobRecord]) -> Grid:
             cell(record.attempts),
             cell(iso(record.enqueued_ms)),
             cell(ago(record.enqueued_ms)),
+            cell(", ".join(record.spec.tags)),
         ]
         for record in records
     ]
     return Grid(
-        ("id", "state", "task", "place", "pool", "user", "service", "attempts", "enqueued", "ago"),
+        ("id", "state", "task", "place", "pool", "user", "service", "attempts", "enqueued", "ago", "tags"),
         rows,
-        shown=("task", "place", "state", "ago", "attempts", "user", "service", "pool", "id"),
+        shown=("task", "place", "state", "ago", "attempts", "user", "service", "tags", "pool", "id"),
         key="id",
-        usual={"place": "", "attempts": "0", "user": "", "service": "", "pool": "default"},
+        usual={"place": "", "attempts": "0", "user": "", "service": "", "tags": "", "pool": "default"},
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from queuehint.backends.base import check_scheme
 from queuehint.backends.masks import masked
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.render import plain
@@ -42,6 +44,10 @@ Namespace = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+_NO_TARGET = re.compile(r"[^/]*:\d+(/\d*)?|memory|[^:]+\.(db|sqlite3?)", re.IGNORECASE)
+"""No module and its scheduler, but most likely a URL of which the scheme was left out."""
 
 
 class UsageError(Exception):
@@ -113,6 +119,8 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
     if ":/" in target:
         scheduler = Scheduler(target) if namespace is None else Scheduler(target, namespace=namespace)
     else:
+        if _NO_TARGET.fullmatch(target):
+            check_scheme(target)
         scheduler = load_scheduler(target)
     if not scheduler.backend.is_durable:
         raise TargetError(f"{masked(scheduler.url)} lives in one process, and no other can open it")

@@ -6,7 +6,8 @@ gives back at once. Code that does not end then, or not within `abandon_after` o
 which counts as a loss of those jobs and of no others.
 
 A store that cannot be reached never ends a worker: it goes on trying, at most once a second, its health is bad after
-15 seconds, and it fences itself as its leases run out. It ends by itself only when the store refuses it from the start.
+15 seconds, and it fences itself as its leases run out. It ends by itself only when the store refuses it from the start,
+or when the application's lifespan of workers raises.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.cli")
 
-EXIT_STORE = 1
+EXIT_STORE = EXIT_LIFESPAN = 1
 EXIT_ABANDONED = 3
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS_EVERY_S = 1.0
@@ -73,6 +74,7 @@ class Options:
     log_format: LogFormat
     log_level: LogLevel
     processes: int = 1
+    version_name: str | None = None
     is_child: bool = False
 
     def for_child(self, health_file: Path | None) -> list[str]:
@@ -89,6 +91,8 @@ class Options:
             arguments.append(f"--steal={self.steal if self.steal == ANYONE else _listed(self.steal)}")
         if self.lease is not None:
             arguments.append(f"--lease={self.lease}")
+        if self.version_name is not None:
+            arguments.append(f"--version-name={self.version_name}")
         if health_file is not None:
             arguments.append(f"--health-file={health_file}")
         return arguments
@@ -135,6 +139,12 @@ def worker(
             help="End the process this long after code was asked to stop and did not.",
         ),
     ] = ABANDON_AFTER_S,
+    version_name: Annotated[
+        str | None,
+        typer.Option(
+            envvar="QUEUEHINT_VERSION_NAME", metavar="NAME", help="Of your release; shown by the workers command."
+        ),
+    ] = None,
     health_file: Annotated[
         Path | None,
         typer.Option(envvar="QUEUEHINT_HEALTH_FILE", help="Rewritten while the store answers, removed at the end."),
@@ -166,6 +176,7 @@ def worker(
         log_format=log_format,
         log_level=log_level,
         processes=processes,
+        version_name=version_name,
         is_child=child,
     )
     set_up(log_format, log_level)
@@ -229,6 +240,10 @@ def _run(options: Options) -> int:
         extra = {"event": "worker.failed", "error": str(error)}
         logger.error("the store cannot be used: %s", error, extra=extra)  # noqa: TRY400 - the reason is in the text
         return EXIT_STORE
+    except Exception:
+        if not made.has_broken_lifespan:
+            raise
+        return EXIT_LIFESPAN
     finally:
         health.end()
     # Nobody has told it to stop: it is to be started again, although its code has ended after all.
@@ -255,6 +270,7 @@ def _make_worker(
         abandon_after=options.abandon_after,
         give_up=end_process,
         helper=renewer,
+        version=options.version_name,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
@@ -21,15 +21,15 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import Cancel, Get, Verdict, Why
-from queuehint.values.checks import check_id, check_name, check_optional_duration
+from queuehint.operations import Cancel, Chain, Get, Operation, Verdict, Why, WhyChain
+from queuehint.values.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason
 from queuehint.values.spec import Dependency, When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Hashable, Sequence
+    from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -51,10 +51,12 @@ class Client(Protocol):
     Args:
         codec: how arguments and results travel.
         namespace: of the jobs it enqueues.
+        header_sources: called with each `Job` that is about to be enqueued, for headers of the moment.
     """
 
     codec: Codec
     namespace: str
+    header_sources: list[Callable[[Any], Mapping[str, str] | None]]
 
     @property
     def backend(self) -> Backend:
@@ -171,13 +173,26 @@ class JobHandle(Generic[R]):
         """Like `progress`, for code without a loop."""
         return self.record_sync().progress
 
-    async def why(self) -> Reason:
-        """Return why the job waits and its blockers; raises as `record`."""
-        return await self._client.backend.call(Why(self.id))
+    @overload
+    async def why(self) -> Reason: ...
+    @overload
+    async def why(self, *, chain: Literal[True]) -> tuple[Reason, ...]: ...
+    async def why(self, *, chain: bool = False) -> Reason | tuple[Reason, ...]:
+        """
+        Return why the job waits and its blockers; raises as `record`.
 
-    def why_sync(self) -> Reason:
+        Args:
+            chain: return up to 16 reasons, from this job to the root cause of its wait; as in `Scheduler.why`.
+        """
+        return reasons_of(await self._client.backend.call(asked_why(self.id, chain)))
+
+    @overload
+    def why_sync(self) -> Reason: ...
+    @overload
+    def why_sync(self, *, chain: Literal[True]) -> tuple[Reason, ...]: ...
+    def why_sync(self, *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """Like `why`, for code without a loop."""
-        return self._client.backend.call_sync(Why(self.id))
+        return reasons_of(self._client.backend.call_sync(asked_why(self.id, chain)))
 
     async def cancel(self, reason: str | None = None) -> bool:
         """
@@ -200,9 +215,9 @@ class JobHandle(Generic[R]):
         """
         Wait until the job is over and return its result.
 
-        Whoever waits when the job ends has a minute to read it, however short its retention is. After a few seconds a
-        wait that nothing will end by itself, for no worker serves the job or a dead one is before it, is warned of
-        (`QueueHintWarning`), once for each cause.
+        A result that is waited for when the job ends can be read for a minute, however short its retention is. After
+        a few seconds a wait that nothing will end by itself, for no worker serves the job or a dead one is before it,
+        is warned of (`QueueHintWarning`), once for each cause.
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
@@ -308,6 +323,17 @@ def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
 def _identity(backend: Backend) -> Hashable:
     # A backend need not inherit from the protocol.
     return cast("Hashable", getattr(backend, "identity", id(backend)))
+
+
+def asked_why(job_id: str, chain: object) -> Operation[Any]:
+    """Return the question why a job waits, or for the chain of reasons."""
+    return WhyChain(job_id) if chain is not False and check_bool(chain, parameter="chain") else Why(job_id)
+
+
+def reasons_of(reply: Any) -> Reason | tuple[Reason, ...]:
+    """Return the answer as users see it."""
+    found: Reason | tuple[Reason, ...] = reply.reasons if isinstance(reply, Chain) else reply
+    return found
 
 
 def id_of(client: Client, job: object, parameter: str = "id") -> str:

@@ -15,7 +15,7 @@ from queuehint.handlers.calls import Call
 from queuehint.handlers.handler import Handler, Placement, UserTemplate
 from queuehint.handlers.references import Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
-from queuehint.values.checks import each_item
+from queuehint.values.checks import check_headers, each_item
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Backoff
@@ -61,6 +61,7 @@ class Job(Generic[P, R]):
         *,
         parent: tuple[str, int] | None = None,
         make_id: Callable[[], str] | None = None,
+        inherited: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._scheduler = scheduler
         self._handler = handler
@@ -69,6 +70,7 @@ class Job(Generic[P, R]):
         self._sure = handler.sure if options.check_arguments else _NOTHING
         self._parent = parent
         self._make_id = make_id or scheduler.make_id
+        self._inherited = inherited
         self.__name__ = handler.name
         self.__doc__ = handler.function.__doc__
         self.__wrapped__ = handler.function
@@ -125,9 +127,12 @@ class Job(Generic[P, R]):
         priority: int | Unset = UNSET,
         pool: str | Unset = UNSET,
         service: str | Unset | None = UNSET,
+        tags: Iterable[str] | Unset | None = UNSET,
+        headers: Mapping[str, str] | Unset | None = UNSET,
         max_attempts: int | Unset = UNSET,
         max_losses: int | Unset = UNSET,
-        retry: Backoff | Unset = UNSET,
+        backoff: Backoff | Sequence[float | timedelta] | Unset = UNSET,
+        retry: Backoff | Sequence[float | timedelta] | Unset = UNSET,
         timeout: float | timedelta | Unset | None = UNSET,
         on_retry: OnRetry | Unset = UNSET,
         on_dead: OnDead | Unset = UNSET,
@@ -155,7 +160,7 @@ class Job(Generic[P, R]):
             run_at: due at this timezone-aware time.
             user: whose it is, taken literally (no template); users take turns.
             queue_hint: the place itself, taken literally (no template); None for no place.
-            after: the jobs it waits for, at most 1 000: handles, nodes, flows (all their jobs that no other job of
+            after: the jobs it waits for, at most 100 000: handles, nodes, flows (all their jobs that no other job of
                 them waits for), ids, names of nodes of the flow it is added to, or `Dependency` values.
             when: what it waits for, except where a `Dependency` says so itself: ``"success"`` for FINISHED, and
                 *on_dependency_failure* says what another end does; ``"failure"`` runs on FAILED and is canceled
@@ -170,15 +175,21 @@ class Job(Generic[P, R]):
         options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
         return self._like(self._options.changed(**options))
 
-    def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str] | None = None) -> Job[P, R]:
+    def as_child_of(
+        self,
+        parent: tuple[str, int],
+        make_id: Callable[[], str] | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Job[P, R]:
         """
         Return this job as the child of a running one.
 
         Args:
             parent: its id and token.
             make_id: makes the ids of the jobs to which `using` gives none.
+            headers: those of the parent, which its children have too.
         """
-        return self._like(self._options, parent=parent, make_id=make_id)
+        return self._like(self._options, parent=parent, make_id=make_id, inherited=headers)
 
     def _like(
         self,
@@ -186,6 +197,7 @@ class Job(Generic[P, R]):
         *,
         parent: tuple[str, int] | None = None,
         make_id: Callable[[], str] | None = None,
+        inherited: tuple[tuple[str, str], ...] = (),
     ) -> Job[P, R]:
         return Job(
             self._scheduler,
@@ -194,25 +206,28 @@ class Job(Generic[P, R]):
             options,
             parent=parent or self._parent,
             make_id=make_id or self._make_id,
+            inherited=inherited or self._inherited,
         )
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
         """
-        Return the spec that `enqueue` would submit, with an id of its own.
+        Return the spec that `enqueue` would submit, with an id of its own and without headers of the moment.
+
+        What functions given to `Scheduler.headers_from` say is added by `enqueue`, `enqueue_many` and flows only.
 
         Raises:
             InvalidJobTypeError: the call does not fit the handler's signature, or an argument not its annotation.
             InvalidHintError, PayloadError: the place or an argument is not valid.
         """
-        return self._spec(self._handler.bind(args, kwargs), new_id)
+        return self._spec(self._handler.bind(args, kwargs), new_id, of_now=False)
 
-    def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str]) -> JobSpec:
+    def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str], *, of_now: bool = True) -> JobSpec:
         if self._options.depends_on:
             raise InvalidJobError(
                 f"{self.name} depends on the tasks {', '.join(map(shown, self._options.depends_on))}: submit it with "
                 "Scheduler.run() or in a flow, or give it depends_on=[]"
             )
-        return self.build_spec(arguments, make_id)
+        return self.build_spec(arguments, make_id, of_now=of_now)
 
     def build_spec(
         self,
@@ -221,6 +236,7 @@ class Job(Generic[P, R]):
         *,
         flow: InFlow | None = None,
         before: Sequence[Dependency] = (),
+        of_now: bool = True,
     ) -> JobSpec:
         """
         Return the spec of one call.
@@ -229,6 +245,7 @@ class Job(Generic[P, R]):
             arguments: by parameter name, as `Handler.bind` gives them.
             flow: the flow it is added to.
             before: what it depends on besides what its options and arguments say.
+            of_now: add the headers that the scheduler's sources say now.
 
         Raises:
             InvalidHintError, PayloadError, InvalidJobError, InvalidJobTypeError: as `spec`.
@@ -253,16 +270,21 @@ class Job(Generic[P, R]):
         user = options.user
         if isinstance(user, UserTemplate):
             user = user.user(arguments)
+        headers = options.headers
+        if self._inherited or (of_now and self._scheduler.header_sources):
+            headers = self._gathered(of_now=of_now)
         payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
         spec = new_spec(
             options.id or (make_id or self._make_id)(),
             self._handler.name,
             claims,
             payload,
+            headers,
             options.priority,
             options.pool,
             user,
             options.service,
+            options.tags,
             options.key,
             options.on_conflict,
             options.delay_ms,
@@ -282,6 +304,13 @@ class Job(Generic[P, R]):
         if is_plain and not edges and not extracted.pointers and type(options.policy.backoff) is Backoff:
             note_checked(spec)
         return spec
+
+    def _gathered(self, *, of_now: bool) -> tuple[tuple[str, str], ...]:
+        """Return the headers of a job: its own go before those of the sources, and these before its parent's."""
+        gathered = dict(self._inherited)
+        for source in self._scheduler.header_sources if of_now else ():
+            gathered |= check_headers(source(self))
+        return check_headers(gathered | dict(self._options.headers))
 
     def _edges(self, extracted: Extracted, flow: InFlow | None) -> Iterator[Dependency]:
         when = self._options.when
@@ -336,9 +365,9 @@ class Job(Generic[P, R]):
         Enqueue many calls, in order.
 
         Args:
-            calls: each made by `call`, a tuple of positional or a dict of keyword arguments. Up to 1 000, with 4 MiB
-                of arguments, are one submission, all or nothing; more are several submissions in order (on Redis of
-                200), up to 1 000 000 calls with 1 GiB of arguments.
+            calls: each made by `call`, a tuple of positional or a dict of keyword arguments. Up to 500, with 4 MiB of
+                arguments, are one submission, all or nothing; more are several submissions in order (on Redis of 200),
+                up to 1 000 000 calls with 1 GiB of arguments. A flow takes effect at once, however many jobs it has.
 
         Raises:
             InvalidJobTypeError, InvalidHintError, PayloadError: a call is not valid; it is named by its index and

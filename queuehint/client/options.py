@@ -14,17 +14,19 @@ from queuehint.values.checks import (
     check_bool,
     check_choice,
     check_duration,
+    check_headers,
     check_id,
     check_items,
     check_name,
     check_run_at,
+    check_tags,
     plain_text,
+    sized,
 )
 from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
-from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Policy
+from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Backoff, Policy
 from queuehint.values.spec import (
     DEPENDENCIES_MAX,
-    MORE_DEPENDENCIES,
     ON_CONFLICT,
     WHEN,
     Dependency,
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from queuehint.client.handle import Client, InFlow
+
+
+TASKS_MAX = 1000
 
 
 class Unset:
@@ -66,6 +71,8 @@ class Options:
     priority: int = 3
     pool: str = "default"
     service: str | None = None
+    tags: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=sized)
     user: str | UserTemplate | None = None
     mode: Mode = "exclusive"
     path: Path | Unset | None = UNSET
@@ -90,8 +97,13 @@ class Options:
         """
         changes: dict[str, Any] = {}
         given = dict(self.given)
+        if "retry" in options and "backoff" in options:
+            raise InvalidJobTypeError("give backoff or retry, which is another name for it, not both")
         for name, value in options.items():
-            if name in POLICY_OPTIONS:
+            if name in _BACKOFF_NAMES:
+                given["backoff"] = None if value is None else Backoff.of(value, parameter=name)
+                changes["given"] = given
+            elif name in POLICY_OPTIONS:
                 given[name] = value
                 changes["given"] = given
             else:
@@ -125,7 +137,7 @@ def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
 def _check_after(value: Any) -> dict[str, Any]:
     if value is None:
         return {"after": None}
-    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX, advice=MORE_DEPENDENCIES)
+    items = check_items(value, parameter="after", most=DEPENDENCIES_MAX)
     if isinstance(value, (set, frozenset)):
         items.sort(key=lambda item: plain_text(item if isinstance(item, str) else getattr(item, "id", "")))
     for index, item in enumerate(items):
@@ -140,7 +152,11 @@ def _check_after(value: Any) -> dict[str, Any]:
 
 
 def _check_tasks(value: Any) -> dict[str, Any]:
-    tasks = [] if value is None else check_items(value, parameter="depends_on", most=DEPENDENCIES_MAX)
+    tasks = [] if value is None else check_items(value, parameter="depends_on", most=TASKS_MAX)
+    for task in tasks:
+        if not isinstance(task, str):
+            got = f"{type(task).__name__}: {shown(task)}"
+            raise InvalidJobTypeError(f"depends_on must be names of tasks, got {got}; jobs are given as after=[…]")
     return {"depends_on": tuple(dict.fromkeys([check_name(task, parameter="depends_on") for task in tasks]))}
 
 
@@ -151,6 +167,8 @@ _OF_A_TASK: dict[str, _Check] = {
     "priority": lambda value: {"priority": check_priority(value)},
     "pool": lambda value: {"pool": check_name(value, parameter="pool")},
     "service": _optional_name("service"),
+    "tags": lambda value: {"tags": check_tags(value)},
+    "headers": lambda value: {"headers": check_headers(value)},
     "depends_on": _check_tasks,
     "check_arguments": lambda value: {"check_arguments": check_bool(value, parameter="check_arguments")},
 }
@@ -167,5 +185,6 @@ _OF_A_CALL: dict[str, _Check] = {
     "after": _check_after,
     "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},
 }
-TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys()
+_BACKOFF_NAMES = ("backoff", "retry")
+TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys() | set(_BACKOFF_NAMES)
 """What `Scheduler.job` takes besides the place and the name; `Job.using` takes all of it and more."""

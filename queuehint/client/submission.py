@@ -33,24 +33,34 @@ from queuehint.operations import (
     JOBS_PER_CALL_MAX,
     JOBS_PER_SUBMISSION_MAX,
     Commit,
+    Depend,
     Draw,
     Enqueue,
+    Enqueued,
     EnqueuedJob,
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.checks import each_item
 from queuehint.values.ids import new_id
-from queuehint.values.spec import Dependency, JobSpec, check_call_size, check_dependencies, evolved
+from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_call_size, check_dependencies, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from queuehint.handlers.codec import Codec
+
 T = TypeVar("T")
 
 LISTED_MAX = 10
+WHOLE_JOBS = 500
+"""How many jobs that do not depend on one another are one submission: as many as hold up no server for 20 ms."""
+WHOLE_GATES = 6_000
+"""How many gates these have at most, for the same reason; one job has at most 4 160."""
 PART_JOBS = 200
 """How many jobs go to a server at a time where there are more than one submission: it serves others in between."""
 PART_BYTES = 1 << 20
+EDGE_BYTES = 64
+"""About how much a dependency of a job with more than 1 000 adds to the size of its spec."""
 
 
 def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
@@ -86,13 +96,19 @@ def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
 
 
 def submit(
-    specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False, small_parts: bool = False
+    specs: list[JobSpec],
+    *,
+    codec: Codec | None = None,
+    parent: tuple[str, int] | None = None,
+    whole: bool = False,
+    small_parts: bool = False,
 ) -> Steps[list[EnqueuedJob]]:
     """
     Submit checked specs.
 
     Args:
         specs: an empty id is drawn from the backend.
+        codec: reads the templates among arguments; JSON without one.
         parent: the id and token of the running job whose handler makes them.
         whole: they are a flow, and take effect all at once.
         small_parts: more than one submission goes in small ones, each prepared while the store does the one before.
@@ -114,7 +130,7 @@ def submit(
         if enqueued.more:
             yield from tick_until_done(more=True, at_most=1)
         return [*enqueued.jobs]
-    arranged = arrange(specs, whole=whole, small_parts=small_parts)
+    arranged = arrange(specs, codec=codec, whole=whole, small_parts=small_parts)
     parts = arranged.parts
     if missing := sum([not spec.id for spec in specs]):
         firsts: list[int] = []
@@ -123,15 +139,20 @@ def submit(
             firsts.append(drawn.first)
         parts = arranged.numbered(firsts)
     flow = specs[0].flow if whole and specs else None
-    staged = new_id() if arranged.is_one and len(parts) > 1 else None
+    staged = new_id() if arranged.is_wide or (arranged.is_one and len(parts) > 1) else None
     jobs: list[EnqueuedJob] = []
     more = False
     # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
     steps = 1
     try:
-        for step in _in_order([Enqueue(part, staged, parent, flow=flow) for part in parts], ahead=small_parts):
+        operations: list[Enqueue | Depend] = []
+        for part in parts:
+            operations.append(Enqueue(part, staged, parent, flow=flow))
+            if staged is not None and arranged.is_wide:
+                operations += _portions(part, staged)
+        for step in _in_order(operations, ahead=small_parts):
             reply = yield step
-            jobs += reply.jobs
+            jobs += reply.jobs if isinstance(reply, Enqueued) else ()
             more = reply.more
         if staged is not None:
             more = (yield Commit(staged, flow)).more
@@ -151,7 +172,15 @@ def submit(
     return arranged.as_given(jobs)
 
 
-def _in_order(operations: list[Enqueue], *, ahead: bool) -> Iterator[Enqueue | Ahead]:
+def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
+    """Yield what tells a store the dependencies of some jobs of a part beyond their first 1 000."""
+    for spec in specs:
+        for at in range(PORTION_MAX, len(spec.depends_on), PORTION_MAX):
+            edges = spec.depends_on[at : at + PORTION_MAX]
+            yield Depend(staged, spec.id, at // PORTION_MAX, edges, spec.policy.on_dependency_failure)
+
+
+def _in_order(operations: list[Enqueue | Depend], *, ahead: bool) -> Iterator[Enqueue | Depend | Ahead]:
     """Yield operations, each but the last one with the one that follows if they are to be prepared *ahead*."""
     for index, operation in enumerate(operations):
         is_last = index == len(operations) - 1
@@ -182,12 +211,14 @@ class Arranged:
         is_one: the parts take effect all at once.
         stand_ins: the ids of those whose own are not drawn yet, in the order they were given in; empty if that is no
             matter, because nobody names one.
+        is_wide: one depends on more jobs than are told to a store at once.
     """
 
     parts: list[tuple[JobSpec, ...]]
     order: Sequence[int] | None = None
     is_one: bool = False
     stand_ins: tuple[str, ...] = ()
+    is_wide: bool = False
 
     def as_given(self, items: list[T]) -> list[T]:
         """Return the outcomes in the order of the given specs."""
@@ -207,15 +238,20 @@ class Arranged:
         return [tuple([spec if spec.id else evolved(spec, id=next(numbers)) for spec in part]) for part in self.parts]
 
 
-def arrange(specs: list[JobSpec], *, whole: bool = False, small_parts: bool = False) -> Arranged:
+def arrange(
+    specs: list[JobSpec], *, codec: Codec | None = None, whole: bool = False, small_parts: bool = False
+) -> Arranged:
     """
     Resolve the names by which checked specs call each other, put them in order and cut them into parts.
 
     What others depend on comes before them; of those that could come next, always the one that was given first.
 
     Args:
+        codec: reads the templates among arguments; JSON without one.
         whole: they take effect all at once, also if none depends on another.
         small_parts: those that are too many for one submission are cut into parts of at most `PART_JOBS`.
+
+    Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them.
 
     Raises:
         InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
@@ -223,38 +259,43 @@ def arrange(specs: list[JobSpec], *, whole: bool = False, small_parts: bool = Fa
         DuplicateJobError: two that take effect at once have one id.
         CycleError: the edges close a circle; it names just the jobs on it.
         TemplateError: a template names what is no dependency.
-        PayloadError: arguments with templates are not JSON.
+        PayloadError: the codec cannot read arguments with templates.
 
     Complexity: O(V log V + E), and O(V + E) for specs that are in order already; not recursive.
     """
     order: Sequence[int] | None = None
     stand_ins: list[str] = []
-    is_one = whole
+    is_one, is_wide = whole, False
     if any(spec.depends_on or spec.templates or spec.name for spec in specs):
         specs = specs.copy()
         for index, spec in enumerate(specs):
             if not spec.id:
                 stand_ins.append(new_id())
                 specs[index] = evolved(spec, id=stand_ins[-1])
-        before = _resolve(specs)
+        before = _resolve(specs, codec)
         if any(before):
             is_one = True
             given = specs
             order = topological(before, lambda index: given[index].name or given[index].id)
             specs = [given[index] for index in order]
+        is_wide = any(len(spec.depends_on) > PORTION_MAX for spec in specs)
+        is_one = is_one or is_wide
     if is_one:
         _check_ids(specs)
     if whole:
         _check_keys(specs)
-    parts = list(submissions(specs))
-    if is_one and len(parts) > 1:
-        _check_parts(specs)
+    if is_one:
+        parts = list(submissions(specs))
+        if is_wide or len(parts) > 1:
+            _check_parts(specs)
+    else:
+        parts = list(submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES))
     if small_parts and len(parts) > 1:
-        parts = list(submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES))
-    return Arranged(parts, order, is_one, tuple(stand_ins))
+        parts = list(submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=WHOLE_GATES))
+    return Arranged(parts, order, is_one, tuple(stand_ins), is_wide)
 
 
-def _resolve(specs: list[JobSpec]) -> list[list[int]]:
+def _resolve(specs: list[JobSpec], codec: Codec | None) -> list[list[int]]:
     """Give all edges the ids of jobs, in place; return the indexes of the specs that each spec depends on."""
     names: dict[str, int] = {}
     ids = {}
@@ -279,7 +320,7 @@ def _resolve(specs: list[JobSpec]) -> list[list[int]]:
                 edges.append(edge)
                 if target is not None:
                     inner.append(target)
-            depends_on = _with_data(spec, check_dependencies(edges) if len(edges) > 1 else tuple(edges))
+            depends_on = _with_data(spec, check_dependencies(edges) if len(edges) > 1 else tuple(edges), codec)
             _check_edges(spec, depends_on)
             for target in inner:
                 _check_key(specs[target])
@@ -308,14 +349,15 @@ def _label(spec: JobSpec, index: int) -> str:
     return f"specs[{index}]" if spec.name is None else shown(spec.name)
 
 
-def _with_data(spec: JobSpec, edges: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+def _with_data(spec: JobSpec, edges: tuple[Dependency, ...], codec: Codec | None) -> tuple[Dependency, ...]:
     """Return the edges of a spec, those that its templates name marked as carrying data."""
     if not spec.templates:
         return edges
     places = {edge.id: place for place, edge in enumerate(edges)}
     places |= {edge.name: place for place, edge in enumerate(edges) if edge.name is not None}
     marked = list(edges)
-    for name in find(decode_json(spec.arguments), spec.templates):
+    arguments = decode_json(spec.arguments) if codec is None else codec.loads(spec.arguments, {})
+    for name in find(arguments, spec.templates):
         place = places.get(name)
         if place is None:
             known = [edge.name or edge.id for edge in edges[:LISTED_MAX]]
@@ -379,7 +421,8 @@ def _check_parts(specs: list[JobSpec]) -> None:
             if getattr(spec, parameter) is not None:
                 raise InvalidJobError(
                     f"{_label(spec, index)}: {parameter} is not for jobs that take effect at once with so many others; "
-                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {GATES_PER_SUBMISSION_MAX} gates, "
+                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {PORTION_MAX} of them before one, "
+                    f"{GATES_PER_SUBMISSION_MAX} gates, "
                     f"{EDGES_PER_SUBMISSION_MAX} edges and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one "
                     "submission"
                 )
@@ -410,24 +453,32 @@ def portions(total: int) -> Iterator[int]:
 
 
 def submissions(
-    specs: list[JobSpec], *, jobs_max: int = JOBS_PER_SUBMISSION_MAX, bytes_max: int = BYTES_PER_SUBMISSION_MAX
+    specs: list[JobSpec],
+    *,
+    jobs_max: int = JOBS_PER_SUBMISSION_MAX,
+    bytes_max: int = BYTES_PER_SUBMISSION_MAX,
+    gates_max: int = GATES_PER_SUBMISSION_MAX,
 ) -> Iterator[tuple[JobSpec, ...]]:
     """Cut specs into submissions within the limits, in order."""
     part: list[JobSpec] = []
     gates = edges = size = 0
     for spec in specs:
         more_gates = sum([len(claim.path) + 1 for claim in spec.claims])
-        more_edges = len(spec.depends_on)
+        more_edges, more_size = len(spec.depends_on), len(spec.arguments)
+        if more_edges > PORTION_MAX:
+            # Its spec names them all, and the other portions are sent by themselves.
+            more_size += EDGE_BYTES * more_edges
+            more_edges = PORTION_MAX
         if (
             len(part) == jobs_max
-            or gates + more_gates > GATES_PER_SUBMISSION_MAX
+            or gates + more_gates > gates_max
             or edges + more_edges > EDGES_PER_SUBMISSION_MAX
-            or (size + len(spec.arguments) > bytes_max and part)
+            or (size + more_size > bytes_max and part)
         ):
             yield tuple(part)
             part, gates, edges, size = [], 0, 0, 0
         part.append(spec)
-        size += len(spec.arguments)
+        size += more_size
         gates += more_gates
         edges += more_edges
     if part:

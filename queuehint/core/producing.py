@@ -8,9 +8,9 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.core.jobs import closings, revisions, staging
-from queuehint.core.refusals import Submission
+from queuehint.core.refusals import Submission, check_portion, is_part
 from queuehint.core.state import handles
-from queuehint.core.structures.edges import AFTER, needs_of
+from queuehint.core.structures.edges import AFTER, needs_of, portion_of
 from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.work import follow, more
@@ -56,9 +56,12 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         else:
             enqueued.append(_enqueue_special(state, spec, submission, start))
     if start is not None:
-        for each in enqueued:
-            if each.created:
-                jobs[each.id].need_extras().came = state.table.last_number
+        made = [jobs[each.id] for each in enqueued if each.created]
+        # The record of a dependency may have expired just now.
+        named = ((job, jobs.get(need[0])) for job in made for need in job.need_extras().needs)
+        in_order = all(other is None or other.number < job.number for job, other in named)
+        for job in made:
+            job.need_extras().came = job.number if in_order else state.table.last_number
     if operation.firing is not None:
         state.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
     return op.Enqueued(tuple(enqueued), more(state))
@@ -145,6 +148,24 @@ def commit(state: State, operation: op.Commit) -> op.Committed:
     table.leftovers.append(CommitSweep(start, table.last_number))
     follow(state)
     return op.Committed(staged, more(state))
+
+
+@handles(op.Depend)
+def depend(state: State, operation: op.Depend) -> op.Marked:
+    """Answer `Depend`."""
+    table = state.table
+    start = table.jobs.get(START_MARK + operation.staged)
+    if start is None or start.is_over:
+        raise FlowNotFoundError(operation.staged)
+    job = table.jobs.get(operation.job_id)
+    is_new = False
+    if is_part(job, start) and operation.portion == len(job.need_extras().more_needs) + 1:
+        check_portion(table, job, start, operation.edges)
+        staging.depend(table, job, portion_of(operation.edges, operation.on_failure))
+        is_new = True
+    staging.keep_start(table, start, state.now_ms + op.STAGED_KEPT_MS)
+    follow(state)
+    return op.Marked(is_new, more(state))
 
 
 @handles(op.Draw)

@@ -40,7 +40,11 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
     job = jobs.get(question.job_id)
     if job is None or job.state is not JobState.STARTED or (type(question.token), question.token) != (int, job.token):
         return op.Fetched(Verdict.LOST, ())
-    declared = {job_id for job_id, _ in job.extras.needs} if job.extras is not None else set()
+    extras = job.extras
+    if extras is not None and extras.more_needs:
+        declared = {job_id for job_id in question.ids if state.table.edges.depends(job, job_id)}
+    else:
+        declared = {job_id for job_id, _ in extras.needs} if extras is not None else set()
     results: list[tuple[JobState | None, bytes | None]] = []
     size = 0
     for job_id in question.ids:
@@ -213,6 +217,12 @@ def list_dead(state: State, question: op.ListDead) -> op.Listed:
 def list_weights(state: State, _question: op.ListWeights) -> op.Weights:
     """Answer `ListWeights`."""
     return op.Weights(tuple(sorted(state.table.ready.weights.items(), key=lambda entry: entry[0] or "")))
+
+
+@handles(op.ListWorkers)
+def list_workers(state: State, _question: op.ListWorkers) -> op.Workers:
+    """Answer `ListWorkers`."""
+    return op.Workers(tuple(state.live_workers()), state.now_ms)
 
 
 @handles(op.ListLimits)

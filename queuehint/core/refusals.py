@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from queuehint.core.jobs.closings import closed_above
 from queuehint.core.structures.job import START_MARK
@@ -22,14 +22,36 @@ from queuehint.operations import Enqueue
 from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import key_of
 from queuehint.values.record import JobState
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import PORTION_MAX, JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
+    from queuehint.values.spec import Dependency
+
+
+def is_part(job: Job | None, start: Job) -> TypeGuard[Job]:
+    """Return whether a job belongs to a submission in parts that is not committed yet."""
+    return job is not None and job.extras is not None and job.extras.start is start
+
+
+def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Dependency]) -> None:
+    """
+    Refuse dependencies that a job of a submission in parts cannot have.
+
+    Raises:
+        UnknownDependencyError: one is not there.
+        CycleError: one came after the job in the same submission, or with it in a part that is not in order.
+    """
+    for edge in edges:
+        other = table.jobs.get(edge.id)
+        if other is None or other.gone or (other.is_hidden and not is_part(other, start)):
+            raise UnknownDependencyError(job.id, edge.id)
+        if is_part(other, start) and other.need_extras().came >= job.number:
+            raise CycleError([job.id, edge.id])
 
 
 class Submission:
@@ -161,12 +183,13 @@ class Submission:
 
     def _check_edges(self, spec: JobSpec, seen: set[str]) -> None:
         jobs = self._table.jobs
-        for edge in spec.depends_on:
+        first = spec.depends_on[:PORTION_MAX]
+        for edge in first:
             job = jobs.get(edge.id)
             is_there = job is not None and self._is_known(job)
             if (job is not None and job.gone) or (not is_there and edge.id not in self.ids):
                 raise UnknownDependencyError(spec.id, edge.id)
         if self._parent is not None:
             parent_id = self._parent[0]
-            if self._table.edges.reaches(jobs, [edge.id for edge in spec.depends_on], parent_id, seen):
+            if self._table.edges.reaches(jobs, [edge.id for edge in first], parent_id, seen):
                 raise CycleError([parent_id, spec.id])

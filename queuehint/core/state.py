@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -10,7 +11,7 @@ from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.schedules import Timetable
 from queuehint.core.xcom import SharedStore
-from queuehint.operations import BUDGET
+from queuehint.operations import BUDGET, WORKER_SEEN_MS
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.trie import Walk
     from queuehint.operations import Operation
+    from queuehint.values.report import WorkerInfo
 
 Reply = TypeVar("Reply")
 
@@ -48,14 +50,16 @@ class State:
     The jobs of one namespace, and what belongs to no job.
 
     ``seen`` is when a worker last asked for a pool, or for a user's jobs in it: ms, the newest last. ``token`` is the
-    newest token there is. ``units`` are those left of the present operation's budget, ``cut`` says that its own work
-    was cut when they were used up. ``arrived`` is room for the walks that a line let through.
+    newest token there is. ``workers`` are those that have announced themselves, by name; some may be silent by now.
+    ``units`` are those left of the present operation's budget, ``cut`` says that its own work was cut when they were
+    used up. ``arrived`` is room for the walks that a line let through.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.table = JobTable(options.retention or Retention())
         self.seen: dict[tuple[str, str | None] | str, int] = {}
+        self.workers: dict[str, WorkerInfo] = {}
         self.lifecycle = Lifecycle(self.table)
         self.shared = SharedStore()
         self.timetable = Timetable()
@@ -111,6 +115,11 @@ class State:
         if not self.timetable.dues:
             return next_ms
         return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
+
+    def live_workers(self) -> list[WorkerInfo]:
+        """Return the workers that were heard of lately, in order of their names."""
+        since_ms = self.now_ms - WORKER_SEEN_MS
+        return sorted([each for each in self.workers.values() if each.seen_ms >= since_ms], key=attrgetter("name"))
 
     def is_served(self, pool: str, user: str | None) -> bool:
         """Return whether a worker has asked for a user's jobs in a pool lately."""

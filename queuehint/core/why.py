@@ -14,14 +14,22 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.blockers import JOBS_NAMED_MAX, Blockers
 from queuehint.core.state import handles
-from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.trie import Node, counts
 from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import Path, key_of
 from queuehint.values.record import OVER, JobState
-from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.values.report import (
+    WORKERS_NAMED_MAX,
+    Delays,
+    EdgeStats,
+    Reason,
+    ReasonKind,
+    Stats,
+    TreeNode,
+    unserved_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,7 +60,7 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
         if edges_left <= 0:
             break
         looked_at += 1
-        blocked = sorted(job.blocked)[:edges_left]
+        blocked = edges.some_open(job)[:edges_left]
         edges_left -= len(blocked)
         most_blocked = max(most_blocked, len(job.blocked))
         is_orphan = not blocked
@@ -95,7 +103,11 @@ def why(state: State, question: op.Why) -> Reason:
     job = state.table.jobs.get(question.job_id)
     if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
-    reason = _reason(state, job, Blockers(state.table))
+    return circle_reason(state, job, reason_of(state, job, Blockers(state.table)))
+
+
+def circle_reason(state: State, job: Job, reason: Reason) -> Reason:
+    """Return the reason of a job, which names the circle of open edges through it if there is one."""
     if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(state.table.jobs, job)):
         return attrs.evolve(reason, stuck=True, detail=_circle_text(circle, job.id))
     return reason
@@ -108,7 +120,8 @@ def _circle_text(circle: list[str], job_id: str) -> str:
     return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
 
 
-def _reason(state: State, job: Job, blockers: Blockers) -> Reason:
+def reason_of(state: State, job: Job, blockers: Blockers) -> Reason:
+    """Return why a job waits, whatever its state."""
     if job.state is JobState.SCHEDULED:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.TIME, until_ms=job.due_ms)
     if job.state is JobState.DEFERRED:
@@ -121,7 +134,8 @@ def _reason(state: State, job: Job, blockers: Blockers) -> Reason:
         detail = f"worker {job.worker}, attempt {job.attempts}"
         if job.extras is not None and job.extras.loop_blocked_ms is not None:
             detail += blocked_text(state.now_ms - job.extras.loop_blocked_ms)
-        return Reason(job_id=job.id, state=job.state, kind=kind, detail=detail)
+        progress = None if job.extras is None else job.extras.progress
+        return Reason(job_id=job.id, state=job.state, kind=kind, detail=detail, progress=progress)
     if job.state is JobState.QUEUED:
         return _reason_queued(state, job, blockers)
     return Reason(job_id=job.id, state=job.state, kind=ReasonKind.OVER, detail=job.cause)
@@ -140,7 +154,8 @@ def blocked_text(blocked_ms: int) -> str:
 def _reason_deferred(state: State, job: Job) -> Reason:
     known = state.table.jobs
     # A staged job waits for the commit, whose other jobs are not visible.
-    jobs = sorted([job_id for job_id in job.blocked if job_id[0] != START_MARK])
+    jobs = state.table.edges.some_open(job)
+    of_commit = job.extras is not None and job.extras.start is not None
     dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
     return Reason(
         job_id=job.id,
@@ -148,7 +163,7 @@ def _reason_deferred(state: State, job: Job) -> Reason:
         kind=ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY,
         jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
         stuck=bool(dead),
-        open_dependencies=len(jobs),
+        open_dependencies=len(job.blocked) - of_commit,
     )
 
 
@@ -243,6 +258,8 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)
     detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
     if not state.is_served(job.spec.pool, job.spec.user):
+        workers = state.live_workers()
+        detail = unserved_text(detail, workers[:WORKERS_NAMED_MAX], len(workers))
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
     return Reason(job_id=job.id, state=job.state, kind=ReasonKind.WORKER, detail=detail)
 
@@ -379,7 +396,7 @@ def _unfinished(table: JobTable, question: op.CountPending) -> int:
 
 def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Circles) -> tuple[Reason, ...]:
     """Return why jobs cannot move, with the circle that one waits for or is on."""
-    reasons = [_reason(state, job, blockers) for job in left]
+    reasons = [reason_of(state, job, blockers) for job in left]
     for at, reason in enumerate(reasons):
         if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(state.table.jobs[reason.job_id])):
             reasons[at] = attrs.evolve(reason, stuck=True, detail=_circle_text(circle, reason.job_id))
@@ -415,7 +432,7 @@ def _moves(
     todo = [job]
     all_wait = True
     while todo:
-        reason = _reason(state, todo.pop(), blockers)
+        reason = reason_of(state, todo.pop(), blockers)
         # Without a named blocker, any job that moves may be the one it waits for.
         is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(state, question)
         if reason.stuck or is_lost or known.get(reason.job_id) is False:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from itertools import product
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from queuehint import operations as op
 from queuehint.core.state import POOL_SEEN_MS, handles, proves
 from queuehint.core.work import follow, more
-from queuehint.operations import Verdict
+from queuehint.operations import WORKER_SEEN_MS, WORKERS_MAX, Verdict
 from queuehint.values.event import EventKind
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind, new_grant
 from queuehint.values.record import JobState
+from queuehint.values.report import WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -182,6 +184,36 @@ def extend(state: State, leases: Sequence[tuple[str, int]], lease_ms: int) -> li
         state.table.set_lease(job, state.now_ms + lease_ms)
         verdicts.append(DONE if job.cancel is None else CANCELED_VERDICT)
     return verdicts
+
+
+@handles(op.Announce)
+def announce(state: State, operation: op.Announce) -> op.Noted:
+    """Answer `Announce`."""
+    workers, name, now_ms = state.workers, operation.worker, state.now_ms
+    known = workers.get(name)
+    if known is None or known.seen_ms < now_ms - WORKER_SEEN_MS:
+        # Only one that comes makes room: those that stay pay nothing for those that went without a word.
+        state.workers = workers = {each.name: each for each in state.live_workers()}
+        known = None
+    if operation.gone:
+        workers.pop(name, None)
+        return op.Noted(UNKNOWN if known is None else DONE)
+    if known is None and len(workers) >= WORKERS_MAX:
+        del workers[min(workers.values(), key=attrgetter("seen_ms", "name")).name]
+    workers[name] = WorkerInfo(
+        name=name,
+        host=operation.host,
+        pid=operation.pid,
+        version=operation.version_name,
+        pools=operation.pools,
+        users=operation.users,
+        steal=operation.steal,
+        slots=operation.slots,
+        running=operation.running,
+        since_ms=now_ms if known is None else known.since_ms,
+        seen_ms=now_ms,
+    )
+    return op.Noted(DONE)
 
 
 @handles(op.Report)

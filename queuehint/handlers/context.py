@@ -1,4 +1,4 @@
-"""The context of a running job, and the answers that a handler may return instead of a result."""
+"""The context of a running job, and the answers that a handler may return, or raise, instead of a result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import threading
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -24,23 +24,29 @@ from queuehint.values.checks import (
     plain_text,
     sized,
 )
-from queuehint.values.outcome import ON_CHILD_FAILURE, OnChildFailure, Progress
+from queuehint.values.outcome import CHILDREN_MAX, MORE_CHILDREN, ON_CHILD_FAILURE, OnChildFailure, Progress
 from queuehint.values.record import log_lines, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
+    # `JobContext` alone says nothing of its state: with Any, checkers could not tell the overloads of `job` apart.
+    from typing_extensions import TypeVar as TypeVarOf
+
     from queuehint.handlers.calls import Call, Enqueues, EnqueuesMany
     from queuehint.values.hint import Path
     from queuehint.values.outcome import Grant
+
+    S_co = TypeVarOf("S_co", covariant=True, default=object)
+else:
+    S_co = TypeVar("S_co", covariant=True)
 
 P = ParamSpec("P")
 H = TypeVar("H")
 
 NOTE_LENGTH_MAX = 1024
 PROGRESS_MAX = 2**63
-CHILDREN_MAX = 1000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FIRST = threading.Lock()
 """Lock for creating an attempt's partial result: its threads share one."""
@@ -50,12 +56,27 @@ def _reason(value: str) -> str:
     return check_str(value, parameter="reason")
 
 
-@attrs.frozen
-class Retry:
+class RaisedAnswer(BaseException):
+    """
+    Base of the answers that may be raised as well as returned, from anywhere below the handler.
+
+    Not an `Exception`: code in between that catches every error does not catch them.
+    """
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cls: Any = type(self)
+        return cls, tuple([getattr(self, field.name) for field in attrs.fields(cls) if field.init])
+
+
+@attrs.frozen(auto_exc=False)
+class Retry(RaisedAnswer):
     """
     Answer: the attempt failed, try again after *after* (a timedelta or seconds; None: by the job's back-off).
 
-    Counts as an attempt; with none left the job is FAILED.
+    Counts as an attempt; with none left the job is FAILED. Returned or raised.
     """
 
     after: float | timedelta | None = None
@@ -67,9 +88,9 @@ class Retry:
         object.__setattr__(self, "after_ms", after_ms)
 
 
-@attrs.frozen
-class Snooze:
-    """Answer: not now, try again after *delay* (a timedelta or seconds); counts for nothing."""
+@attrs.frozen(auto_exc=False)
+class Snooze(RaisedAnswer):
+    """Answer: not now, try again after *delay* (a timedelta or seconds); counts for nothing. Returned or raised."""
 
     delay: float | timedelta
     delay_ms: int = attrs.field(init=False, repr=False)
@@ -78,16 +99,16 @@ class Snooze:
         object.__setattr__(self, "delay_ms", check_duration(self.delay, parameter="delay"))
 
 
-@attrs.frozen
-class Fail:
-    """Answer: FAILED at once, however many attempts are left."""
+@attrs.frozen(auto_exc=False)
+class Fail(RaisedAnswer):
+    """Answer: FAILED at once, however many attempts are left. Returned or raised."""
 
     reason: str = attrs.field(default="the handler said so", converter=_reason)
 
 
-@attrs.frozen
-class Discard:
-    """Answer: the job has no point any more; CANCELED."""
+@attrs.frozen(auto_exc=False)
+class Discard(RaisedAnswer):
+    """Answer: the job has no point any more; CANCELED. Returned or raised."""
 
     reason: str = attrs.field(default="discarded by its handler", converter=_reason)
 
@@ -116,13 +137,23 @@ class Children:
     def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
         ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
         if len(ids) > CHILDREN_MAX:
-            raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}")
+            raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}; {MORE_CHILDREN}")
         choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
         self.__attrs_init__(ids, result, choice, tuple(job for job in jobs if not isinstance(job, str)))
 
 
 Answer: TypeAlias = Retry | Snooze | Fail | Discard | Children
 """What a handler returns instead of a result, so that no job has it as its result."""
+
+
+def raised_answer(error: BaseException) -> RaisedAnswer | None:
+    """Return the answer that was raised; of a group in which nothing else was raised, the first one."""
+    if isinstance(error, RaisedAnswer):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    answers = [raised_answer(each) for each in error.exceptions]
+    return None if None in answers else answers[0]
 
 
 def _child_id(job: Any) -> str:
@@ -151,6 +182,10 @@ class AttemptHost(Protocol):
     def scheduler(self) -> Any:
         """The scheduler the worker serves."""
 
+    @property
+    def state(self) -> Any:
+        """What the lifespan of the worker has yielded."""
+
 
 class _Offspring:
     """The calls of a job that make children, counted, and the ids of the children."""
@@ -162,9 +197,11 @@ class _Offspring:
         self.ids: dict[str, None] = {}
 
 
-class JobContext:
+class JobContext(Generic[S_co]):
     """
     The running job, for a handler whose first parameter is annotated with this class.
+
+    ``JobContext[Pool]`` says of which type its `state` is.
 
     Progress, log lines and partial results may be given from any thread, as often as a progress bar moves. They are
     sent together, about five times a second, and before the job is settled.
@@ -215,6 +252,16 @@ class JobContext:
         return self._grant.spec.user
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the job."""
+        return self._grant.spec.tags
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What travels with the job: its own headers and those of the job that enqueued it; a copy."""
+        return dict(self._grant.spec.headers)
+
+    @property
     def schedule(self) -> str | None:
         """The name of the schedule that fired the job; None if none did."""
         return self._grant.spec.schedule
@@ -224,6 +271,12 @@ class JobContext:
         """The due time its schedule fired it for, in UTC; None if none did."""
         due_ms = self._grant.spec.scheduled_ms
         return None if due_ms is None else moment(due_ms)
+
+    @property
+    def state(self) -> S_co:
+        """What `Scheduler.worker_lifespan` has opened for the jobs of this worker; None if there is none."""
+        state: S_co = self._host.state
+        return state
 
     @property
     def results(self) -> Mapping[str, Any]:
@@ -339,7 +392,7 @@ class JobContext:
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
         if job.scheduler is not self._host.scheduler:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler than the handler that makes it")
-        return job.as_child_of((self.id, self.token), self._child_id)
+        return job.as_child_of((self.id, self.token), self._child_id, self._grant.spec.headers)
 
     def _child_id(self) -> str:
         child_id = f"{self.id}.{next(self._own_offspring().calls)}"

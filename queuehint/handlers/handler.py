@@ -19,10 +19,12 @@ from queuehint.errors import (
     InvalidHintTypeError,
     InvalidJobError,
     InvalidJobTypeError,
+    PayloadError,
     shown,
 )
 from queuehint.handlers.arguments import checks_of
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.handlers.error_rules import ErrorRules
 from queuehint.values.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
@@ -43,6 +45,11 @@ _KNOWN_BYTES_MAX = 768 << 10
 _DIGITS_MAX = SEGMENT_BYTES_MAX
 _INT_END = 10**_DIGITS_MAX
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
+_ALL_ARE_RETRIED = ErrorRules()
+
+
+class UnknownArgumentsError(InvalidJobTypeError):
+    """A job has arguments that its handler does not know: a later release has enqueued it, most likely."""
 
 
 class Handler:
@@ -52,18 +59,28 @@ class Handler:
     Args:
         name: the task's name, used in messages.
         function: async function or plain function; plain ones run in threads.
+        rules: which of its exceptions end a job at once.
+        upgrade: makes arguments that do not fit into such that do, both by name and without their annotations.
 
     Raises:
         HandlerError: it is a generator function, or not callable.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        rules: ErrorRules = _ALL_ARE_RETRIED,
+        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
         if not callable(function):
             raise HandlerError(f"{shown(function)} is not callable; a job is made from a function")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise HandlerError(f"{name} is a generator function; a handler returns one result")
         self.name = name
         self.function = function
+        self.rules = rules
+        self._upgrade = upgrade
         # An object may have an async `__call__`.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         parameters = list(inspect.signature(function).parameters.values())
@@ -131,36 +148,51 @@ class Handler:
             self._partly_plain[plain] = annotations
         return annotations
 
-    def loads(self, codec: Codec, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def loads(self, codec: Codec, payload: bytes, *, upgrades: bool = True) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """
-        Return the positional and keyword arguments of a call from bytes.
+        Return the positional and keyword arguments of a call from bytes; those that do not fit are upgraded.
 
         Raises:
             PayloadError: they do not fit this handler's annotations.
+            UnknownArgumentsError: there are some that the signature does not have.
             InvalidJobTypeError: the arguments do not fit the signature (any more).
         """
-        values = codec.loads(payload, self.annotations)
-        if unknown := [name for name in values if name not in self.parameters]:
-            raise InvalidJobTypeError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
-        if self._simple and len(values) == len(self._positional):
-            return tuple([values[name] for name in self._positional]), {}
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, parameter in self.parameters.items():
-            if name not in values:
-                if parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
-                    raise InvalidJobTypeError(f"{self.name}(): missing argument {name!r}")
-                if parameter.kind in _POSITIONAL:
-                    args.append(parameter.default)
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                args.extend(values[name])
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                kwargs.update(values[name])
-            elif parameter.kind is parameter.KEYWORD_ONLY:
-                kwargs[name] = values[name]
-            else:
-                args.append(values[name])
-        return tuple(args), kwargs
+        try:
+            values = codec.loads(payload, self.annotations)
+            if unknown := [name for name in values if name not in self.parameters]:
+                raise UnknownArgumentsError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
+            if self._simple and len(values) == len(self._positional):
+                return tuple([values[name] for name in self._positional]), {}
+            args: list[Any] = []
+            kwargs: dict[str, Any] = {}
+            for name, parameter in self.parameters.items():
+                if name not in values:
+                    if parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
+                        raise InvalidJobTypeError(f"{self.name}(): missing argument {name!r}")
+                    if parameter.kind in _POSITIONAL:
+                        args.append(parameter.default)
+                elif parameter.kind is parameter.VAR_POSITIONAL:
+                    args.extend(values[name])
+                elif parameter.kind is parameter.VAR_KEYWORD:
+                    kwargs.update(values[name])
+                elif parameter.kind is parameter.KEYWORD_ONLY:
+                    kwargs[name] = values[name]
+                else:
+                    args.append(values[name])
+            return tuple(args), kwargs
+        except (PayloadError, InvalidJobTypeError):
+            if self._upgrade is None or not upgrades:
+                raise
+        return self._loads_upgraded(codec, payload)
+
+    def _loads_upgraded(self, codec: Codec, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        assert self._upgrade is not None
+        upgraded = self._upgrade(codec.loads(payload, {}))
+        if not isinstance(upgraded, dict):
+            raise HandlerError(f"upgrade of {self.name} must return a dict, got {type(upgraded).__name__}")
+        annotations = dict.fromkeys(upgraded, Any)
+        payload = codec.dumps(upgraded, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        return self.loads(codec, payload, upgrades=False)
 
     def dump_result(self, codec: Codec, result: Any) -> bytes:
         """Return a result as bytes."""
@@ -374,7 +406,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that exists for type checkers only, a forward reference
         raw: dict[str, Any] = getattr(target, "__annotations__", {})
-        return {name: hint if hint in ("JobContext", JobContext) else Any for name, hint in raw.items()}
+        return {name: hint if _names_context(hint) else Any for name, hint in raw.items()}
 
 
 def _without_answers(annotation: Any) -> Any:
@@ -398,7 +430,7 @@ def _refuse_odd(name: str, parameters: list[inspect.Parameter], annotations: Map
         raise HandlerError(f"{name} is a method, and `self` cannot be enqueued; make it a function, or static")
     for parameter in parameters:
         annotation = annotations.get(parameter.name)
-        if annotation is JobContext or annotation == "JobContext":
+        if _names_context(annotation):
             raise HandlerError(f"{name}: the JobContext has to be the first parameter, not {parameter.name!r}")
 
 
@@ -406,4 +438,11 @@ def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) ->
     annotation = annotations.get(parameter.name)
     if annotation is None:
         return parameter.name == "ctx"
-    return annotation is JobContext or annotation == "JobContext"
+    return _names_context(annotation)
+
+
+def _names_context(annotation: Any) -> bool:
+    """Return whether an annotation is `JobContext`, alone or with the type of its state; also one left a text."""
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0] == "JobContext"
+    return annotation is JobContext or typing.get_origin(annotation) is JobContext

@@ -94,7 +94,7 @@ class Reference:
 
     Args:
         name: what templates of the job that gets it call the other job.
-        node: the other job, for whoever made the reference (see `target`); compared by identity.
+        node: the other job, as the maker of the reference knows it (see `target`); compared by identity.
 
     Raises:
         InvalidJobError: a placeholder cannot be written with this name, field or index.

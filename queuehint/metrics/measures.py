@@ -150,7 +150,7 @@ MEASURES = (
 
 class Source:
     """
-    Answers for whoever exports.
+    The figures that an exporter reads.
 
     Args:
         timeout: how long an answer is waited for, a timedelta or seconds.

@@ -1,4 +1,4 @@
-"""Metrics and spans for OpenTelemetry: observable instruments, histograms of events, a span around each handler."""
+"""Metrics and spans for OpenTelemetry: observable instruments, histograms of events, traces from enqueue to handler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIME
 try:
     from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
-    from opentelemetry.trace import SpanKind, Status, StatusCode
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     raise MissingExtraError("otel", "metrics and spans for OpenTelemetry") from None
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
     from opentelemetry.trace import Span, Tracer
 
+    from queuehint.client.job import Job
     from queuehint.handlers.context import JobContext
     from queuehint.scheduler.scheduler import Scheduler
     from queuehint.values.event import Event
@@ -98,14 +100,33 @@ def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
 
 def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
     """
-    Run each attempt of this process inside a span, ``process <task>``, with status error if the job fails.
+    Trace jobs from the code that enqueues them to each of their attempts; call it in the processes of both.
 
-    What the handler does is below it. The span of whoever enqueued the job is not known to it.
+    A job that this process enqueues has a span, ``create <task>``, below the current one, and its context among the
+    job's headers: ``traceparent``, and ``tracestate`` if there is one. Each attempt of this process runs inside a span
+    of the same trace, ``process <task>``, with status error if the attempt fails; later attempts link to the first span
+    too. What the handler does is below it, with the jobs that it enqueues.
+
+    A job without such a header, as one that a schedule fires, begins a trace with each attempt.
 
     Args:
         tracer: by default that of the global provider.
     """
     tracer = tracer or trace.get_tracer("queuehint")
+    propagator = TraceContextTextMapPropagator()
+
+    def create(job: Job[..., Any]) -> dict[str, str]:
+        said = {
+            "messaging.system": "queuehint",
+            "messaging.operation.type": "create",
+            "messaging.destination.name": scheduler.namespace,
+            PREFIX + "task": job.name,
+        }
+        carrier: dict[str, str] = {}
+        with tracer.start_as_current_span(f"create {job.name}", kind=SpanKind.PRODUCER, attributes=said):
+            propagator.inject(carrier)
+        return carrier
+
     open_spans: dict[tuple[str, int], tuple[Span, Any]] = {}
 
     def begin(job: JobContext) -> None:
@@ -117,7 +138,11 @@ def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
             PREFIX + "task": job.task,
             PREFIX + "attempt": job.attempt,
         }
-        span = tracer.start_span(f"process {job.task}", kind=SpanKind.CONSUMER, attributes=said)
+        created = propagator.extract(job.headers)
+        origin = trace.get_current_span(created).get_span_context()
+        links = [Link(origin)] if origin.is_valid and job.attempt > 1 else []
+        kind = SpanKind.CONSUMER
+        span = tracer.start_span(f"process {job.task}", created, kind=kind, attributes=said, links=links)
         open_spans[job.id, job.token] = span, context.attach(trace.set_span_in_context(span))
 
     def end(job: JobContext, outcome: Outcome) -> None:
@@ -130,5 +155,6 @@ def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
             span.set_status(Status(StatusCode.ERROR, outcome.error.type))
         span.end()
 
+    scheduler.headers_from(create)
     scheduler.before_job(begin)
     scheduler.after_job(end)

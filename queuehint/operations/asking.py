@@ -22,11 +22,13 @@ from queuehint.values.hint import Mode, Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
+from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode, WorkerInfo
 from queuehint.values.schedule import Schedule
 
 __all__ = [
+    "CHAIN_MAX",
     "CanDequeue",
+    "Chain",
     "CountEdges",
     "CountFlow",
     "CountJobs",
@@ -48,6 +50,7 @@ __all__ = [
     "ListSchedules",
     "ListUsers",
     "ListWeights",
+    "ListWorkers",
     "Listed",
     "Page",
     "Pending",
@@ -57,6 +60,8 @@ __all__ = [
     "Users",
     "Weights",
     "Why",
+    "WhyChain",
+    "Workers",
 ]
 
 
@@ -350,6 +355,36 @@ class Why(Operation[Reason]):
     job_id: str
 
 
+CHAIN_MAX = 16
+"""How many reasons a chain has at most."""
+
+
+@attrs.frozen
+class Chain:
+    """
+    Reasons from a waiting job to the root cause of its wait, 1–16: each but the last names the job of the next one.
+
+    Args:
+        reasons: that of the job asked about first. The last is a wait that does not end by itself, if the search finds
+            one; else the end of the first way.
+    """
+
+    reasons: tuple[Reason, ...]
+
+
+@attrs.frozen
+class WhyChain(Operation[Chain]):
+    """
+    Ask why a job waits, why the jobs wait that it waits for, and so on; at most 100 jobs are looked at.
+
+    Raises:
+        JobNotFoundError: no such job.
+    """
+
+    is_question: ClassVar[bool] = True
+    job_id: str
+
+
 @attrs.frozen
 class Tree(Operation[TreeNode]):
     """Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes."""
@@ -376,6 +411,26 @@ class Weights:
 @attrs.frozen
 class ListWeights(Operation[Weights]):
     """Ask for the weights of users."""
+
+    is_question: ClassVar[bool] = True
+
+
+@attrs.frozen
+class Workers:
+    """
+    The workers that were heard of within `WORKER_SEEN_MS` and have not left, in order of their names.
+
+    Args:
+        now_ms: the time by the store.
+    """
+
+    workers: tuple[WorkerInfo, ...]
+    now_ms: int
+
+
+@attrs.frozen
+class ListWorkers(Operation[Workers]):
+    """Ask which workers there are."""
 
     is_question: ClassVar[bool] = True
 

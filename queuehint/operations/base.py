@@ -40,6 +40,8 @@ __all__ = [
     "USERS_NAMED_MAX",
     "WEIGHTS_MAX",
     "WEIGHT_MAX",
+    "WORKERS_MAX",
+    "WORKER_SEEN_MS",
     "Noted",
     "Operation",
     "Reply",
@@ -82,6 +84,10 @@ SERVED_MAX = 1000
 """Pools times users that one worker may ask for: it is woken for each of these pairs."""
 WEIGHT_MAX = 100
 WEIGHTS_MAX = 1000
+WORKERS_MAX = 1000
+"""So many workers are known at once; of more, the one that has been silent for longest is forgotten."""
+WORKER_SEEN_MS = 60_000
+"""How long a worker is known after it was heard of last, unless it says that it leaves."""
 ANYONE: Final = "*"
 """In place of users to help: all of them."""
 BUDGET = 1000

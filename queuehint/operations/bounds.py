@@ -15,9 +15,9 @@ from queuehint import operations as op
 from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, shown
 from queuehint.operations.fields import check_fields, is_usual, note_usual
 from queuehint.values.hint import Path, key_of
-from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.outcome import CHILDREN_MAX, RESULT_BYTES_MAX
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
-from queuehint.values.spec import DEPENDENCIES_MAX, JobSpec, check_payload_size, is_checked
+from queuehint.values.spec import PORTION_MAX, JobSpec, check_payload_size, is_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -130,7 +130,7 @@ def check_last(spec: JobSpec, path: Path) -> None:
 def _check_exchange(operation: op.Exchange) -> None:
     for outcome in operation.settle:
         if outcome.children:
-            _check_size("children", len(outcome.children), DEPENDENCIES_MAX)
+            _check_size("children", len(outcome.children), CHILDREN_MAX)
     if operation.is_last:
         _check_size("limit", operation.limit, 0)
     _check_users(operation)
@@ -154,18 +154,29 @@ def _check_put_schedule(operation: op.PutSchedule) -> None:
     check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
 
 
+def _check_depend(operation: op.Depend) -> None:
+    if any(edge.id == operation.job_id for edge in operation.edges):
+        raise CycleError([operation.job_id])
+
+
+def _check_announce(operation: op.Announce) -> None:
+    _check_users(operation)
+
+
 _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
+    op.Depend: _check_depend,
     op.Enqueue: _check_enqueue,
     op.Exchange: _check_exchange,
     op.Delete: _check_delete,
     op.Update: _check_update,
     op.SetLimit: _check_set_limit,
     op.PutSchedule: _check_put_schedule,
+    op.Announce: _check_announce,
 }
 """Operations of which more is checked than their fields, sizes and ranges."""
 
 
-def _check_users(operation: op.Exchange) -> None:
+def _check_users(operation: op.Exchange | op.Announce) -> None:
     """Refuse users that make no sense, or too many."""
     users, steal = operation.users, operation.steal
     if users is None:
@@ -202,7 +213,12 @@ def _check_edges(operation: op.Enqueue) -> None:
         for spec in specs:
             if spec.key is not None or spec.presence_ms is not None:
                 raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
-    edges = sum([len(spec.depends_on) for spec in specs])
+    edges = 0
+    for spec in specs:
+        if len(spec.depends_on) > PORTION_MAX and operation.staged is None:
+            number = len(spec.depends_on)
+            raise InvalidJobError(f"job {shown(spec.id)} depends on {number} jobs; more than {PORTION_MAX} go in parts")
+        edges += len(spec.depends_on[:PORTION_MAX])
     if not edges:
         return
     if edges > op.EDGES_PER_SUBMISSION_MAX:

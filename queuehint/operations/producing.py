@@ -8,10 +8,12 @@ from typing import ClassVar, Final, Literal
 import attrs
 
 from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, Operation
+from queuehint.operations.operating import Marked
 from queuehint.values.checks import draft_of, sized
 from queuehint.values.hint import Path
+from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import DEPENDENCIES_MAX, PORTION_MAX, Dependency, JobSpec
 
 __all__ = [
     "BEFORE_LAST",
@@ -19,6 +21,7 @@ __all__ = [
     "Closing",
     "Commit",
     "Committed",
+    "Depend",
     "Draw",
     "Drawn",
     "Enqueue",
@@ -118,7 +121,8 @@ class Enqueue(Operation[Enqueued]):
     Args:
         jobs: each depends on jobs that exist, or on others of the submission, in any order.
         staged: the parts of one large submission have this in common: their jobs are known to nobody until its
-            `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts.
+            `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts. Of
+            a job with more than 1 000 dependencies the first 1 000 are bound; `Depend` tells the others.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.
@@ -144,6 +148,35 @@ class Enqueue(Operation[Enqueued]):
     firing: Firing | None = None
     flow: str | None = None
     closing: Closing | None = None
+
+
+@attrs.frozen
+class Depend(Operation[Marked]):
+    """
+    Add a portion of dependencies to a job of a submission in parts; those of its spec are portion 0.
+
+    Nothing changes, and the reply says so, if the job is not one of the submission, or has this portion already.
+
+    Args:
+        portion: one more than that of the last portion.
+        edges: up to 1 000 jobs that exist, or came before the job in its submission; of its own part only if none there
+            depends on a later one.
+        on_failure: the job's `on_dependency_failure`.
+
+    Raises:
+        FlowNotFoundError: the submission has no parts, was committed, or its parts have expired.
+        UnknownDependencyError: a dependency is not there, or its record has expired.
+        CycleError: a dependency is the job itself, or came after it in its submission, or with it in a part that is
+            not in order.
+    """
+
+    sizes: ClassVar[Mapping[str, int]] = {"edges": PORTION_MAX}
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"portion": (1, DEPENDENCIES_MAX // PORTION_MAX - 1)}
+    staged: str
+    job_id: str
+    portion: int
+    edges: tuple[Dependency, ...]
+    on_failure: OnDependencyFailure = "wait"
 
 
 @attrs.frozen

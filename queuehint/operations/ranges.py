@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuehint.values.checks import TEN_YEARS_MS
+from queuehint.values.checks import HEADERS_BYTES_MAX, TAG_BYTES_MAX, TEN_YEARS_MS
 from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX
 from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, RUN_AT_MAX_MS, RUN_AT_MIN_MS
@@ -22,16 +22,22 @@ IDS: Final = frozenset(
     ["children", "flow", "id", "ids", "job_id", "job_ids", "leases", "name", "parent", "schedule", "staged"]
 )
 NAMES: Final = frozenset(
-    ["key", "namespace", "pool", "pools", "service", "steal", "task", "user", "users", "worker"]
+    [
+        "host", "key", "namespace", "pool", "pools", "service", "steal", "task", "user", "users", "version_name",
+        "worker",
+    ]
 )  # fmt: skip
 TEXTS: Final = {
     "after": KEY_LENGTH_MAX,
     "cron": ERROR_TEXT_MAX,
     "first": KEY_LENGTH_MAX,
+    "headers": HEADERS_BYTES_MAX,
     "lines": ERROR_TEXT_MAX,
     "message": ERROR_TEXT_MAX,
     "note": ERROR_TEXT_MAX,
     "reason": ERROR_TEXT_MAX,
+    "tag": TAG_BYTES_MAX,
+    "tags": TAG_BYTES_MAX,
     "templates": NUMBER_MAX,
     "timezone": ERROR_TEXT_MAX,
     "traceback": ERROR_TEXT_MAX,
@@ -66,15 +72,19 @@ NUMBERS: Final = {
     "max_losses": _COUNT,
     "max_pending": _COUNT,
     "most": _COUNT,
+    "portion": _COUNT,
     "next_ms": _TIME,
     "parent": _TOKEN,
+    "pid": _COUNT,
     "presence_ms": _DURATION,
     "priority": _COUNT,
     "rate": _COUNT,
     "retention_ms": _DURATION,
     "run_at_ms": _TIME,
+    "running": _COUNT,
     "scheduled_ms": _TIME,
     "since_ms": _TIME,
+    "slots": _COUNT,
     "start_ms": _TIME,
     "start_within_ms": _DURATION,
     "timeout_ms": _DURATION,

@@ -88,7 +88,7 @@ class Begin(Operation[None]):
 
     Args:
         epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
-            whoever has leases may still be there.
+            holders of leases may still be there.
         retention: finished, failed, canceled, of services, in ms; None for the default.
         services: the retention of single services, by name, in ms.
         budget: as of `EngineOptions`.

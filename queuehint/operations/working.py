@@ -22,6 +22,7 @@ from queuehint.values.checks import counted, sized
 from queuehint.values.outcome import Grant, Outcome, Progress
 
 __all__ = [
+    "Announce",
     "Exchange",
     "Exchanged",
     "Log",
@@ -218,6 +219,38 @@ class Post(Operation[Posted]):
 
     sizes: ClassVar[Mapping[str, int]] = {"notes": NOTES_MAX}
     notes: tuple[Note, ...]
+
+
+@attrs.frozen
+class Announce(Operation[Noted]):
+    """
+    Say what a worker is and what it serves, for `ListWorkers` and `Why`; known for `WORKER_SEEN_MS` unless said again.
+
+    Up to `WORKERS_MAX` are known: one more takes the place of the one that has been silent for longest.
+
+    Args:
+        worker: as of `Exchange`, and so are *pools*, *users* and *steal*.
+        host: the machine it runs on, 1–256 bytes; *pid* the process there.
+        slots: how many jobs it runs at once at most, *running* how many it runs now.
+        version_name: what its application calls this release of itself, 1–256 bytes.
+        gone: it leaves, and is known no more; UNKNOWN if it was not.
+
+    Raises:
+        InvalidJobError: too much of something, or *steal* without *users*.
+    """
+
+    sizes: ClassVar[Mapping[str, int]] = {"pools": POOLS_MAX}
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"slots": (1, GRANTS_MAX)}
+    worker: str
+    host: str
+    pid: int
+    slots: int
+    running: int = 0
+    pools: tuple[str, ...] = ("default",)
+    users: tuple[str | None, ...] | None = None
+    steal: tuple[str | None, ...] | Literal["*"] = ()
+    version_name: str | None = None
+    gone: bool = False
 
 
 @attrs.frozen

@@ -32,7 +32,7 @@ from queuehint.values.policy import Retention
 from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.handler import Handler
     from queuehint.values.spec import JobSpec
     from queuehint.worker.firing import Definition
+    from queuehint.worker.lifespan import Lifespan
 
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
@@ -94,7 +95,9 @@ class SchedulerBase:
         self._worker_class = Worker
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
+        self.header_sources: list[Callable[[Any], Mapping[str, str] | None]] = []
         self._event_readers = EventReaders(self)
+        self._lifespan: Lifespan | None = None
         self._announcer = Announcer(self, self._event_readers)
 
     def __repr__(self) -> str:
@@ -130,7 +133,7 @@ class SchedulerBase:
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
         backend = self.backend
-        steps = submit(specs, parent=parent, whole=whole, small_parts=not backend.is_local)
+        steps = submit(specs, codec=self.codec, parent=parent, whole=whole, small_parts=not backend.is_local)
         jobs = await run_steps(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
@@ -139,7 +142,7 @@ class SchedulerBase:
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
         backend = self.backend
-        steps = submit(specs, parent=parent, whole=whole, small_parts=not backend.is_local)
+        steps = submit(specs, codec=self.codec, parent=parent, whole=whole, small_parts=not backend.is_local)
         jobs = run_steps_sync(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 

@@ -8,12 +8,13 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from queuehint.errors import InvalidJobTypeError, WouldDeadlockError, shown
-from queuehint.operations import GRANTS_MAX, POOLS_MAX, USERS_NAMED_MAX
+from queuehint.errors import HandlerError, InvalidJobTypeError, WouldDeadlockError, shown
+from queuehint.operations import GRANTS_MAX, POOLS_MAX, USERS_NAMED_MAX, ListWorkers
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import check_kinds
 from queuehint.scheduler.listening import MISSED
 from queuehint.values.checks import check_callable, check_int, check_items
+from queuehint.worker.lifespan import Lifespan, MakesState
 from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
     from queuehint.scheduler.event_streams import HeardKinds
     from queuehint.scheduler.listening import ListenerState
+    from queuehint.values.report import WorkerInfo
 
 DEFAULT_CONCURRENCY = 16
-WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor"})
+WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "version"})
 """Options that `Scheduler.make_worker` passes through to a worker."""
 
 L = TypeVar("L", bound="Callable[[Any], Any]")
+F = TypeVar("F", bound=MakesState)
 
 
 class Hosting(SchedulerBase):
@@ -48,7 +51,7 @@ class Hosting(SchedulerBase):
         Return a worker, to be run by a program that is nothing else.
 
         Args:
-            options: *abandon_after*, *give_up*, *helper* and *executor* of `Worker`.
+            options: *abandon_after*, *give_up*, *helper*, *executor* and *version* of `Worker`.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
@@ -74,8 +77,35 @@ class Hosting(SchedulerBase):
             steal=steal,
             lease=self.lease_ms / 1000 if lease is None else lease,
             grace=grace,
+            lifespan=self._lifespan,
             **options,
         )
+
+    def worker_lifespan(self, function: F, /) -> F:
+        """
+        Have each worker open something for its jobs, and close it at its end: ``@sched.worker_lifespan``.
+
+        The worker enters it on its own loop before it claims a job, and leaves it when the last one has ended. What it
+        yields is `JobContext.state`. A process of ``queuehint worker`` has one worker; each worker inside an
+        application, also that of `drain`, enters it for itself. One that is told to stop meanwhile cancels it.
+
+        Args:
+            function: takes no arguments: an async generator function that yields once, a plain one, or what returns a
+                context manager of either kind. What it raises ends the worker; on entering, without a claim.
+
+        Returns:
+            The function.
+
+        Raises:
+            HandlerError: it takes arguments or is a coroutine function, or there is another lifespan.
+
+        .. versionadded:: 0.1
+        """
+        lifespan = Lifespan(function)
+        if self._lifespan is not None and self._lifespan.name != lifespan.name:
+            raise HandlerError(f"the lifespan of workers is {self._lifespan.name} and cannot be {lifespan.name} too")
+        self._lifespan = lifespan
+        return function
 
     @contextlib.asynccontextmanager
     async def worker(
@@ -86,6 +116,7 @@ class Hosting(SchedulerBase):
         users: Iterable[str | None] | None = None,
         steal: Iterable[str | None] = (),
         grace: float | timedelta = 30,
+        version: str | None = None,
     ) -> AsyncIterator[Worker]:
         """
         Run a worker on this loop while the block runs.
@@ -99,8 +130,9 @@ class Hosting(SchedulerBase):
                 everyone. Pools times users named here may be 1 000.
             grace: how long running jobs may go on once the block ends; then async handlers are canceled and given
                 back to their places. A plain function is waited for until its code has ended.
+            version: what the application calls this release of itself, 1–256 bytes; `workers` shows it.
         """
-        worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace)
+        worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version)
         async with self.running(worker):
             yield worker
 
@@ -126,6 +158,7 @@ class Hosting(SchedulerBase):
         users: Iterable[str | None] | None = None,
         steal: Iterable[str | None] = (),
         grace: float | timedelta = 30,
+        version: str | None = None,
     ) -> Iterator[None]:
         """Like `worker`, in a thread with a loop of its own."""
         if pools is not None:
@@ -135,12 +168,14 @@ class Hosting(SchedulerBase):
         if not isinstance(steal, str):
             steal = check_items(steal, parameter="steal", most=USERS_NAMED_MAX)
         self.make_worker(
-            concurrency, pools=pools, users=users, steal=steal, grace=grace
+            concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version
         )  # bad input raises here, not in the thread
         started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
 
         async def work() -> None:
-            async with self.worker(concurrency, pools=pools, users=users, steal=steal, grace=grace) as worker:
+            async with self.worker(
+                concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version
+            ) as worker:
                 started.set_result((asyncio.get_running_loop(), worker))
                 await stop.wait()
 
@@ -150,7 +185,7 @@ class Hosting(SchedulerBase):
             except BaseException as error:
                 if started.done():
                     raise
-                started.set_exception(error)  # raised by whoever waits for the start
+                started.set_exception(error)  # raised where the start is awaited
 
         stop = asyncio.Event()
         thread = threading.Thread(target=main, name="queuehint-worker")
@@ -161,6 +196,21 @@ class Hosting(SchedulerBase):
         finally:
             loop.call_soon_threadsafe(stop.set)
             thread.join()
+
+    async def workers(self) -> tuple[WorkerInfo, ...]:
+        """
+        Return the workers of all processes, in order of their names.
+
+        Each tells the store of itself when it starts and every 15 seconds. It is gone when it has stopped, and a minute
+        after it was killed. Up to 1 000 are known.
+
+        .. versionadded:: 0.1.0
+        """
+        return (await self.backend.call(ListWorkers())).workers
+
+    def workers_sync(self) -> tuple[WorkerInfo, ...]:
+        """Like `workers`, for code without a loop."""
+        return self.backend.call_sync(ListWorkers()).workers
 
     @contextlib.contextmanager
     def hosts(self, worker: Worker) -> Iterator[None]:

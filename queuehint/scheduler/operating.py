@@ -1,18 +1,17 @@
-"""Questions and commands of an operator: why, tree, stats, cancel, pause, close, limit."""
+"""Questions and commands of an operator: why, tree, stats, cancel, close."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
-from queuehint.client.handle import JobHandle, id_of
+from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
 from queuehint.client.submission import arrange, check_spec
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
     BEFORE_LAST,
     IDS_MAX,
     TALLIES,
-    WEIGHT_MAX,
     BeforeLast,
     Cancel,
     CancelPath,
@@ -22,47 +21,37 @@ from queuehint.operations import (
     CountEdges,
     CountJobs,
     Counts,
-    DropLimit,
     Enqueue,
-    ListLimits,
-    ListWeights,
-    Pause,
     Pull,
     Reopen,
-    Resume,
-    SetLimit,
     SweptPath,
     Tree,
     Verdict,
-    Weigh,
-    Why,
 )
 from queuehint.operations.bounds import check_last
-from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import EventStream, EventStreamSync, event_filter
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
+from queuehint.scheduler.restraints import Restraints
 from queuehint.values.checks import check_choice, check_int, check_items, check_name
 from queuehint.values.hint import Mode, parse_mode, parse_path
-from queuehint.values.limit import LimitState, check_limit
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import timedelta
 
     from queuehint.client.flow_handle import FlowHandle
+    from queuehint.handlers.codec import Codec
     from queuehint.scheduler.event_streams import Kinds
 
 TREE_DEPTH_MAX = 64
 
-
 _UNFINISHED = tuple([state for state in JobState if not state.is_over])
 
 
-class Control(SchedulerBase):
+class Control(Restraints):
     """The operator's part of `Scheduler`."""
 
     # --- questions -----------------------------------------------------------------------------------------------
@@ -84,13 +73,28 @@ class Control(SchedulerBase):
         """Like `get`, for code without a loop."""
         return self.handle(job_id).record_sync()
 
-    async def why(self, job: str | JobHandle[Any]) -> Reason:
-        """Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`."""
-        return await self.backend.call(Why(id_of(self, job, "job")))
+    @overload
+    async def why(self, job: str | JobHandle[Any]) -> Reason: ...
+    @overload
+    async def why(self, job: str | JobHandle[Any], *, chain: Literal[True]) -> tuple[Reason, ...]: ...
+    async def why(self, job: str | JobHandle[Any], *, chain: bool = False) -> Reason | tuple[Reason, ...]:
+        """
+        Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`.
 
-    def why_sync(self, job: str | JobHandle[Any]) -> Reason:
+        Args:
+            chain: return why the jobs wait that it waits for too, and so on: up to 16 reasons from the job to the root
+                cause, a wait that does not end by itself if one is found. `Reason.way_out` of the last says what ends
+                it.
+        """
+        return reasons_of(await self.backend.call(asked_why(id_of(self, job, "job"), chain)))
+
+    @overload
+    def why_sync(self, job: str | JobHandle[Any]) -> Reason: ...
+    @overload
+    def why_sync(self, job: str | JobHandle[Any], *, chain: Literal[True]) -> tuple[Reason, ...]: ...
+    def why_sync(self, job: str | JobHandle[Any], *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """Like `why`, for code without a loop."""
-        return self.backend.call_sync(Why(id_of(self, job, "job")))
+        return reasons_of(self.backend.call_sync(asked_why(id_of(self, job, "job"), chain)))
 
     async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
         """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
@@ -220,7 +224,7 @@ class Control(SchedulerBase):
             For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
             over or unknown. Else how many jobs were canceled or, running, asked to stop, in bounded steps; in a sweep
             of a path those asked before do not count again. If the store fails meanwhile in such a sweep, the number
-            is that of those known to be reached by then, and whoever calls next goes on with the rest.
+            is that of those known to be reached by then, and the next call goes on with the rest.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
@@ -267,44 +271,6 @@ class Control(SchedulerBase):
         yield from tick_until_done(more=reply.more)
         return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
 
-    async def pause(self, path: Sequence[str]) -> bool:
-        """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
-        return (await self.backend.call(Pause(parse_path(path)))).changed
-
-    def pause_sync(self, path: Sequence[str]) -> bool:
-        """Like `pause`, for code without a loop."""
-        return self.backend.call_sync(Pause(parse_path(path))).changed
-
-    async def resume(self, path: Sequence[str]) -> bool:
-        """Undo `pause` of this very path. False if it was not paused."""
-        return (await self.backend.call(Resume(parse_path(path)))).changed
-
-    def resume_sync(self, path: Sequence[str]) -> bool:
-        """Like `resume`, for code without a loop."""
-        return self.backend.call_sync(Resume(parse_path(path))).changed
-
-    async def set_weight(self, user: str | None, weight: int) -> bool:
-        """
-        Give a user up to *weight* starts a turn, in every pool, until it is set again. False if it was so already.
-
-        Args:
-            user: None for jobs without a user.
-            weight: 1–100; 1 is everyone's who has no other. Up to 1 000 users may have another.
-        """
-        return (await self.backend.call(_weigh(user, weight))).changed
-
-    def set_weight_sync(self, user: str | None, weight: int) -> bool:
-        """Like `set_weight`, for code without a loop."""
-        return self.backend.call_sync(_weigh(user, weight)).changed
-
-    async def weights(self) -> dict[str | None, int]:
-        """Return the weights that are not 1, by user; None stands for jobs without a user."""
-        return dict((await self.backend.call(ListWeights())).users)
-
-    def weights_sync(self) -> dict[str | None, int]:
-        """Like `weights`, for code without a loop."""
-        return dict(self.backend.call_sync(ListWeights()).users)
-
     @overload
     async def close_path(self, path: Sequence[str]) -> bool: ...
     @overload
@@ -337,7 +303,7 @@ class Control(SchedulerBase):
         """
         if last is None:
             return (await self.backend.call(_close(path, waiting))).changed
-        job_id, created = await run_steps(self.backend, _close_with(path, last, waiting))
+        job_id, created = await run_steps(self.backend, _close_with(path, last, waiting, self.codec))
         return JobHandle(self, job_id, created=created)
 
     @overload
@@ -350,7 +316,7 @@ class Control(SchedulerBase):
         """Like `close_path`, for code without a loop."""
         if last is None:
             return self.backend.call_sync(_close(path, waiting)).changed
-        job_id, created = run_steps_sync(self.backend, _close_with(path, last, waiting))
+        job_id, created = run_steps_sync(self.backend, _close_with(path, last, waiting, self.codec))
         return JobHandle(self, job_id, created=created)
 
     async def reopen_path(self, path: Sequence[str]) -> bool:
@@ -361,77 +327,10 @@ class Control(SchedulerBase):
         """Like `reopen_path`, for code without a loop."""
         return self.backend.call_sync(Reopen(parse_path(path))).changed
 
-    async def limit(
-        self,
-        path: Sequence[str] | None,
-        most: int | None = None,
-        *,
-        each: bool = False,
-        rate: tuple[int, float | timedelta] | None = None,
-        max_pending: int | None = None,
-    ) -> bool:
-        """
-        Limit the running, starting or waiting jobs of a place, replacing its limit; None is unlimited.
-
-        A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
-        more runs than may, nothing starts until enough has ended.
-
-        Args:
-            path: jobs with a claim at or below it; ``[]`` is every job that has a place, ``None`` the whole namespace,
-                jobs without a place included, which takes `max_pending` alone.
-            most: how many of them run at once, 1–1 000 000.
-            each: the same for each child of the path by itself; a job of the path itself counts under no child. It
-                takes `most` alone, and stands besides a limit of the path as a whole.
-            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
-                tokens, refilled evenly, one a start.
-            max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
-                with `QueueFullError`. A job counts once a claim.
-
-        Returns:
-            False if the limit was set so already.
-
-        Raises:
-            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
-        """
-        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
-
-    def limit_sync(
-        self,
-        path: Sequence[str] | None,
-        most: int | None = None,
-        *,
-        each: bool = False,
-        rate: tuple[int, float | timedelta] | None = None,
-        max_pending: int | None = None,
-    ) -> bool:
-        """Like `limit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
-
-    async def unlimit(self, path: Sequence[str] | None) -> bool:
-        """Take away all limits of this very path, or with None of the namespace. False if it had none."""
-        return await run_steps(self.backend, _mark(_unlimit(path)))
-
-    def unlimit_sync(self, path: Sequence[str] | None) -> bool:
-        """Like `unlimit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_unlimit(path)))
-
-    async def limits(self) -> Sequence[LimitState]:
-        """Return all limits with their present counts: the namespace first, then in order of path."""
-        return (await self.backend.call(ListLimits())).limits
-
-    def limits_sync(self) -> Sequence[LimitState]:
-        """Like `limits`, for code without a loop."""
-        return self.backend.call_sync(ListLimits()).limits
-
 
 def _can_dequeue(hint: Any, mode: Any) -> CanDequeue | None:
     mode = parse_mode(mode)
     return None if hint is None else CanDequeue(parse_path(hint), mode)
-
-
-def _weigh(user: Any, weight: Any) -> Weigh:
-    checked = None if user is None else check_name(user, parameter="user")
-    return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
 def _counts(part: Any) -> Steps[Stats | Counts]:
@@ -445,34 +344,20 @@ def _tree(path: Any, depth: Any) -> Tree:
     return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
 
 
-def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any) -> SetLimit:
-    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending))
-
-
-def _unlimit(path: Any) -> DropLimit:
-    return DropLimit(None if path is None else parse_path(path))
-
-
-def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
-    reply = yield operation
-    yield from tick_until_done(more=reply.more)
-    return reply.changed  # type: ignore[no-any-return]
-
-
 def _close(path: Any, waiting: Any) -> Close:
     if waiting != "cancel":
         raise InvalidJobTypeError("close_path() takes waiting with last alone")
     return Close(parse_path(path))
 
 
-def _close_with(path: Any, last: Any, waiting: Any) -> Steps[tuple[str, bool]]:
+def _close_with(path: Any, last: Any, waiting: Any, codec: Codec) -> Steps[tuple[str, bool]]:
     """Close a path with a last job; return its id, and whether it is new."""
     closing = Closing(parse_path(path), check_choice(waiting, BEFORE_LAST, parameter="waiting"))
     if not isinstance(last, JobSpec):
         raise InvalidJobTypeError(
             f"last must be a JobSpec, as job.spec(...) returns it, got {type(last).__name__}: {shown(last)}"
         )
-    spec = arrange([check_spec(last, may_lack_id=False)]).parts[0][0]
+    spec = arrange([check_spec(last, may_lack_id=False)], codec=codec).parts[0][0]
     check_last(spec, closing.path)
     try:
         enqueued = yield Enqueue((spec,), closing=closing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Never, ParamSpec, TypeVar, overload
 
 from queuehint.client.flow import Flow, flow_of_tasks, submitting, submitting_sync
 from queuehint.client.flow_handle import FlowHandle
@@ -14,6 +14,7 @@ from queuehint.client.submission import checked
 from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
+from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler, HintTemplate, Placement, UserTemplate
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
@@ -25,6 +26,7 @@ from queuehint.scheduler.xcom import XCom
 from queuehint.values.checks import (
     check_callable,
     check_id,
+    check_items,
     check_name,
     check_optional_duration,
 )
@@ -33,13 +35,15 @@ from queuehint.values.policy import Backoff, OnDead, OnDependencyFailure, OnRetr
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.handlers.codec import Codec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+ALIASES_MAX = 100
+"""How many earlier names a task may have."""
 
 
 class _Decorator:
@@ -49,15 +53,17 @@ class _Decorator:
         self._register = register
 
     @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, Answer]]) -> Job[P, Any]: ...
+    def __call__(
+        self, function: Callable[Concatenate[JobContext[Never], P], Coroutine[Any, Any, Answer]]
+    ) -> Job[P, Any]: ...
     @overload
     def __call__(
-        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R | Answer]]
+        self, function: Callable[Concatenate[JobContext[Never], P], Coroutine[Any, Any, R | Answer]]
     ) -> Job[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], Answer]) -> Job[P, Any]: ...
+    def __call__(self, function: Callable[Concatenate[JobContext[Never], P], Answer]) -> Job[P, Any]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[JobContext, P], R | Answer]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[JobContext[Never], P], R | Answer]) -> Job[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, Answer]]) -> Job[P, Any]: ...
     @overload
@@ -82,7 +88,7 @@ class Scheduler(Control, Draining, Scheduling):
         ids: ``"time"`` makes unique ids in order of time, ``"sequence"`` draws 1, 2, 3.
         lease: of grants, 1 s to 24 h; a worker that does not renew loses its jobs when it ends.
         retention: how long records are kept once a job is over; a `Retention`. The store keeps it for all processes of
-            the namespace: the newest that says so counts, and whoever does not say takes what the store has.
+            the namespace: the newest that says so counts, and a scheduler without one takes the store's.
         codec: how arguments and results travel; JSON through cattrs.
         check_arguments: whether arguments are checked against plain annotations where a job is enqueued: str, int,
             float, bool, None, Literal, and list, tuple, dict and unions of these; see `job` for one task alone.
@@ -136,13 +142,17 @@ class Scheduler(Control, Draining, Scheduling):
     # --- handlers ------------------------------------------------------------------------------------------------
 
     @overload
-    def job(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, Answer]], /) -> Job[P, Any]: ...
+    def job(
+        self, function: Callable[Concatenate[JobContext[Never], P], Coroutine[Any, Any, Answer]], /
+    ) -> Job[P, Any]: ...
     @overload
-    def job(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R | Answer]], /) -> Job[P, R]: ...
+    def job(
+        self, function: Callable[Concatenate[JobContext[Never], P], Coroutine[Any, Any, R | Answer]], /
+    ) -> Job[P, R]: ...
     @overload
-    def job(self, function: Callable[Concatenate[JobContext, P], Answer], /) -> Job[P, Any]: ...
+    def job(self, function: Callable[Concatenate[JobContext[Never], P], Answer], /) -> Job[P, Any]: ...
     @overload
-    def job(self, function: Callable[Concatenate[JobContext, P], R | Answer], /) -> Job[P, R]: ...
+    def job(self, function: Callable[Concatenate[JobContext[Never], P], R | Answer], /) -> Job[P, R]: ...
     @overload
     def job(self, function: Callable[P, Coroutine[Any, Any, Answer]], /) -> Job[P, Any]: ...
     @overload
@@ -161,11 +171,16 @@ class Scheduler(Control, Draining, Scheduling):
         name: str | None = None,
         max_attempts: int = 5,
         max_losses: int = 3,
-        retry: Backoff | None = None,
+        backoff: Backoff | Sequence[float | timedelta] | None = None,
+        retry: Backoff | Sequence[float | timedelta] | None = None,
+        fail_on: type[Exception] | Sequence[type[Exception]] = (),
+        retry_on: type[Exception] | Sequence[type[Exception]] | None = None,
         timeout: float | timedelta | None = None,
         priority: int = 3,
         pool: str = "default",
         service: str | None = None,
+        tags: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
         user: str | None = None,
         mode: Mode = "exclusive",
         on_retry: OnRetry = "hold",
@@ -176,6 +191,8 @@ class Scheduler(Control, Draining, Scheduling):
         retention: float | timedelta | None = None,
         depends_on: Sequence[str] | None = None,
         check_arguments: bool = True,
+        aliases: Sequence[str] = (),
+        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     ) -> _Decorator: ...
     def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
         """
@@ -189,11 +206,18 @@ class Scheduler(Control, Draining, Scheduling):
                 (by qualified name) replaces it, another one is refused.
             max_attempts: counted attempts before it is FAILED, 1–1 000.
             max_losses: workers it may lose before it is FAILED ``worker_lost``.
-            retry: the back-off between attempts.
+            backoff: the wait between attempts: a `Backoff`, or a list of waits, as timedeltas or seconds, of which the
+                last one goes on; *retry* is another name for it.
+            fail_on: exceptions after which the job is FAILED at once, a class or several.
+            retry_on: exceptions after which it is tried again; after all others it is FAILED at once. A class counts
+                for those derived from it; where both lists have one, the class nearer to the exception's own decides.
+                A timeout is a `TimeoutError`.
             timeout: how long the handler may run, a timedelta or seconds.
             priority: 1–5 (most urgent) or `Priority.CRITICAL`; orders ready jobs only.
             pool: which workers serve it.
             service: whose records it belongs to.
+            tags: words that its records are found by, at most 8 of 64 bytes.
+            headers: what travels with its jobs and their children, names and values: at most 4 KiB.
             user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also
                 as the only argument in it, for nobody. Users take turns.
             mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
@@ -202,9 +226,12 @@ class Scheduler(Control, Draining, Scheduling):
                 a flow after nodes of those tasks.
             check_arguments: whether the arguments of its calls are checked against plain annotations; by default as
                 the scheduler says.
+            aliases: earlier names of the task, up to 100: workers run jobs of these too.
+            upgrade: called by workers with the arguments of a job that do not fit the signature, a dictionary of what
+                their JSON says; returns one of those that do.
 
         Raises:
-            HandlerError: the name is taken by another function, or the template does not fit the signature.
+            HandlerError: a name is taken by another function, or the template does not fit the signature.
             InvalidJobError, InvalidJobTypeError, InvalidHintError: an option is not valid.
         """
         if getattr(function_or_hint, "__name__", None) == "<lambda>" and "name" not in options:
@@ -222,21 +249,27 @@ class Scheduler(Control, Draining, Scheduling):
         options = dict(options)
         name = options.pop("name", None)
         user = options.pop("user", None)
+        rules = ErrorRules(options.pop("fail_on", ()), options.pop("retry_on", None))
+        aliases = check_items(options.pop("aliases", ()), parameter="aliases", most=ALIASES_MAX)
+        aliases = [check_name(alias, parameter="aliases") for alias in aliases]
+        upgrade = options.pop("upgrade", None)
+        upgrade = None if upgrade is None else check_callable(upgrade, parameter="upgrade")
         name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
             raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}")
-        handler = Handler(name, function)
+        handler = Handler(name, function, rules, upgrade)
         placement = Placement(queue_hint, handler)
-        existing = self._handlers.get(name)
-        if existing is not None and _identity(existing.function) != _identity(function):
-            raise HandlerError(
-                f"task {name!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
-                "give one another name="
-            )
+        for taken in (name, *aliases):
+            existing = self._handlers.get(taken)
+            if existing is not None and _identity(existing.function) != _identity(function):
+                raise HandlerError(
+                    f"task {taken!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
+                    "give one another name="
+                )
         basic = Options(user=_user(user, handler), check_arguments=self._check_arguments)
         job: Job[..., Any] = Job(self, handler, placement, basic.changed(**options))
-        self._handlers[name] = handler
+        self._handlers.update(dict.fromkeys((name, *aliases), handler))
         self._jobs[name] = job
         return job
 
@@ -250,6 +283,18 @@ class Scheduler(Control, Draining, Scheduling):
         self._after.append(check_callable(hook, parameter="hook"))
         return hook
 
+    def headers_from(self, source: Callable[[Job[..., Any]], Mapping[str, str] | None]) -> Callable[..., Any]:
+        """
+        Call *source* with each `Job` that this scheduler enqueues from now on; what it returns are headers of the job.
+
+        So a job carries what belongs to the request that enqueues it: a request id, a trace. A header of this name in
+        the job's own ``headers=`` goes before it, and it goes before what a child has from its parent.
+
+        .. versionadded:: 0.1
+        """
+        self.header_sources.append(check_callable(source, parameter="source"))
+        return source
+
     # --- producers -----------------------------------------------------------------------------------------------
 
     async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
@@ -257,7 +302,7 @@ class Scheduler(Control, Draining, Scheduling):
         Enqueue jobs by their specs, in order; the layer below `Job.enqueue`, for tools and other languages.
 
         Args:
-            specs: up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one submission, all or
+            specs: up to 500 jobs with 4 MiB of arguments, 6 000 gates and 4 000 edges are one submission, all or
                 nothing; more are several, in order, up to 1 000 000 jobs with 1 GiB of arguments. Specs of which one
                 depends on another, by name or id and in any order, take effect all at once, up to 100 000 of them.
 

@@ -90,7 +90,7 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None) -> Iterator[Fake
     clock = clock or FakeClock(time.time_ns() // 1_000_000)
     before = sched._backend, sched._clock, sched.url
     options = BackendOptions(namespace=sched.namespace, retention=sched._retention, clock=clock)
-    # The URL too: whoever closes the scheduler inside the block must not find the real store after it.
+    # The URL too: after a `close` inside the block the scheduler must not open the real store.
     sched._backend, sched._clock, sched.url = MemoryBackend(options), clock, "memory://"
     try:
         yield clock
@@ -346,7 +346,7 @@ class _Caller(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
-                except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the future
+                except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
                     future.set_exception(error)
 
         self._calls.put(call)

@@ -19,6 +19,7 @@ from queuehint.operations import (
     CountFlow,
     CountJobs,
     CountPending,
+    Depend,
     Discard,
     Enqueue,
     Enqueued,
@@ -36,6 +37,7 @@ from queuehint.operations import (
     Ticked,
     Verdict,
     Why,
+    WhyChain,
 )
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
@@ -120,6 +122,11 @@ class Driver(ABC):
     def stage(self, part: str, *jobs: JobSpec) -> Enqueued:
         """Send a part of a large submission."""
         return self.apply(Enqueue(jobs, staged=part))
+
+    def depend(self, part: str, id: str, portion: int, *after: str | Dependency, **fields: Any) -> bool:
+        """Add a portion of dependencies to a job of a large submission; False if it is not to be added."""
+        edges = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
+        return self.apply(Depend(part, id, portion, edges, **fields)).changed
 
     def commit(self, part: str) -> int:
         """Commit all parts; return their number of jobs."""
@@ -229,6 +236,10 @@ class Driver(ABC):
     def why(self, id: str) -> Reason:
         """Return why a job waits."""
         return self.apply(Why(id))
+
+    def chain(self, id: str) -> tuple[Reason, ...]:
+        """Return the reasons from a job to the root cause of its wait."""
+        return self.apply(WhyChain(id)).reasons
 
     def stats(self) -> Stats:
         """Return all counts."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
@@ -19,6 +19,9 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 
 ID_BYTES_MAX = 128
 NAME_BYTES_MAX = 256
+TAGS_MAX = 8
+TAG_BYTES_MAX = 64
+HEADERS_BYTES_MAX = 4096
 TEN_YEARS_MS = 10 * 366 * 24 * 3600 * 1000
 RETENTION_MAX_MS = TEN_YEARS_MS
 ATTEMPTS_MAX = 1000
@@ -45,6 +48,59 @@ def check_id(value: object, *, parameter: str = "id") -> str:
 def check_name(value: object, *, parameter: str) -> str:
     """Check the name of a task, pool, user, service, key or worker: a str of 1–256 UTF-8 bytes, printable."""
     return _check_text(value, parameter, NAME_BYTES_MAX, _NOT_IN_NAME, "a control character")
+
+
+def check_tag(value: object, *, parameter: str = "tag") -> str:
+    """Check a tag: a str of 1–64 UTF-8 bytes, printable."""
+    return _check_text(value, parameter, TAG_BYTES_MAX, _NOT_IN_NAME, "a control character")
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """
+    Check up to 8 tags; return each once, in order.
+
+    >>> check_tags(["urgent", "eu"]), check_tags(None)
+    (('eu', 'urgent'), ())
+    """
+    if value is None:
+        return ()
+    items = check_items(value, parameter="tags", most=TAGS_MAX)
+    return tuple(sorted({check_tag(item, parameter=f"tags[{index}]") for index, item in enumerate(items)}))
+
+
+def check_headers(value: object) -> tuple[tuple[str, str], ...]:
+    """
+    Check headers, a mapping of text to text or its items; return them in order of their names.
+
+    No value is shown in an error: it is the application's own.
+
+    >>> check_headers({"request": "7f3a"})
+    (('request', '7f3a'),)
+    """
+    if value is None:
+        return ()
+    items = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(items, (tuple, ItemsView)):
+        raise InvalidJobTypeError(f"headers must be a mapping of str to str, got {type(value).__name__}")
+    headers: dict[str, str] = {}
+    size = 0
+    for item in items:
+        if type(item) is not tuple or len(item) != 2:
+            raise InvalidJobTypeError(f"headers must be pairs of str, got {type(item).__name__}")
+        name = check_name(item[0], parameter="the name of a header")
+        if not isinstance(item[1], str):
+            raise InvalidJobTypeError(f"headers[{shown(name)}] must be str, got {type(item[1]).__name__}")
+        text = str.__str__(item[1])
+        if name in headers:
+            raise InvalidJobError(f"headers names {shown(name)} twice")
+        headers[name] = text
+        # By characters first: what is far too long is never encoded whole.
+        size += len(name.encode()) + (len(text) if len(text) > HEADERS_BYTES_MAX else len(encodable(text).encode()))
+        if size > HEADERS_BYTES_MAX:
+            raise InvalidJobError(f"headers take more than {HEADERS_BYTES_MAX} bytes, names and values together")
+        if encodable(text) != text:
+            raise InvalidJobError(f"headers[{shown(name)}] is not encodable as UTF-8")
+    return tuple(sorted(headers.items()))
 
 
 def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Pattern[str], what: str) -> str:
@@ -246,7 +302,7 @@ def check_run_at(value: object, *, parameter: str = "run_at", now_ms: int | None
     A time in the past is valid: the job is due at once.
 
     Args:
-        now_ms: the clock of whoever enqueues: at most 10 years from then. None checks no upper limit.
+        now_ms: the time of the enqueue; *value* is at most 10 years later. None checks no upper limit.
     """
     if not isinstance(value, datetime):
         raise InvalidJobTypeError(f"{parameter} must be a datetime, got {type(value).__name__}: {shown(value)}")

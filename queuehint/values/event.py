@@ -82,6 +82,7 @@ class Event:
         took_ms: how long it ran, if it was STARTED; if it starts, how long it had its place, None if it ran there
             before; None for all other events.
         task, pool, user, service: what it is to do, and whose it is.
+        tags: those of the job.
         flow: the id of the flow it belongs to.
         claims: its places.
         cause: why, where there is something to say.
@@ -109,6 +110,7 @@ class Event:
     error_type: str | None = None
     error_message: str | None = None
     progress: Progress | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path | None:

@@ -11,6 +11,8 @@ from queuehint.values.checks import draft_of, sized
 from queuehint.values.spec import JobSpec
 
 RESULT_BYTES_MAX = 1 << 20
+CHILDREN_MAX = 1000
+MORE_CHILDREN = "for more, enqueue one job after all of them, with after=, and return that one as the child"
 ERROR_TEXT_MAX = 4096
 
 OnChildFailure = Literal["fail", "ignore"]

@@ -25,6 +25,7 @@ from queuehint.values.checks import (
 )
 
 SERVICES_KEPT_MAX = 100
+WAITS_MAX = 100
 OnRetry = Literal["hold", "yield"]
 OnDead = Literal["continue", "hold", "cancel_behind"]
 OnDependencyFailure = Literal["wait", "cancel", "run"]
@@ -47,16 +48,29 @@ def _cap_s(cap: float | timedelta) -> float:
     return check_duration(cap, parameter="cap", least_ms=1) / 1000
 
 
+def _waits_s(waits: object, parameter: str = "waits") -> tuple[float, ...]:
+    if not isinstance(waits, (list, tuple)):
+        kind = type(waits).__name__
+        raise InvalidJobTypeError(f"{parameter} must be a list of waits, got {kind}: {shown(waits)}")
+    if len(waits) > WAITS_MAX:
+        raise InvalidJobError(f"{parameter}: {len(waits)} waits, limit {WAITS_MAX}")
+    return tuple([check_duration(wait, parameter=f"{parameter}[{at}]") / 1000 for at, wait in enumerate(waits)])
+
+
 @attrs.frozen
 class Backoff:
     """
     How long a failed job waits before it is tried again: ``min(base * factor**(n - 1), cap)`` seconds.
+
+    Or as a list says: ``waits[0]`` after the first attempt, ``waits[1]`` after the second, and so on.
 
     Args:
         base: seconds before the second attempt, > 0, at most 10 years; a timedelta is accepted, as for *cap*.
         factor: growth from one attempt to the next, 1–100.
         cap: the longest wait, in seconds, at least *base*.
         jitter: the share of the wait that is random, 0–1: the wait is between ``1 - jitter`` of it and all of it.
+        waits: the waits themselves, up to 100, each a timedelta or seconds, at most 10 years; the last one is that of
+            all later attempts too. With any, *base*, *factor* and *cap* are not looked at.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: a value out of its range.
@@ -68,6 +82,7 @@ class Backoff:
     factor: float = attrs.field(default=2.0)
     cap: float = attrs.field(default=30.0, converter=_cap_s)
     jitter: float = attrs.field(default=0.1)
+    waits: tuple[float, ...] = attrs.field(default=(), converter=_waits_s)
     base_ms: int = attrs.field(init=False, eq=False, repr=False)
     cap_ms: int = attrs.field(init=False, eq=False, repr=False)
 
@@ -83,6 +98,31 @@ class Backoff:
         object.__setattr__(self, "base_ms", base_ms)
         object.__setattr__(self, "cap_ms", cap_ms)
 
+    def __repr__(self) -> str:
+        if self.waits:
+            return f"Backoff(waits={list(self.waits)}, jitter={self.jitter})"
+        return f"Backoff(base={self.base}, factor={self.factor}, cap={self.cap}, jitter={self.jitter})"
+
+    @classmethod
+    def of(cls, value: object, *, parameter: str = "backoff") -> Backoff:
+        """
+        Return the back-off that an option of a job stands for: itself, or a list of waits, which are kept to exactly.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+
+        >>> Backoff.of([1, timedelta(minutes=5)])
+        Backoff(waits=[1.0, 300.0], jitter=0.0)
+        """
+        if isinstance(value, Backoff):
+            return value
+        if not isinstance(value, (list, tuple)):
+            kind = type(value).__name__
+            raise InvalidJobTypeError(f"{parameter} must be a Backoff or a list of waits, got {kind}: {shown(value)}")
+        if not value:
+            raise InvalidJobError(f"{parameter} must be a list of 1 to {WAITS_MAX} waits, got []")
+        return cls(waits=_waits_s(value, parameter), jitter=0)
+
     def delay_ms(self, attempt: int, random: float) -> int:
         """
         Return how long to wait after failed attempt number *attempt*, in ms.
@@ -93,14 +133,23 @@ class Backoff:
 
         >>> [Backoff(jitter=0).delay_ms(attempt, 0.5) for attempt in (1, 2, 3, 6, 1024)]
         [1000, 2000, 4000, 30000, 30000]
+        >>> [Backoff(waits=[5, 60], jitter=0).delay_ms(attempt, 0.5) for attempt in (1, 2, 3)]
+        [5000, 60000, 60000]
         """
+        longest_ms = self._listed_ms(attempt) if self.waits else self._grown_ms(attempt)
+        return int(longest_ms * (1 - self.jitter * random))
+
+    def _listed_ms(self, attempt: int) -> float:
+        return round(self.waits[min(attempt, len(self.waits)) - 1] * 1000)
+
+    def _grown_ms(self, attempt: int) -> float:
         # A growth beyond the cap is never computed: factor ** 1023 would overflow.
         wait = float(self.base_ms)
         for _ in range(attempt - 1):
             if wait >= self.cap_ms or self.factor <= 1:
                 break
             wait *= self.factor
-        return int(min(wait, self.cap_ms) * (1 - self.jitter * random))
+        return min(wait, self.cap_ms)
 
 
 @attrs.frozen(kw_only=True)
@@ -158,7 +207,7 @@ class Policy:
         *,
         max_attempts: object = 5,
         max_losses: object = 3,
-        retry: object = None,
+        backoff: object = None,
         timeout: object = None,
         on_retry: object = "hold",
         on_dead: object = "continue",
@@ -168,17 +217,15 @@ class Policy:
         retention: object = None,
     ) -> Policy:
         """
-        Make a policy from user input: durations as timedelta or seconds, words as str.
+        Make a policy from user input: durations as timedelta or seconds, words as str, a back-off as `Backoff.of`.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
         """
-        if retry is not None and not isinstance(retry, Backoff):
-            raise InvalidJobTypeError(f"retry must be a Backoff, got {type(retry).__name__}: {shown(retry)}")
         return cls(
             max_attempts=check_int(max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX),
             max_losses=check_int(max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX),
-            backoff=DEFAULT_BACKOFF if retry is None else retry,
+            backoff=DEFAULT_BACKOFF if backoff is None else Backoff.of(backoff),
             timeout_ms=check_optional_duration(timeout, parameter="timeout", least_ms=1),
             on_retry=check_choice(on_retry, ON_RETRY, parameter="on_retry"),
             on_dead=check_choice(on_dead, ON_DEAD, parameter="on_dead"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -16,9 +17,13 @@ from queuehint.values.hint import Path, queue_key
 from queuehint.values.outcome import JobError, Progress
 from queuehint.values.spec import EPOCH, JobSpec
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 LOG_LINES_MAX = 1000
 LOG_LINE_BYTES_MAX = 4096
 ERRORS_MAX = 20
+ATTEMPTS_KEPT = 20
 
 
 class JobState(StrEnum):
@@ -48,6 +53,64 @@ class JobState(StrEnum):
 OVER = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
 
 
+AttemptOutcome = Literal[
+    "started", "finished", "failed", "retried", "snoozed", "released", "lost", "canceled", "deferred"
+]
+_OF_ERRORS = frozenset({"failed", "retried", "lost"})
+
+
+@attrs.frozen(kw_only=True)
+class Attempt:
+    """
+    One time that a worker had a job.
+
+    Args:
+        started_ms, ended_ms: from when to when; *ended_ms* is None while it runs.
+        worker: which worker; None where the job has finished at its first attempt.
+        outcome: as the kind of the event of its end: ``"finished"``, ``"failed"``, ``"retried"``, ``"snoozed"``,
+            ``"released"``, ``"lost"``, ``"canceled"``, ``"deferred"`` if it waits for its children since; ``"started"``
+            while it runs.
+        error: its error, as `JobRecord.errors` has it, if it failed or was lost because of one.
+
+    .. versionadded:: 0.1
+    """
+
+    started_ms: int
+    ended_ms: int | None
+    worker: str | None
+    outcome: AttemptOutcome
+    error: JobError | None = None
+
+
+def history_of(
+    past: Sequence[Attempt],
+    errors: Sequence[JobError],
+    state: JobState,
+    started_ms: int | None,
+    ended_ms: int | None,
+    worker: str | None,
+) -> tuple[Attempt, ...]:
+    """
+    Return the last attempts of a job with their errors: those noted, and the one that its other fields tell of.
+
+    Of a job that finishes at its first attempt none is noted.
+    """
+    found, left = [], list(errors)
+    for attempt in reversed(past):
+        if attempt.outcome in _OF_ERRORS and left and left[-1].at_ms == attempt.ended_ms:
+            attempt = attrs.evolve(attempt, error=left.pop())
+        found.append(attempt)
+        while left and left[-1].at_ms > attempt.started_ms:
+            left.pop()
+    found.reverse()
+    if started_ms is not None:
+        if state is JobState.STARTED:
+            found.append(Attempt(started_ms=started_ms, ended_ms=None, worker=worker, outcome="started"))
+        elif state is JobState.FINISHED and not past:
+            found.append(Attempt(started_ms=started_ms, ended_ms=ended_ms, worker=None, outcome="finished"))
+    return tuple(found[-ATTEMPTS_KEPT:])
+
+
 @attrs.frozen(kw_only=True)
 class JobRecord:
     """
@@ -68,6 +131,7 @@ class JobRecord:
             names the first ten.
         problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
             has what can be read of it, the rest as by default. None for all others.
+        history: its last 20 attempts, oldest first, redrives included, those too that count for nothing.
     """
 
     id: str
@@ -95,6 +159,7 @@ class JobRecord:
     level: int
     open_dependencies: int = 0
     problem: str | None = None
+    history: tuple[Attempt, ...] = ()
 
     @property
     def path(self) -> Path | None:
@@ -105,6 +170,16 @@ class JobRecord:
     def queue_keys(self) -> tuple[str, ...]:
         """The queue key of each claim."""
         return tuple(queue_key(claim.path) for claim in self.spec.claims)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The words that it is found by."""
+        return self.spec.tags
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What travels with the job; a copy."""
+        return dict(self.spec.headers)
 
     @property
     def schedule(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_id, check_int, check_name
+from queuehint.values.checks import check_id, check_int, check_name, check_tag
 from queuehint.values.hint import Path, parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS
@@ -25,6 +25,7 @@ class RecordFilter:
         states: one of these.
         path: with a claim at or below this path; ``()`` is any claim at all.
         flow: of the flow with this id.
+        tag: with this tag.
         since_ms, until_ms: enqueued at or after the first and before the second, ms since the epoch.
 
     >>> RecordFilter(user="ann", states=(JobState.FAILED,)).is_unfinished
@@ -40,6 +41,7 @@ class RecordFilter:
     since_ms: int | None = None
     until_ms: int | None = None
     flow: str | None = None
+    tag: str | None = None
 
     def check(self) -> RecordFilter:
         """
@@ -61,7 +63,8 @@ class RecordFilter:
         states = tuple([state for state in JobState if state in self.states])
         path = None if self.path is None else parse_path(self.path, parameter="path")
         flow = None if self.flow is None else check_id(self.flow, parameter="flow")
-        return attrs.evolve(self, states=states, path=path, flow=flow, **plain)
+        tag = None if self.tag is None else check_tag(self.tag)
+        return attrs.evolve(self, states=states, path=path, flow=flow, tag=tag, **plain)
 
     @property
     def is_unfinished(self) -> bool:

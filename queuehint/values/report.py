@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from shlex import quote
+from typing import Literal
 
 import attrs
 
+from queuehint.values.outcome import Progress
 from queuehint.values.record import OVER, JobState, moment
 
 
@@ -29,7 +33,7 @@ class ReasonKind(StrEnum):
     LIMIT = "limit"
     """Ready: as many jobs of a place run or have started as its limit allows; it goes on by itself."""
     UNKNOWN_TASK = "unknown_task"
-    """The workers that took it do not know its task."""
+    """The workers that took it do not know its task, or an argument of it."""
     NO_WORKER = "no_worker"
     """No worker has asked for jobs of its pool lately."""
     WORKER = "worker"
@@ -51,6 +55,7 @@ class Reason:
         until_ms: when the wait ends by time alone; of a rate limit without a token, when it has the next one, which the
             first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
+        progress: of a running job, as its handler has reported it last.
     """
 
     job_id: str
@@ -62,6 +67,24 @@ class Reason:
     stuck: bool = False
     detail: str | None = None
     open_dependencies: int = 0
+    progress: Progress | None = None
+
+    @property
+    def way_out(self) -> str | None:
+        """
+        Return what ends the wait, with the command that does; None of a job that is over.
+
+        >>> Reason(job_id="a", state=JobState.QUEUED, kind=ReasonKind.PAUSED, path_key="doc 1", stuck=True).way_out
+        "resume the path: queuehint resume 'doc 1'"
+        """
+        if self.kind in {ReasonKind.DEPENDENCY, ReasonKind.PLACE} and not self.jobs:
+            return None
+        job_id = quote(self.job_id)
+        other = quote(self.jobs[0]) if self.jobs else job_id
+        if self.kind is ReasonKind.DEPENDENCY and self.stuck:
+            return f"cancel one of those that wait for one another: queuehint cancel {other}"
+        text = _WAYS_OUT.get(self.kind)
+        return None if text is None else text.format(id=job_id, other=other, path=quote(self.path_key or "root"))
 
     def __str__(self) -> str:
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
@@ -72,7 +95,13 @@ class Reason:
         rest = self.open_dependencies - len(self.jobs) if self.kind is ReasonKind.DEPENDENCY and self.jobs else 0
         more = f" and {rest} more" if rest > 0 else ""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{more}{at}{until}{detail}"
+        done = f", progress {_done(self.progress)}" if self.progress is not None else ""
+        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{more}{at}{until}{detail}{done}"
+
+
+def _done(progress: Progress) -> str:
+    counts = "/".join(f"{number:g}" for number in (progress.done, progress.total) if number is not None)
+    return " ".join(part for part in (counts, progress.note) if part)
 
 
 _SENTENCES = {
@@ -92,6 +121,95 @@ _SENTENCES = {
     ReasonKind.WORKER: "ready, waits for a free slot",
     ReasonKind.CALLER: "ready, waits for its caller",
 }
+
+
+_WAYS_OUT = {
+    ReasonKind.RUNNING: "it ends by itself, or cancel it: queuehint cancel {id}",
+    ReasonKind.OVERDUE: "its code has to end: look at its worker, whose end frees the place too",
+    ReasonKind.TIME: "it comes by itself, or cancel it: queuehint cancel {id}",
+    ReasonKind.DEPENDENCY: "ask on from there: queuehint why --chain {other}",
+    ReasonKind.DEAD_DEPENDENCY: "redrive it: queuehint dead retry {other}",
+    ReasonKind.PLACE: "ask on from there: queuehint why --chain {other}",
+    ReasonKind.DEAD_HOLD: "redrive it, or give it up: queuehint dead retry {other}, queuehint dead purge {other}",
+    ReasonKind.BACKOFF: "it comes by itself, or cancel it: queuehint cancel {id}",
+    ReasonKind.PAUSED: "resume the path: queuehint resume {path}",
+    ReasonKind.LIMIT: "it comes by itself, or change the limit: queuehint limits set {path}",
+    ReasonKind.UNKNOWN_TASK: "deploy the code that has its task, or cancel it: queuehint cancel {id}",
+    ReasonKind.NO_WORKER: "run a worker for its pool: queuehint worker MODULE:SCHEDULER --pools ...",
+    ReasonKind.WORKER: "it comes by itself, or run more workers for its pool: queuehint worker MODULE:SCHEDULER",
+    ReasonKind.CALLER: "its caller takes it, or stops to wait",
+}
+
+
+@attrs.frozen(kw_only=True)
+class WorkerInfo:
+    """
+    What a worker has told the store about itself: at its start, and every 15 seconds while its loop turns.
+
+    Args:
+        name: unique to this run of the worker; the one that `JobRecord.worker` names.
+        host, pid: the machine and the process it runs in.
+        version: what its application calls this release of itself, None if it does not say.
+        pools: which pools it serves, in the order that it was told.
+        users: whose jobs it runs, None among them for jobs without a user; None for everyone's.
+        steal: whom it helps while these have nothing ready; ``"*"`` for everyone.
+        slots: how many jobs it runs at once at most.
+        running: how many it ran when it was heard of last.
+        since_ms: when the store heard of it first; ms since the epoch.
+        seen_ms: when the store heard of it last.
+
+    .. versionadded:: 0.1.0
+    """
+
+    name: str
+    host: str
+    pid: int
+    version: str | None
+    pools: tuple[str, ...]
+    users: tuple[str | None, ...] | None
+    steal: tuple[str | None, ...] | Literal["*"]
+    slots: int
+    running: int
+    since_ms: int
+    seen_ms: int
+
+
+WORKERS_NAMED_MAX = 3
+"""How many workers a reason names; *SERVED_NAMED_MAX* how many pools or users of each."""
+SERVED_NAMED_MAX = 5
+
+
+def unserved_text(job: str, workers: Sequence[WorkerInfo], count: int) -> str:
+    """
+    Return the detail of a job that no worker serves: what it asks for, and which workers there are.
+
+    Args:
+        job: the pool and the user of the job, as a text.
+        workers: the first of them by name, up to `WORKERS_NAMED_MAX`.
+        count: how many there are in all.
+
+    >>> unserved_text("pool gpu", [], 0)
+    'pool gpu; there are no workers'
+    """
+    if not count:
+        return f"{job}; there are no workers"
+    named = [f"{worker.name} ({_served_text(worker)})" for worker in workers]
+    none = "the only worker does not serve it" if count == 1 else f"none of {count} workers serves it"
+    return f"{job}; {none}: {_listed(named, count)}"
+
+
+def _served_text(worker: WorkerInfo) -> str:
+    pools = _listed(worker.pools[:SERVED_NAMED_MAX], len(worker.pools))
+    if worker.users is None or worker.steal == "*":
+        return f"pools {pools}"
+    users = (*worker.users, *worker.steal)
+    named = ["(no user)" if user is None else user for user in users[:SERVED_NAMED_MAX]]
+    return f"pools {pools}, users {_listed(named, len(users))}"
+
+
+def _listed(named: Sequence[str], count: int) -> str:
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    return f"{', '.join(named)}{more}"
 
 
 @attrs.frozen(kw_only=True)

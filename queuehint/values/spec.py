@@ -14,10 +14,12 @@ from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, P
 from queuehint.values.checks import (
     TEN_YEARS_MS,
     check_choice,
+    check_headers,
     check_id,
     check_int,
     check_name,
     check_str,
+    check_tags,
     count_of,
     draft_of,
     encodable,
@@ -35,8 +37,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_MIN_MS = -(2**53)
 RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 
-DEPENDENCIES_MAX = 1000
-MORE_DEPENDENCIES = "for more, enqueue a job after them at a path above theirs: it waits for all by its place"
+DEPENDENCIES_MAX = 100_000
+PORTION_MAX = 1000
+"""So many dependencies of a job are told to a store at once; the others follow in portions of as many."""
 TEMPLATES_MAX = 1000
 
 OnConflict = Literal["return", "replace", "after", "reject"]
@@ -123,15 +126,18 @@ class JobSpec(_Checked):
         task: the name of the handler.
         claims: normalised claims, at most 64; ``()`` has no place and conflicts with nothing.
         arguments: JSON object of the handler's arguments by name, at most 1 MiB, opaque to every backend.
+        headers: what travels with the job and its children, opaque to every backend: names and values, in order of
+            name, at most 4 KiB. They do not tell one job from another: the same id with other headers is the same job.
         priority: 1–5 or `Priority.CRITICAL`.
         pool: which workers serve it; never affects order.
         user, service: whose it is, for fairness and look-ups.
+        tags: words that its record is found by, at most 8 of 64 bytes, in order.
         key, on_conflict: makes bursts one job, see `Job.using`.
         delay_ms: due this long after it is enqueued; or
         run_at_ms: due at this time. At most one of the two.
         presence_ms: only for `exclusive`: the caller's presence lease while it waits.
-        depends_on: the jobs it waits for, at most 1 000: `Dependency` values, ids, or names of jobs in the same
-            submission.
+        depends_on: the jobs it waits for, at most 100 000: `Dependency` values, ids, or names of jobs in the same
+            submission. A job with more than 1 000 has no key.
         templates: which strings of the arguments are templates, filled from the results of its dependencies when it
             starts: True for all, or JSON pointers (``/rows/0``), at most 1 000.
         name: what others in the same submission call it.
@@ -145,10 +151,12 @@ class JobSpec(_Checked):
     task: str
     claims: tuple[Claim, ...] = ()
     arguments: bytes = attrs.field(default=b"{}", repr=sized)
+    headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=sized)
     priority: int = 3
     pool: str = "default"
     user: str | None = None
     service: str | None = None
+    tags: tuple[str, ...] = ()
     key: str | None = None
     on_conflict: OnConflict = "return"
     delay_ms: int | None = None
@@ -200,6 +208,10 @@ class JobSpec(_Checked):
                 plain[parameter] = check_id(value, parameter=parameter)
         if type(self.depends_on) is not tuple or self.depends_on:
             plain["depends_on"] = self._check_edges()
+        if self.tags != () or type(self.tags) is not tuple:
+            plain["tags"] = check_tags(self.tags)
+        if self.headers != () or type(self.headers) is not tuple:
+            plain["headers"] = check_headers(self.headers)
         if self.templates is not False:
             plain["templates"] = check_templates(self.templates)
         if not isinstance(self.policy, Policy):
@@ -207,9 +219,11 @@ class JobSpec(_Checked):
                 f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
             )
         changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
-        for name in ("depends_on", "templates"):
+        for name in ("depends_on", "tags", "templates"):
             if name in plain and not _are_the_same(plain[name], getattr(self, name)):
                 changed[name] = plain[name]
+        if "headers" in plain:
+            changed["headers"] = plain["headers"]
         if not _are_plain(self.claims) or claims != self.claims:
             changed["claims"] = claims
         checked = attrs.evolve(self, **changed) if changed else self
@@ -231,9 +245,11 @@ class JobSpec(_Checked):
         return edges
 
     def differing_fields(self, other: JobSpec) -> list[str]:
-        """Return the names of the fields in which two specs differ, never their values."""
+        """Return the names of the fields that make two specs different jobs, never their values."""
         return [
-            field.name for field in attrs.fields(JobSpec) if getattr(self, field.name) != getattr(other, field.name)
+            field.name
+            for field in attrs.fields(JobSpec)
+            if field.name != "headers" and getattr(self, field.name) != getattr(other, field.name)
         ]
 
 
@@ -246,10 +262,12 @@ def new_spec(
     task: str,
     claims: tuple[Claim, ...],
     arguments: bytes,
+    headers: tuple[tuple[str, str], ...],
     priority: int,
     pool: str,
     user: str | None,
     service: str | None,
+    tags: tuple[str, ...],
     key: str | None,
     on_conflict: OnConflict,
     delay_ms: int | None,
@@ -270,10 +288,12 @@ def new_spec(
     draft.task = task
     draft.claims = claims
     draft.arguments = arguments
+    draft.headers = headers
     draft.priority = priority
     draft.pool = pool
     draft.user = user
     draft.service = service
+    draft.tags = tags
     draft.key = key
     draft.on_conflict = on_conflict
     draft.delay_ms = delay_ms
@@ -325,7 +345,7 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
 
     Raises:
         InvalidJobTypeError: it is a text, or an item is neither a `Dependency` nor an id.
-        InvalidJobError: more than 1 000, or one job with two conditions or two names.
+        InvalidJobError: more than 100 000, or one job with two conditions or two names.
     """
     if value is None:
         return ()
@@ -336,7 +356,7 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
     items = tuple(islice(value, DEPENDENCIES_MAX + 1))
     if len(items) > DEPENDENCIES_MAX:
         named = count_of(value, DEPENDENCIES_MAX)
-        raise InvalidJobError(f"depends_on names {named} jobs, limit {DEPENDENCIES_MAX}; {MORE_DEPENDENCIES}")
+        raise InvalidJobError(f"depends_on names {named} jobs, limit {DEPENDENCIES_MAX}")
     if isinstance(value, (set, frozenset)):
         items = tuple(sorted(items, key=lambda item: check_str(getattr(item, "id", item), parameter="depends_on")))
     edges: dict[str, Dependency] = {}

@@ -23,8 +23,9 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import BackendError, PayloadError
-from queuehint.handlers.context import CURRENT
+from queuehint.handlers.context import CURRENT, raised_answer
 from queuehint.handlers.forks import end_any_child, in_one_process
+from queuehint.handlers.handler import UnknownArgumentsError
 from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
+    from queuehint.handlers.context import RaisedAnswer
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
@@ -210,23 +212,32 @@ class AttemptRunner:
             slot.context.bring(results)
         slot.stoppable = handler.is_async
         try:
-            arguments = filled(spec, results) if spec.templates and results is not None else spec.arguments
+            arguments = filled(spec, results, self._codec) if spec.templates and results is not None else spec.arguments
             args, kwargs = handler.loads(self._codec, arguments)
-        except BaseException as error:  # noqa: BLE001 - arguments that cannot be read now cannot be read later
-            return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+        except UnknownArgumentsError as error:
+            # A later release has enqueued it; a worker of that one may run it.
+            extra = {"event": "job.unknown_arguments", "job_id": spec.id, "task": spec.task}
+            logger.error("%s: job %s is given back", error, spec.id, extra=extra)  # noqa: TRY400 - no code has failed
+            return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
+        except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
+            # What cannot be read now cannot be read later, but for a file system or a server that does not answer.
+            return self.outcomes.of_error(grant, error, slot.why_stop, final=not isinstance(error, OSError))
         if not slot.begin() or (self._marks is not None and not self._marks.begin(grant.token)):
             return outcome_of(grant, OutcomeKind.RELEASED)
         process = this_process.mark
+        deadline_s: float | None = None
+        answer: RaisedAnswer | None = None
         try:
             for hook in self._before:
-                answer = hook(slot.context)
-                if inspect.isawaitable(answer):
-                    await answer
+                waiting = hook(slot.context)
+                if inspect.isawaitable(waiting):
+                    await waiting
             if slot.context.canceled:  # while a hook ran
                 return outcome_of(grant, OutcomeKind.RELEASED)
             if handler.wants_context:
                 args = (slot.context, *args)
-            deadline_s = None if spec.policy.timeout_ms is None else self._arm(slot, spec.policy.timeout_ms)
+            if spec.policy.timeout_ms is not None:
+                deadline_s = self._arm(slot, spec.policy.timeout_ms)
             if handler.is_async:
                 code = handler.function(*args, **kwargs)
                 result = await (in_one_process(code, process) if type(code) is CoroutineType else code)
@@ -234,7 +245,11 @@ class AttemptRunner:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             end_any_child(process, error)
-            return self.outcomes.of_error(grant, error, slot.why_stop)
+            answer = raised_answer(error)
+            if answer is None:
+                ended_by = TimeoutError() if slot.why_stop == "timeout" else error
+                return self.outcomes.of_error(grant, error, slot.why_stop, final=handler.rules.is_final(ended_by))
+            result = answer
         end_any_child(process)
         why_stop = slot.why_stop
         # By the clock, not by the timer: an earlier request to stop removes the timer, and a blocked loop delays it.
@@ -242,7 +257,10 @@ class AttemptRunner:
             why_stop = "timeout"
         if slot.context.partial_result and not await self._load(slot, slot.context.partial_result):
             return outcome_of(grant, OutcomeKind.RELEASED)
-        return self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
+        outcome = self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
+        if answer is not None:
+            answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
+        return outcome
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:
         """Schedule the timeout of an attempt; return its deadline, by the clock of the loop."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from queuehint.errors import BackendError, CorruptStateError, PayloadError, clipped
-from queuehint.handlers.codec import decode_json, encode_json
 from queuehint.handlers.templates import fill
 from queuehint.operations import FETCH_MAX, Fetch, Operation, Verdict
 from queuehint.values.record import JobState
@@ -132,13 +131,13 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
     return DependencyResults(spec.depends_on, payloads, codec)
 
 
-def filled(spec: JobSpec, results: DependencyResults) -> bytes:
+def filled(spec: JobSpec, results: DependencyResults, codec: Codec) -> bytes:
     """
-    Return the arguments of a job with its templates filled.
+    Return the arguments of a job with its templates filled, as the codec writes them.
 
     Raises:
         TemplateError: a template names a missing result.
         PayloadError: the arguments or a result are not JSON, or they take more than 1 MiB.
     """
-    arguments = fill(decode_json(spec.arguments), spec.templates, results, bytes_max=PAYLOAD_BYTES_MAX)
-    return encode_json(arguments)
+    arguments = fill(codec.loads(spec.arguments, {}), spec.templates, results, bytes_max=PAYLOAD_BYTES_MAX)
+    return codec.dumps(arguments, {}, bytes_max=PAYLOAD_BYTES_MAX)

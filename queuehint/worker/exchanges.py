@@ -5,11 +5,11 @@ An exchange without a reply is sent again unchanged, so that a backend recognize
 answer. One that fails with an error that is none of the store's may be the fault of an outcome: it is sent again in
 halves, until the outcome is found.
 
-While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a store
-elsewhere works while the worker does. Each claims half of the slots at most, and what both claim is never more than
-there are. The second is for plenty only, `BESIDE_MIN` outcomes or slots, for small exchanges cost a store more than
-they gain; and for fair weather only. Once the worker stops, an exchange has failed, or jobs have messages to be sent,
-the main task exchanges alone. It also repeats a second exchange that failed.
+While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote
+store works while the worker does. Each claims at most half of the slots, both together at most all. A second exchange
+needs at least `BESIDE_MIN` outcomes or slots, for smaller ones cost a store more than they gain. There is none once the
+worker stops, after an exchange has failed, or while jobs have messages to be sent. The main task repeats a second
+exchange that failed.
 """
 
 from __future__ import annotations

@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError
-from queuehint.handlers.context import CHILDREN_MAX, Children, Discard, Fail, Retry, Snooze
+from queuehint.handlers.context import Children, Discard, Fail, Retry, Snooze
 from queuehint.operations import SETTLEMENTS_MAX, Verdict
-from queuehint.values.outcome import RESULT_BYTES_MAX, JobError, Outcome, OutcomeKind, finished
+from queuehint.values.outcome import (
+    CHILDREN_MAX,
+    MORE_CHILDREN,
+    RESULT_BYTES_MAX,
+    JobError,
+    Outcome,
+    OutcomeKind,
+    finished,
+)
 from queuehint.values.spec import check_payload_size
 from queuehint.worker.failures import Failures, qualified_name, safe_str
 
@@ -63,14 +71,15 @@ class OutcomeBuilder:
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
     ) -> Outcome:
         """
-        Turn a handler's return value into an outcome.
+        Turn a handler's return value, or the answer that it raised, into an outcome.
 
         Args:
             why_stop: why it was asked to stop, if it was.
             context: what the handler had, to know which jobs it made and what it has stored of its result.
         """
         if why_stop == "timeout":
-            return self.of_error(grant, TimeoutError("ended after its timeout"), why_stop)
+            late = TimeoutError("ended after its timeout")
+            return self.of_error(grant, late, why_stop, final=handler.rules.is_final(late))
         if (
             type(result) not in _PLAIN_RESULTS
             and (special := self._special(grant, handler, result, why_stop, context)) is not None
@@ -126,7 +135,7 @@ class OutcomeBuilder:
             if payload is not None:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
-            return self.of_error(grant, error, why_stop, final=True)
+            return self.of_error(grant, error, why_stop, final=not isinstance(error, OSError))
         return finished(grant.spec.id, grant.token, payload)
 
     def _of_children(
@@ -135,7 +144,7 @@ class OutcomeBuilder:
         """Turn the answer to wait for children into an outcome; if it names none it means those the handler made."""
         children = answer.ids or (context.made if context else ())
         if len(children) > CHILDREN_MAX:
-            error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}")
+            error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}; {MORE_CHILDREN}")
             return self.of_error(grant, error, why_stop, final=True)
         try:
             if context is not None:
@@ -158,12 +167,11 @@ class OutcomeBuilder:
         if isinstance(result, Children):
             return self._of_children(grant, handler, result, why_stop, context)
         if isinstance(result, Retry):
-            described = self.failures.describe("retry", result.reason)
-            return self._failed(grant, described, after_ms=result.after_ms)
+            return self._failed(grant, self._described("retry", result), _raised(result), after_ms=result.after_ms)
         if isinstance(result, Snooze):
             return outcome_of(grant, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
         if isinstance(result, Fail):
-            return self._failed(grant, self.failures.describe("fail", result.reason), final=True)
+            return self._failed(grant, self._described("fail", result), _raised(result), final=True)
         if isinstance(result, Discard):
             return outcome_of(grant, OutcomeKind.DISCARDED, reason=self.failures.text(result.reason))
         if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
@@ -173,6 +181,9 @@ class OutcomeBuilder:
             message = f"{handler.name} returned a {type(result).__name__}, not a result; is an `await` missing?"
             return self.of_error(grant, TypeError(message), why_stop, final=True)
         return None
+
+    def _described(self, kind: str, answer: Retry | Fail) -> JobError:
+        return self.failures.describe(kind, answer.reason, _raised(answer))
 
     def _failed(
         self,
@@ -288,6 +299,11 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
         claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]
         begun = {"event": "job.started", "job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
         logger.debug("job started", extra={**begun, "token": grant.token, "worker": worker, "claims": claims})
+
+
+def _raised(answer: Retry | Fail) -> BaseException | None:
+    """Return an answer as the exception that it is, if it was raised: only then it says where."""
+    return None if answer.__traceback__ is None else answer
 
 
 def _timed_out(timeout_ms: int | None) -> str:

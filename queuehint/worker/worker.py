@@ -30,7 +30,7 @@ import attrs
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.handlers.context import JobContext
-from queuehint.operations import GRANTS_MAX, Exchange, Renew, Verdict
+from queuehint.operations import GRANTS_MAX, Announce, Exchange, Renew, Verdict
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
@@ -38,6 +38,7 @@ from queuehint.values.checks import (
     check_callable,
     check_duration,
     check_int,
+    check_name,
     check_object,
 )
 from queuehint.worker.attempts import AttemptRunner
@@ -46,14 +47,16 @@ from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
+from queuehint.worker.leases.presence import Presence
 from queuehint.worker.leases.renewal import Renewal, marks_of
+from queuehint.worker.lifespan import Lifespan, Resources
 from queuehint.worker.listening import Listening, Wakeup, check_served
 from queuehint.worker.outbox import Outbox
 from queuehint.worker.outcomes import Settlements
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from concurrent.futures import Executor
     from datetime import timedelta
 
@@ -71,6 +74,8 @@ ABANDON_AFTER_S = 60.0
 RELEASE_S = 5.0
 """How long jobs have to end when their worker gives up another one, or is told a second time to stop."""
 GRACE_S = 30.0
+HOST_MAX = 64
+"""So many characters of the name of the host are told."""
 LEAVE_S = 1.0
 """How long a worker that stops tries to tell the store."""
 
@@ -99,10 +104,14 @@ class Worker:
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.
         executor: what runs plain functions, by default threads of the worker's own; it is not shut down.
+        lifespan: opens what contexts hand out as their state, before the first claim, and closes it after the last job.
+        version: what the application calls this release of itself, 1–256 bytes; shown beside the worker.
     """
 
     renewal_class: ClassVar[type[Renewal]] = Renewal
     """Keeps the leases of its jobs."""
+    presence_class: ClassVar[type[Presence]] = Presence
+    """Tells the store about the worker."""
 
     def __init__(
         self,
@@ -126,6 +135,8 @@ class Worker:
         give_up: Callable[[list[str]], None] | None = None,
         helper: Helper | None = None,
         executor: Executor | None = None,
+        lifespan: Lifespan | None = None,
+        version: str | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
@@ -138,6 +149,7 @@ class Worker:
         give_up = None if give_up is None else check_callable(give_up, parameter="give_up")
         if executor is not None:
             executor = check_object(executor, "submit", parameter="executor", what="an Executor")
+        version = None if version is None else check_name(version, parameter="version")
         self.name = self.make_name()
         self._event = Wakeup()
         self._slots = Slots()
@@ -164,6 +176,7 @@ class Worker:
             ended=self._end,
             marks=marks_of(helper),
         )
+        self._resources = Resources(self.name, lifespan, self._runner.outcomes.failures)
         self._watch = LoopWatch(self.name, backend, self._slots, abandon_after_s)
         self._block_watch = BlockWatch(self._slots)
         self._outcomes = Settlements()
@@ -196,6 +209,20 @@ class Worker:
             wake=self._event.set,
             begin=self._begin,
         )
+        self._presence = self.presence_class(
+            backend,
+            Announce(
+                worker=self.name,
+                host=socket.gethostname()[:HOST_MAX] or "localhost",
+                pid=os.getpid(),
+                slots=self._concurrency,
+                pools=self._pools,
+                users=among,
+                steal=helped,
+                version_name=version,
+            ),
+            lambda: len(self._slots),
+        )
         self._listening = Listening(backend, self._event, worker=self.name, users=self._exchanges.empty.among)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._exchanges.started
@@ -204,11 +231,11 @@ class Worker:
     @staticmethod
     def make_name() -> str:
         """Return a name for a worker, random: one that is started again must never be taken for the one that died."""
-        return f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(6)}"
+        return f"{socket.gethostname()[:HOST_MAX]}-{os.getpid()}-{secrets.token_hex(6)}"
 
     # --- the main task -------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """
         Work until `stop` is called; returns when every job has ended or has been given back.
 
@@ -218,13 +245,29 @@ class Worker:
         Raises:
             BackendDeniedError: the store refuses this worker from the start.
             BackendError: the store cannot be reached while the worker stops, and nothing runs any more.
+            Exception: what the lifespan raised; nothing was claimed if that was on entering it.
             RuntimeError: it runs, or has been run: a worker runs once.
         """
+        # Not a coroutine around others: its main task would pass through each of them at every turn.
+        return self._work() if self._resources.are_none else self._work_with_resources()
+
+    def _open(self) -> None:
         if self._loop is not None:
             raise RuntimeError("this worker has been run already; make another one by Scheduler.make_worker")
         self._loop = asyncio.get_running_loop()
-        self._outbox.open()
         self._stopping.open()
+
+    async def _work_with_resources(self) -> None:
+        self._open()
+        try:
+            await self._resources.around(self._work, self._let_end)
+        finally:
+            self._stopping.close()
+
+    async def _work(self) -> None:
+        if self._resources.are_none:
+            self._open()
+        self._outbox.open()
         forget = self._backend.adopt(self._leases, self._watch.blocked_ms)
         canceled: asyncio.CancelledError | None = None
         if self._renewal is not None:
@@ -234,6 +277,7 @@ class Worker:
         served = {"pools": ",".join(self._pools), "concurrency": self._concurrency}
         logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
+            self._presence.announce(now_s() if self._renewal is None else self._renewal.now_s())
             while True:
                 try:
                     if await self._turn():
@@ -253,16 +297,24 @@ class Worker:
             if self._renewal is not None:
                 self._renewal.end()
             self._exchanges.cancel()
+            self._presence.cancel()
             self._listening.cancel()
             self._timekeeper.stop()
             self._outbox.stop()
             self._watch.stop()
             self._block_watch.stop()
-            self._stopping.close()
+            if self._resources.are_none:
+                self._stopping.close()
             self._runner.close()
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
+
+    async def _let_end(self) -> None:
+        """After an error that ended the worker, wait a while for the code that was asked to stop."""
+        tasks = [slot.task for slot in self._slots if slot.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=RELEASE_S)
 
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
@@ -277,6 +329,8 @@ class Worker:
         if self._stopping.is_begun:
             self._stopping.begin_grace()
         is_answered = await self._exchanges.exchange()
+        if self._exchanges.answered_s >= self._presence.due_s:
+            self._presence.announce(self._exchanges.answered_s)
         if self._stopping.has_given_up:
             return True
         if self._outcomes or self._exchanges.is_due:
@@ -294,21 +348,24 @@ class Worker:
         return False
 
     async def _leave(self) -> None:
-        """Stop listening, and wake others for work that only this worker was told of, if the store is reachable."""
-        if self._backend.is_local:
-            return
+        """Say so, stop listening, and wake others for work that only this worker was told of, if the store answers."""
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
+                await self._presence.leave()
+                if self._backend.is_local:
+                    return
                 await self._listening.end()
                 await self._backend.call(attrs.evolve(self._exchanges.empty, is_last=True))
 
     def stop(self, *, at_once: bool = False) -> None:
         """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
         self._stopping.begin(at_once=at_once)
+        self._resources.stop()
 
     def abandon(self) -> None:
         """Stop at once, and give up the process `RELEASE_S` later with what has not ended by then."""
         self._stopping.abandon()
+        self._resources.stop()
 
     @property
     def running(self) -> int:
@@ -324,6 +381,11 @@ class Worker:
     def gave_up(self) -> bool:
         """True once it has stopped by itself, because of code that was asked to stop and did not."""
         return self._stopping.gave_up
+
+    @property
+    def has_broken_lifespan(self) -> bool:
+        """True once its lifespan has raised, which is logged."""
+        return self._resources.is_broken
 
     @property
     def notes_dropped(self) -> int:
@@ -403,6 +465,11 @@ class Worker:
             self._exchanges.look_beside()
 
     # --- what contexts ask of their worker -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """What its lifespan has yielded; None without one."""
+        return self._resources.state
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress soon, and before the job is settled; from any thread."""

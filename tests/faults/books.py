@@ -43,8 +43,8 @@ LIMIT_S = 30.0
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 NEVER_S = float("inf")
 TEN_YEARS_S = 10 * 366 * 24 * 3600
-FIXED = {"meta", "sessions", "receipts", "seen"}
-"""What an idle and pruned namespace may have: counters, who was heard of lately, which pools were asked for."""
+FIXED = {"meta", "sessions", "receipts", "seen", "workers"}
+"""Keys that an idle and pruned namespace may have: counters, sessions and workers seen lately, pools asked for."""
 RECORDED = {"past", "index", "blocks", "numbers", "tallies", "tallied"}
 FINAL = (
     FIXED | RECORDED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}

@@ -160,7 +160,7 @@ def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was
     site.claim()
     first = site.grants["j"]
     site.clock.advance(ms=LEASE_MS + late_ms)
-    # Whoever comes first decides; what comes after it in the same script sees what it did.
+    # The first decides; later ones in the same script see its effect.
     owner_came = reaped = settled = False
     for act in order:
         if act == "reap":

@@ -262,7 +262,7 @@ def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypa
             async with sched.worker():
                 await rounds(1)
                 await asyncio.to_thread(seed.kill)
-                # Whoever finds a connection broken asks elsewhere, and is not to end where nobody is.
+                # A broken connection is replaced by one to another node, which must not be a node that is down.
                 await asyncio.to_thread(owner.call, "CLIENT", "KILL", "TYPE", "normal")
                 await rounds(2)
             begun_s = time.monotonic()

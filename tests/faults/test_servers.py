@@ -235,7 +235,7 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     rolled_back = history.accepted - found.keys()
     assert rolled_back == lost.keys()
     assert not found.keys() - history.accepted
-    # Whoever asks again with the same ids gets them in once.
+    # A second enqueue with the same ids adds nothing.
     for spec in lost.values():
         history.enqueue(store, spec)
     while granted := claim(50):

@@ -142,7 +142,7 @@ def test_a_list_shows_task_and_place_first_and_hides_what_is_usual(system: Syste
     system.enqueue("step", id="c", user="ann", pool="gpu")
     grid = records_grid(system.sched.records.list_sync())
     assert drawn(grid)[0].split() == ["task", "place", "state", "ago", "user", "pool", "id"]
-    assert [len(line.split("\t")) for line in grid.lines()] == [10] * 3, "programs get all columns"
+    assert [len(line.split("\t")) for line in grid.lines()] == [11] * 3, "programs get all columns"
 
 
 def test_the_key_of_a_table_is_shown_whole_wherever_it_stands_and_other_ids_by_their_ends() -> None:

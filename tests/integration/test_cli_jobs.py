@@ -103,6 +103,12 @@ def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
     assert "queuehint resume doc1" in system.ok("why", "a")
     reason = system.json("why", "b")
     assert (reason["job_id"], reason["kind"], reason["jobs"]) == ("b", "place", ["a"])
+    *lines, way_out = system.ok("why", "--chain", "b").splitlines()
+    assert [line.split()[0] for line in lines] == ["b", "a"]
+    assert way_out == "resume the path: queuehint resume doc1"
+    chain = system.json("why", "--chain", "b")
+    assert [(reason["kind"], reason["jobs"]) for reason in chain] == [("place", ["a"]), ("paused", [])]
+    assert chain[-1]["way_out"] == way_out
 
 
 # --- one job, as it goes on ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import JobState, Scheduler, cli
+from queuehint import InvalidJobError, JobState, Scheduler, cli
 from queuehint.backends.memory import MemoryBackend
 from queuehint.cli.app import app as app_of_commands
 from queuehint.cli.health import Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
+from queuehint.cli.opening import find
 from tests.commands import CliRunner
 from tests.deaths import POINTS
 from tests.far import ROOT, serving
@@ -123,7 +125,7 @@ class turn:
 def fork(how):
     child = os.fork()
     if child:
-        # Whoever waits for a child in a handler of the loop holds that up; here it is over in a moment.
+        # Waiting for a child in a handler of the loop blocks the loop; here the child is over in a moment.
         note(f"child {how} {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
     elif how == "sys.exit":
         sys.exit(7)
@@ -773,6 +775,20 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_target_that_is_no_scheduler_is_refused_with_the_reason(app: Path, target: str, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         load_scheduler(target.replace("APP", str(app)))
+
+
+@pytest.mark.parametrize(
+    "target, says",
+    [
+        ("localhost:6390", "did you mean redis://localhost:6390?"),
+        ("db.example:6390/0", "did you mean redis://host:port?"),
+        ("memory", "did you mean memory://?"),
+        ("jobs.db", "did you mean sqlite:///file?"),
+    ],
+)
+def test_a_target_that_lacks_its_scheme_is_refused_with_the_right_form(target: str, says: str) -> None:
+    with pytest.raises(InvalidJobError, match=re.escape(says)):
+        find(target, None)
 
 
 def test_an_error_inside_the_module_is_shown_as_it_is(app: Path) -> None:

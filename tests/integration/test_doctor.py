@@ -52,6 +52,7 @@ from queuehint.operations import (
     Tick,
     Verdict,
     Why,
+    WhyChain,
 )
 from queuehint.testing.state_machine.styles import POOLS, STYLES, Style
 from queuehint.values.hint import Claim
@@ -1074,6 +1075,13 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
     reason = store.do(Why("b"))
     assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
     assert (store.do(Why("d")).stuck, store.do(Why("d")).jobs) == (False, ("c",))
+    chain = store.do(WhyChain("d")).reasons
+    assert [(reason.job_id, reason.stuck) for reason in chain] == [
+        ("d", False),
+        ("c", False),
+        ("b", False),
+        ("a", True),
+    ]
     for pending in (store.do(CountPending(("p",))), store.do(CountPending())):
         ahead = "for one another, cancel one: a, c, b"
         said = [f"they wait {ahead}"] * 3 + [f"it waits for jobs that wait {ahead}"]
@@ -1175,8 +1183,8 @@ class Busy:
         ask = SyncLink.ask
 
         def ask_busily(link: Any, words: tuple[Any, ...]) -> Any:
-            if script_of(words) == name or words[1:2] == (text,):
-                self.changes += 1
+            is_it = script_of(words) == name or words[1:2] == (text,)
+            if is_it:
                 store.clock.advance(ms=1)
                 store.call(
                     "EVAL",
@@ -1187,7 +1195,10 @@ class Busy:
                     0,
                     *[1] * 5,
                 )
-            return ask(link, words)
+            answer = ask(link, words)
+            # A script that the server does not have yet is refused, and sent again.
+            self.changes += is_it
+            return answer
 
         monkeypatch.setattr(SyncLink, "ask", ask_busily)
 

@@ -251,6 +251,9 @@ def test_levels_and_critical_are_valid_priorities(value: int) -> None:
         ({"jitter": True}, TypeError),
         ({"base": 5, "cap": 1}, ValueError),
         ({"cap": 10**30}, ValueError),
+        ({"waits": [1] * 101}, ValueError),
+        ({"waits": [-1]}, ValueError),
+        ({"waits": 5}, TypeError),
     ],
 )
 def test_a_bad_backoff_is_refused(options: dict[str, Any], kind: type[Exception]) -> None:

@@ -186,7 +186,8 @@ def test_a_cluster_moves_a_slot_with_its_keys(binary: Any) -> None:
         with pytest.raises(redis.exceptions.MovedError):
             source.client().get("{place}:7")
         assert cluster.move(slot, source) == 150
-        assert redis.RedisCluster.from_url(cluster.url).get("{place}:7") == b"7"
+        with redis.RedisCluster.from_url(cluster.url) as through:
+            assert through.get("{place}:7") == b"7"
 
 
 def test_sentinels_replace_a_primary_that_died() -> None:

@@ -46,7 +46,7 @@ def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
         calls = count_calls(sched, monkeypatch)
         one.enqueue_sync()
         assert len(calls) == 2
-        # Without any worker all of it is done before long, by whoever comes.
+        # Without any worker, other operations do all of it before long.
         for _ in range(30):
             one.enqueue_sync()
         assert len(calls) < 62

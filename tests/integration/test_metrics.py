@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import get_current_span
 from prometheus_client import CollectorRegistry, generate_latest
 
-from queuehint import BackendUnavailableError, Missed, Scheduler
+from queuehint import BackendUnavailableError, Backoff, JobContext, Missed, Scheduler
 from queuehint.metrics import measures, otel, prometheus
 from tests.doors import run
 
@@ -206,7 +206,8 @@ def test_histograms_and_spans_of_opentelemetry() -> None:
 
     run(main())
     found = spans.get_finished_spans()
-    assert [span.name for span in found] == ["process plain", "process plain"]
+    assert [span.name for span in found] == ["create plain", "process plain"] * 2
+    found = found[1::2]
     assert [span.context.span_id for span in found if span.context] == inside
     assert [span.status.is_ok for span in found] == [True, False]
     assert get_current_span().get_span_context().span_id == 0
@@ -216,6 +217,53 @@ def test_histograms_and_spans_of_opentelemetry() -> None:
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
     }
     assert counts == {"queuehint.job.wait.duration": 2, "queuehint.job.run.duration": 2}
+
+
+def test_a_trace_leads_from_a_request_to_the_third_attempt_and_its_child() -> None:
+    sched, spans = Scheduler("memory://"), InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = provider.get_tracer("test")
+    otel.trace_jobs(sched, tracer=tracer)
+
+    @sched.job
+    async def child() -> None: ...
+
+    @sched.job(max_attempts=3, backoff=Backoff(base=0.001, jitter=0))
+    async def work(ctx: JobContext) -> None:
+        if ctx.attempt < 3:
+            raise ValueError
+        await ctx.enqueue(child)
+
+    async def main() -> None:
+        with tracer.start_as_current_span("request"):
+            job = await work.enqueue()
+        assert (await job.record()).headers.keys() == {"traceparent"}
+        async with sched.worker():
+            await sched.drain(timeout=5)
+
+    run(main())
+    found = {}
+    for span in spans.get_finished_spans():
+        attempt = (span.attributes or {}).get("queuehint.attempt")
+        found[f"{span.name} {attempt}" if attempt else span.name] = span
+    order = ["request", "create work", *[f"process work {n}" for n in (1, 2, 3)], "create child", "process child 1"]
+    assert sorted(found) == sorted(order)
+    request, created, first, second, third, made, of_child = [found[name] for name in order]
+    assert len({span.context.trace_id for span in found.values() if span.context}) == 1, "one trace"
+
+    def parent(span: Any) -> Any:
+        return span.parent and span.parent.span_id
+
+    assert [parent(span) for span in (created, first, second, third, made, of_child)] == [
+        span.context.span_id for span in (request, created, created, created, third, made) if span.context
+    ]
+    assert [[link.context.span_id for link in span.links] for span in (first, second, third)] == [
+        [],
+        [parent(second)],
+        [parent(second)],
+    ]
+    assert [span.status.is_ok for span in (first, second, third)] == [False, False, True]
 
 
 def test_a_store_that_does_not_answer_has_no_values() -> None:

@@ -1,4 +1,4 @@
-"""Writes to records by operators: log lines, owners, deletions; and exports of records to files."""
+"""Operators' writes to records (log lines, owners, deletions) and exports of records to files."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_thread_that_waits_again_and_again_is_remembered_once(redis_server: Se
     for _ in range(4):
         backend.wait_sync(Interest(jobs=("a",)), 0.01)
         sizes.add((client.zcard(keys.redis_key(namespace, "sessions")), len(client.hget(*head(namespace)) or b"")))
-    assert len(sizes) == 1
+    assert len(sizes) == 1, sizes
     backend.close_sync()
 
 
@@ -227,7 +227,7 @@ def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over(
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         lockstep.server.client().delete(wake)
         lockstep.do(Exchange("w", limit=1))
-        assert not lockstep.server.client().exists(wake), "whoever was told comes for it in this very moment"
+        assert not lockstep.server.client().exists(wake), "the waiter that was woken reads it in this very moment"
         lockstep.do(Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
         lockstep.do(Exchange("killed", limit=1))
         lockstep.go_to(2_200)
@@ -256,7 +256,7 @@ async def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await waiting
-            continue  # it was over already, and whoever waited knows
+            continue  # it was over already, and its waiters know
         assert client.exists(wake), turns
         assert not client.exists(own), turns
     await backend.close()
@@ -321,7 +321,7 @@ def test_threads_that_have_waited_leave_one_entry_for_their_process(redis_server
     for _ in range(10):
         in_thread(lambda: backend.wait_sync(Interest(jobs=("a",)), 0.001))()
         sizes.add(len(client.hget(*head(namespace)) or b""))
-    assert len(sizes) == 1
+    assert len(sizes) == 1, sizes
     backend.close_sync()
 
 

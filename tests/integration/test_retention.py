@@ -47,7 +47,7 @@ class House:
         self.opened: list[Backend] = []
 
     def open(self, retention: Retention | None = None) -> Backend:
-        """End whoever has it, and open it as another process."""
+        """Close the store in the process that has it, and open it as another one."""
         self.close()
         self.opened.append(open_backend(self.url, BackendOptions(retention=retention, clock=self.clock)))
         return self.opened[-1]

@@ -364,7 +364,7 @@ MUTANTS = (
     ),
     # --- fairness ---
     Mutant(
-        name="Whoever's turn it is keeps it",
+        name="A user keeps the turn",
         kind="fairness",
         file="core/structures/ready_queue.py",
         old="            users.move_to_end(whose)\n",
@@ -377,6 +377,14 @@ MUTANTS = (
         file="core/structures/ready_queue.py",
         old="self.weights.get(whose, 1)",
         new="1",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A worker that announces itself again is known since then",
+        kind="worker",
+        file="core/working.py",
+        old="since_ms=now_ms if known is None else known.since_ms",
+        new="since_ms=now_ms",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
@@ -479,7 +487,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="With no retention whoever waits finds nothing",
+        name="With no retention a waiter finds no result",
         kind="records",
         file="core/jobs/table.py",
         old="            kept_ms = max(kept_ms, AWAITED_KEPT_MS)\n",

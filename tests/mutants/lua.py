@@ -9,6 +9,8 @@ SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory o
 ARGUMENTS = tests("tests/faults/test_arguments.py")
 PLAIN_JOBS = tests("tests/property/test_agreement.py", "-k", "plain_jobs_meet")
 STEP_BY_STEP = tests("tests/property/test_agreement.py", "-k", "at_every_step")
+WORDS_OF_LABELS = "_tag or _tags or headers or one_job_from_another"
+LABELS_ON_REDIS = tests("tests/contract/test_redis.py", "-k", f"({WORDS_OF_LABELS}) and {ON_REDIS}")
 MUTANTS = (
     # --- times ---
     Mutant(
@@ -39,7 +41,7 @@ MUTANTS = (
         name="Lua: a record that expires uses one unit of the budget",
         kind="bounds",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="return 1 + lifecycle.prune(job)",
+        old="return 2 + lifecycle.prune(job)",
         new="return lifecycle.prune(job)",
         caught_by=(tests("tests/property/test_agreement.py", "-k", "as_many_units"),),
     ),
@@ -103,7 +105,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: whoever comes to a gate on the way passes those in line there",
+        name="Lua: a walk that comes to a gate on the way overtakes the line there",
         kind="order",
         file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[WAITING] > 0 or not gates.fits(gate, intention) then\n",
@@ -111,7 +113,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: whoever arrives at its own gate passes those in line there",
+        name="Lua: a walk that arrives at its own gate overtakes the line there",
         kind="order",
         file=f"{LUA}/lib/structures/gates.lua",
         old="  if gate[WAITING] > 0 or not gates.fits(gate, own) then\n",
@@ -225,7 +227,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: whoever settles, the newest grant is settled",
+        name="Lua: an outcome with any token settles the newest grant",
         kind="leases",
         file=f"{LUA}/exchange.lua",
         old="  if job and job[STATE] == STARTED and job[TOKEN] == token then\n",
@@ -434,6 +436,22 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a job is let go with the first portion of its dependencies",
+        kind="edges",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="  if not canceled_by and at < (job[PORTIONS] or 0) then\n",
+        new="  if false then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a canceled job keeps its dependencies in portions",
+        kind="edges",
+        file=f"{LUA}/lib/jobs/dependents.lua",
+        old="  if job and job[PORTIONS] and job[NEEDS] == HELD and released <= job[PORTIONS] then\n",
+        new="  if job and job[PORTIONS] and job[NEEDS] == HELD and released < job[PORTIONS] then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: what waits for several jobs counts ends, not jobs",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
@@ -520,7 +538,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a committed job depends on whoever has the id by then",
+        name="Lua: a committed job depends on the job that has the id by then",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)",
@@ -536,7 +554,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a revived job depends on whoever has the id by then",
+        name="Lua: a revived job depends on the job that has the id by then",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="lifecycle.evaluate(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)",
@@ -700,6 +718,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a worker that is silent is known for ever",
+        kind="worker",
+        file=f"{LUA}/lib/asking/workers.lua",
+        old="return worker[SEEN_AT] >= NOW - WORKER_SEEN_MS",
+        new="return worker[SEEN_AT] >= 0",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: of equal jobs that are ready at once the last goes first",
         kind="fairness",
         file=f"{LUA}/lib/structures/ready_queue.lua",
@@ -812,7 +838,7 @@ MUTANTS = (
         caught_by=(SHORT_OF_MEMORY,),
     ),
     Mutant(
-        name="Lua: a full store drops a result before whoever waited for it can read it",
+        name="Lua: a full store drops a result before its waiter can read it",
         kind="memory",
         file=f"{LUA}/lib/request/memory.lua",
         old="  if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end\n",
@@ -836,7 +862,7 @@ MUTANTS = (
         caught_by=(SHORT_OF_MEMORY,),
     ),
     Mutant(
-        name="Lua: whoever ends a job keeps its record as it was told itself",
+        name="Lua: the process that ends a job applies its own retention to the record",
         kind="records",
         file=f"{LUA}/lib/request/retention.lua",
         old="  if not request.retention then\n",
@@ -844,7 +870,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_retention.py"),),
     ),
     Mutant(
-        name="Lua: with no retention whoever waits finds nothing",
+        name="Lua: with no retention a waiter finds no result",
         kind="records",
         file=f"{LUA}/lib/jobs/transitions.lua",
         old="  if job[WATCHERS] and #job[WATCHERS] > 0 then kept_ms = math.max(kept_ms, AWAITED_KEPT_MS) end\n",
@@ -920,8 +946,42 @@ MUTANTS = (
         name="Lua: a question takes any text for its page",
         kind="wire",
         file=f"{LUA}/list.lua",
-        old="args.count(21)\nlocal newest_first, limit, after = args.flag(18), args.int(19), args.int_or_none(21)",
-        new="local newest_first, limit, after = ARGV[18] == '1', tonumber(ARGV[19]), tonumber(ARGV[21])",
+        old="args.count(22)\nlocal newest_first, limit, after = args.flag(19), args.int(20), args.int_or_none(22)",
+        new="local newest_first, limit, after = ARGV[19] == '1', tonumber(ARGV[20]), tonumber(ARGV[22])",
         caught_by=(ARGUMENTS,),
+    ),
+    # --- tags and headers ---
+    Mutant(
+        name="Lua: a record is found by the first of its tags alone",
+        kind="records",
+        file=f"{LUA}/lib/structures/head_format.lua",
+        old="for at = 1, tags and #tags or 0 do",
+        new="for at = 1, tags and 1 or 0 do",
+        caught_by=(LABELS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: headers tell one job from another",
+        kind="records",
+        file=f"{LUA}/lib/jobs/jobs.lua",
+        old="  return tab and string.sub(spec, 1, tab - 1) .. string.sub(spec, newline) or spec\n",
+        new="  return spec\n",
+        caught_by=(LABELS_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: tags keep a record as long as a service does",
+        kind="records",
+        file=f"{LUA}/lib/request/retention.lua",
+        old="    if service ~= '' then return kept_of(service) end\n",
+        new="    return kept_of(service)\n",
+        caught_by=(LABELS_ON_REDIS,),
+    ),
+    # --- attempts ---
+    Mutant(
+        name="Lua: the first attempts of a job are kept, not the last",
+        kind="records",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="if count > ATTEMPTS_KEPT then text = string.sub(text, string.find(text, '\\n', 1, true) + 1) end\n",
+        new="if count > ATTEMPTS_KEPT then return end\n",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", f"last_twenty and {ON_REDIS}"),),
     ),
 )

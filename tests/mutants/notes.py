@@ -1,5 +1,6 @@
 """Mutants of the outbox, and of messages that are too large or malformed."""
 
+from tests.mutants.catchers import CONFORMANCE
 from tests.mutants.gate import Mutant, tests
 
 NOTES = tests("tests/integration/test_worker_notes.py")
@@ -81,7 +82,7 @@ MUTANTS = (
         name="Submissions are cut by jobs and not by bytes",
         kind="bounds",
         file="client/submission.py",
-        old="        size += len(spec.arguments)\n        gates += more_gates\n",
+        old="        size += more_size\n        gates += more_gates\n",
         new="        gates += more_gates\n",
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
@@ -126,6 +127,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_submission.py", "-k", "small_part"),),
     ),
     Mutant(
+        name="Jobs of many gates are one submission that holds up a server",
+        kind="bounds",
+        file="client/submission.py",
+        old="jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES",
+        new="jobs_max=WHOLE_JOBS",
+        caught_by=(tests("tests/unit/test_submission.py", "-k", "many_gates"),),
+    ),
+    Mutant(
         name="Firings are cut by number and not by bytes",
         kind="bounds",
         file="worker/firing.py",
@@ -142,7 +151,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_backend_journal.py", "-k", "cache"),),
     ),
     Mutant(
-        name="Whoever gets no answer to a submission in parts is told the ids of one part",
+        name="The error for an unanswered submission in parts names the ids of one part only",
         kind="wire",
         file="client/submission.py",
         old="arranged.as_given([spec.id for part in parts for spec in part])",
@@ -150,7 +159,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
     Mutant(
-        name="Whoever is refused a later part of many jobs is not told which are there",
+        name="The error for a refused later part does not name the jobs that are there",
         kind="wire",
         file="client/submission.py",
         old="        error.enqueued_ids = _taken(jobs, staged)\n",
@@ -252,5 +261,53 @@ MUTANTS = (
         old="            if asked_s - read_s > READ_EVERY_S and stats.states != read_states:\n",
         new="            if asked_s - read_s > READ_EVERY_S and len(awaited) <= 1000:\n",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "ends_of_a_long"),),
+    ),
+    Mutant(
+        name="A record is found by the first of its tags alone",
+        kind="records",
+        file="core/structures/record_index.py",
+        old="        for tag in job.spec.tags:\n",
+        new="        for tag in job.spec.tags[:1]:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Headers tell one job from another",
+        kind="records",
+        file="values/spec.py",
+        old='            if field.name != "headers" and ',
+        new="            if ",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A child has none of the headers of its parent",
+        kind="worker",
+        file="handlers/context.py",
+        old="self._child_id, self._grant.spec.headers)",
+        new="self._child_id, ())",
+        caught_by=(tests("tests/integration/test_labels.py"),),
+    ),
+    Mutant(
+        name="A schedule has the headers of the moment it was defined in",
+        kind="worker",
+        file="client/job.py",
+        old="new_id, of_now=False)",
+        new="new_id)",
+        caught_by=(tests("tests/integration/test_labels.py"),),
+    ),
+    Mutant(
+        name="An attempt begins a trace of its own",
+        kind="worker",
+        file="metrics/otel.py",
+        old='f"process {job.task}", created, kind',
+        new='f"process {job.task}", kind',
+        caught_by=(tests("tests/integration/test_metrics.py", "-k", "a_trace_leads"),),
+    ),
+    Mutant(
+        name="An attempt that was given back is not noted",
+        kind="records",
+        file="core/jobs/table.py",
+        old="        if kind is not EventKind.FINISHED or (",
+        new="        if kind not in (EventKind.FINISHED, EventKind.RELEASED) or (",
+        caught_by=(CONFORMANCE,),
     ),
 )

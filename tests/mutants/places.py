@@ -39,7 +39,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
-        name="Whoever comes last stands first in a line",
+        name="The last to come stands first in a line",
         kind="order",
         file="core/structures/trie.py",
         old="""\
@@ -87,7 +87,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
-        name="Whoever comes to a gate on the way passes those in line there",
+        name="A walk that comes to a gate on the way overtakes the line there",
         kind="order",
         file="core/structures/trie.py",
         old="            if node.line is not None or node.held & clashes:\n",
@@ -95,7 +95,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
-        name="Whoever arrives at its own gate passes those in line there",
+        name="A walk that arrives at its own gate overtakes the line there",
         kind="order",
         file="core/structures/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",

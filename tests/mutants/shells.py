@@ -14,6 +14,10 @@ AGREEMENT = tests(
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
 )
 
+RELEASES = tests("tests/integration/test_releases.py")
+LIFESPAN = tests("tests/integration/test_worker_lifespan.py")
+RAISED = tests("tests/integration/test_worker_answers.py", "-k", "answer")
+RULES = tests("tests/integration/test_worker_answers.py", "-k", "exceptions_are_retried")
 HEALTH = tests("tests/unit/test_health.py")
 ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
 BLOCKED = tests("tests/integration/test_worker.py", "-k", "blocks_the_loop or holds_the_gil")
@@ -22,6 +26,103 @@ SHARING = "tests/integration/test_sqlite_sharing.py"
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
+    Mutant(
+        name="A job with an argument of a later release fails",
+        kind="worker",
+        file="worker/attempts.py",
+        old="        except UnknownArgumentsError as error:\n",
+        new="        except ZeroDivisionError as error:\n",
+        caught_by=(RELEASES,),
+    ),
+    Mutant(
+        name="A worker does not know a task by its old name",
+        kind="worker",
+        file="scheduler/scheduler.py",
+        old="dict.fromkeys((name, *aliases), handler)",
+        new="dict.fromkeys((name,), handler)",
+        caught_by=(RELEASES,),
+    ),
+    Mutant(
+        name="A worker leaves its lifespan before its jobs have ended",
+        kind="worker",
+        file="worker/worker.py",
+        old="        if tasks:\n            await asyncio.wait(tasks",
+        new="        if False:\n            await asyncio.wait(tasks",
+        caught_by=(LIFESPAN,),
+    ),
+    Mutant(
+        name="A lifespan can hide the error that ends its worker",
+        kind="worker",
+        file="worker/lifespan.py",
+        old="        if ended_by is not None:\n            raise ended_by\n",
+        new="",
+        caught_by=(LIFESPAN,),
+    ),
+    Mutant(
+        name="A worker that is told to stop waits for its lifespan to be entered",
+        kind="worker",
+        file="worker/lifespan.py",
+        old="            self._entering.cancel()\n",
+        new="",
+        caught_by=(LIFESPAN,),
+    ),
+    Mutant(
+        name="A worker works on although its lifespan cannot be entered",
+        kind="worker",
+        file="worker/lifespan.py",
+        old="            self.state = await lifespan.enter(stack)\n",
+        new="            with contextlib.suppress(Exception):\n"
+        "                self.state = await lifespan.enter(stack)\n",
+        caught_by=(LIFESPAN,),
+    ),
+    Mutant(
+        name="Fail that is raised is an error like any other",
+        kind="worker",
+        file="handlers/context.py",
+        old="    if isinstance(error, RaisedAnswer):\n        return error\n",
+        new="",
+        caught_by=(RAISED,),
+    ),
+    Mutant(
+        name="An answer hides the errors that were raised beside it",
+        kind="worker",
+        file="handlers/context.py",
+        old="    return None if None in answers else answers[0]\n",
+        new="    return next((each for each in answers if each is not None), None)\n",
+        caught_by=(RAISED,),
+    ),
+    Mutant(
+        name="Every error that code catches is an answer too",
+        kind="worker",
+        file="handlers/context.py",
+        old="class RaisedAnswer(BaseException):\n",
+        new="class RaisedAnswer(Exception):\n",
+        caught_by=(RAISED,),
+    ),
+    Mutant(
+        name="Of fail_on and retry_on the first counts, whichever class is nearer",
+        kind="worker",
+        file="handlers/error_rules.py",
+        old="            if cls in self._fail_on:\n                return True\n",
+        new="            if any(each in self._fail_on for each in type(error).__mro__):\n                return True\n",
+        caught_by=(RULES,),
+    ),
+    Mutant(
+        name="With retry_on the errors that it does not name are retried too",
+        kind="worker",
+        file="handlers/error_rules.py",
+        old="        return retry_on is not None\n",
+        new="        return False\n",
+        caught_by=(RULES,),
+    ),
+    Mutant(
+        name="A list of waits begins anew when it is over",
+        kind="worker",
+        file="values/policy.py",
+        old="self.waits[min(attempt, len(self.waits)) - 1]",
+        new="self.waits[(attempt - 1) % len(self.waits)]",
+        caught_by=(tests("tests/unit/test_retry.py"),),
+    ),
     Mutant(
         name="Health says for ever that all is well",
         kind="worker",
@@ -247,7 +348,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_idle_waits.py"),),
     ),
     Mutant(
-        name="Whoever waited in vain looks all the same",
+        name="A wait that timed out reads the state all the same",
         kind="door",
         file="backends/steps.py",
         old="    return time.monotonic() - begun_s >= wait_s - TICK_S\n",
@@ -303,7 +404,7 @@ MUTANTS = (
         caught_by=(CONVERSATION,),
     ),
     Mutant(
-        name="Whoever does not know what became of a request is told that it was not done",
+        name="A request of unknown outcome is reported as not done",
         kind="wire",
         file="backends/redis/session.py",
         old="error, is_unknown or (stream is not None and ask is not call.load)\n",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import Cancel, Enqueue, Exchange, Renew, Tick, Verdict
+from queuehint.values.event import EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -52,9 +53,9 @@ class Leases:
         table = self.engine.table
         stop, start = table._stop, table.start
 
-        def stopped(job: Job) -> None:
+        def stopped(job: Job, kind: EventKind) -> None:
             self.stopped.append(job.id)
-            stop(job)
+            stop(job, kind)
 
         def started(job: Job, worker: str, token: int, lease_until_ms: int, now_ms: int) -> None:
             self.started.append((job.id, token))

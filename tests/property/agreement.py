@@ -52,6 +52,7 @@ from queuehint.operations import (
     ListSchedules,
     ListUsers,
     ListWeights,
+    ListWorkers,
     Log,
     Operation,
     PauseSchedule,
@@ -66,6 +67,7 @@ from queuehint.operations import (
     Tree,
     Update,
     Why,
+    WhyChain,
 )
 from queuehint.testing.invariants import check_circles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
@@ -257,6 +259,7 @@ class RedisLockstep:
         self.do(CanDequeue(path, mode))
         self.count()
         self.do(ListWeights())
+        self.do(ListWorkers())
         self.do(ListLimits())
         self.do(Tree(path, depth))
         self.do(CountPending(path, include_scheduled=depth > 1))
@@ -270,6 +273,9 @@ class RedisLockstep:
         for job in list(self.engine.table.jobs.values()):
             if job.state not in OVER:
                 self.do(Why(job.id))
+        last = next((job for job in reversed(self.engine.table.jobs.values()) if self.engine.state.find(job.id)), None)
+        if last is not None:
+            self.do(WhyChain(last.id))
 
     def count(self) -> None:
         """Ask for all counts; those by state add up to the records that are kept."""
@@ -332,7 +338,7 @@ class RedisLockstep:
         for name, content in self.dump().items():
             prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
             sizes[prefix] = sizes.get(prefix, 0) + len(content)
-        kept = [job for job in jobs if job.extras is not None and job.extras.needs]
+        kept = [job for job in jobs if job.extras is not None and any(job.extras.portions)]
         in_flows = sum(job.spec.flow is not None and not job.is_start and not job.gone for job in jobs)
         expected = {
             "jobs": len(jobs),
@@ -354,7 +360,7 @@ class RedisLockstep:
             "keyed": sum(job.spec.key is not None for job in unfinished),
             "waiting:": sum(table.edges.count(job_id) for job_id in table.edges.awaited()),
             "blocked:": sum(len(job.blocked) for job in jobs),
-            "needs": sum(not job.gone or (job.extras is not None and job.extras.holds) for job in kept),
+            "needs": sum(len(job.need_extras().portions) for job in kept if not job.gone or job.need_extras().holds),
             "deferred": len(table.deferred),
             "fallen": sum(job.extras is not None and job.extras.canceled_by is not None for job in jobs),
             "flow_jobs": in_flows,
@@ -395,6 +401,7 @@ class RedisLockstep:
                 f"v{spec.service}",
             )
             said = terms[:4] + terms[4:5] * (spec.user is not None) + terms[5:] * (spec.service is not None)
+            said += tuple(f"g{tag}" for tag in spec.tags)
             for term in said if job.block is not None else ():
                 expected.setdefault(f"{term}\0{job.number // RECORDS_PER_BLOCK}", set()).add(job.number)
         client: Any = self.server.client()
@@ -527,6 +534,8 @@ class RedisLockstep:
         """Let the store look at the time and at its server: it does so for a token."""
         self._epochs += 1
         spec = JobSpec(id=f"epoch{self._epochs}", task="t", presence_ms=1)
+        # A walk may have left as many jobs as the namespace takes.
+        self.do(DropLimit(None))
         self.do(Enqueue((spec,)))
         self.do(Cancel((spec.id,)))
 

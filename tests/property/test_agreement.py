@@ -147,8 +147,8 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
 def test_records_that_expire_use_as_many_units_of_both() -> None:
     lockstep = RedisLockstep(budget=6)
     try:
-        lockstep.do(Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(9))))
-        grants = lockstep.do(Exchange("w", limit=9)).grants
+        lockstep.do(Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(5))))
+        grants = lockstep.do(Exchange("w", limit=5)).grants
         ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.FINISHED) for each in grants)
         lockstep.do(Exchange("w", settle=ended))
         lockstep.go_to(lockstep.now_ms + 5)

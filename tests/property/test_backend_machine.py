@@ -95,7 +95,7 @@ TestSqliteOfOthers.settings = TestSqlite.settings
 TestRedis.settings = settings(OnRedis.TestCase.settings, max_examples=max(3, settings().max_examples // 10))
 
 
-# --- whoever breaks a rule -------------------------------------------------------------------------------------------
+# --- backends that break a rule --------------------------------------------------------------------------------------
 
 
 class Wrong(MemoryBackend):

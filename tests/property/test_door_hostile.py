@@ -126,6 +126,7 @@ class Desk:
 
     def __init__(self, sched: Scheduler) -> None:
         self.scheduler = sched
+        self.state: object = None
         self.said: list[object] = []
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:

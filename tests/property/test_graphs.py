@@ -20,6 +20,7 @@ from queuehint.operations import (
     Commit,
     CountEdges,
     CountPending,
+    Depend,
     Discard,
     Enqueue,
     Exchange,
@@ -58,6 +59,14 @@ def watch_places(engine: Engine) -> None:
         become(job, state)
 
     engine.table.become = watched  # type: ignore[method-assign]
+
+
+def in_portions(specs: list[JobSpec], part: str) -> Iterator[Any]:
+    """Send a part of a submission; all dependencies of a job but its first follow one by one."""
+    yield Enqueue(tuple([attrs.evolve(spec, depends_on=spec.depends_on[:1]) for spec in specs]), staged=part)
+    for spec in specs:
+        for portion, edge in enumerate(spec.depends_on[1:], 1):
+            yield Depend(part, spec.id, portion, (edge,), spec.policy.on_dependency_failure)
 
 
 class Crowd:
@@ -121,7 +130,7 @@ class Crowd:
         else:
             self.specs = specs = [attrs.evolve(spec, flow="f") for spec in specs]
             for at in range(0, len(specs), 3):
-                yield Enqueue(tuple(specs[at : at + 3]), staged="T")
+                yield from in_portions(specs[at : at + 3], "T")
             yield Commit("T")
 
     def do(self, operation: Any) -> Any:
@@ -188,6 +197,7 @@ class Crowd:
         random = self.random
         roll = random.random()
         part = random.choice("ST")
+        portions: list[Any] = []
         if roll < 0.25 and part in self.staged:
             self.staged.discard(part)
             operation: Any = Commit(part)
@@ -203,13 +213,17 @@ class Crowd:
             policy = Policy(max_attempts=1, on_dependency_failure=random.choice(ON_DEPENDENCY_FAILURE))
             spec = JobSpec(id=job_id, task="t", depends_on=tuple(edges.values()), policy=policy)
             is_part = roll < 0.8
-            operation = Enqueue((spec,), staged=part if is_part else None)
+            operation = Enqueue((spec,), staged=None)
+            if is_part:
+                operation, *portions = in_portions([spec], part)
         try:
             self.do(operation)
+            if isinstance(operation, Enqueue) and operation.staged is not None:
+                self.staged.add(part)
+            for each in portions:
+                self.do(each)
         except QueueHintError:
             return
-        if isinstance(operation, Enqueue) and operation.staged is not None:
-            self.staged.add(part)
 
     def play(self) -> None:
         random = self.random

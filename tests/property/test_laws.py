@@ -177,9 +177,11 @@ def test_a_heap_gives_what_a_sorted_list_gives_whatever_is_taken_out_of_turn(see
 # --- back-off --------------------------------------------------------------------------------------------------------
 
 fractions = st.floats(0, 1, exclude_max=True)
+growing = backoffs().filter(lambda backoff: not backoff.waits)
+listed = backoffs().filter(lambda backoff: bool(backoff.waits))
 
 
-@given(backoffs(), st.integers(1, 1000), fractions)
+@given(growing, st.integers(1, 1000), fractions)
 def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, random: float) -> None:
     wait_ms = backoff.delay_ms(attempt, random)
     # Attempts beyond the cap give the cap: no need to raise a fraction to the thousandth power.
@@ -194,7 +196,13 @@ def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, rand
     assert most * (1 - backoff.jitter) * (1 - 1e-9) - 1 <= wait_ms <= most * (1 + 1e-9)
 
 
-@given(backoffs(), st.integers(1, 100), fractions)
+@given(listed, st.integers(1, 1000), fractions)
+def test_a_list_of_waits_is_kept_to_but_for_its_jitter(backoff: Backoff, attempt: int, random: float) -> None:
+    most = backoff.waits[min(attempt, len(backoff.waits)) - 1] * 1000
+    assert most * (1 - backoff.jitter) - 1 <= backoff.delay_ms(attempt, random) <= most + 1
+
+
+@given(growing, st.integers(1, 100), fractions)
 def test_a_back_off_never_shrinks_from_one_attempt_to_the_next(backoff: Backoff, attempt: int, random: float) -> None:
     assert backoff.delay_ms(attempt, random) <= backoff.delay_ms(attempt + 1, random)
 

@@ -153,7 +153,7 @@ def test_what_is_wrong_with_the_older_document_is_shown_rule_by_rule() -> None:
     assert len(root.jobs) == 2
     assert any(job.path == () for job in root.jobs)
     assert "at root" in str(root)
-    # Whoever stops all siblings is overtaken by none of them.
+    # A job that stops all siblings is overtaken by none of them.
     check_queue(OlderDocument, rules=["order"], max_examples=50)
 
 

@@ -7,7 +7,7 @@ needed: a mistake that is no longer found fails too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
@@ -95,6 +95,55 @@ def called_contextual_plain(ctx: JobContext) -> datetime:
 async def placed(doc: str) -> None: ...
 
 
+@sched.job(backoff=[1, 2.5, timedelta(minutes=1)], fail_on=(ValueError, KeyError), retry_on=OSError)
+async def raising(doc: str) -> int:
+    match doc:
+        case "again":
+            raise Retry(after=5)
+        case "later":
+            raise Snooze(timedelta(minutes=1))
+        case "no":
+            raise Fail("why")
+        case "moot":
+            raise Discard
+    return 1
+
+
+@attrs.frozen
+class Pool:
+    size: int = 1
+
+
+@sched.worker_lifespan
+async def resources() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@sched.worker_lifespan
+def plain_resources() -> Iterator[Pool]:
+    yield Pool()
+
+
+@sched.worker_lifespan  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+async def no_resources() -> None: ...
+
+
+@sched.job
+async def with_state(ctx: JobContext[Pool], doc: str) -> int:
+    assert_type(ctx.state, Pool)
+    return ctx.state.size
+
+
+@sched.job
+def with_unknown_state(ctx: JobContext, doc: str) -> int:
+    assert_type(ctx.state, object)
+    return 1
+
+
+sched.job(backoff=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+sched.job(fail_on="ValueError")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def the_type_of_a_job_is_that_of_its_handler() -> None:
     assert_type(await bare.enqueue("a"), JobHandle[int])
     assert_type(await plain.enqueue("a"), JobHandle[str])
@@ -105,6 +154,10 @@ async def the_type_of_a_job_is_that_of_its_handler() -> None:
     assert_type(await called_contextual.enqueue("a"), JobHandle[int])
     assert_type(await called_contextual_plain.enqueue(), JobHandle[datetime])
     assert_type(await placed.enqueue("a"), JobHandle[None])
+    assert_type(await with_state.enqueue("a"), JobHandle[int])
+    assert_type(await with_unknown_state.enqueue("a"), JobHandle[int])
+    assert_type(resources(), AsyncIterator[Pool])
+    assert_type(await raising.using(backoff=[1]).enqueue("a"), JobHandle[int])
 
 
 async def a_result_is_of_the_handlers_type() -> None:

@@ -117,6 +117,9 @@ def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> No
     )
     behind = reason("behind", DEFERRED, ReasonKind.DEPENDENCY, jobs=("c0000",), open_dependencies=1)
     assert queue.why("behind") == behind
+    chain = queue.chain("behind")
+    assert [reason.job_id for reason in chain] == ["behind", "c0000", "c0002", "c0001"]
+    assert chain[-1].way_out == "cancel one of those that wait for one another: queuehint cancel c0000"
     queue.cancel("c0001")
     queue.wait(0)
     assert not queue.why("c0000").stuck

@@ -93,7 +93,7 @@ def test_however_many_wait_on_their_last_life_all_begin_within_a_minute(count: i
         assert stage.begun_s[1] == LAST_LIFE_S, "when the first one began nobody waited"
         assert stage.begun_s[-1] - stage.begun_s[1] <= LAST_LIVES_WITHIN_S
         assert len(set(stage.begun_s)) == count, "each by itself"
-        # Whoever comes when nobody waits is as suspect as before.
+        # A job that comes when none waits is as suspect as before.
         begun = len(stage.begun_s)
         await asyncio.gather(*stage.start(2))
         first_s, second_s = stage.begun_s[begun:]

@@ -33,7 +33,13 @@ from queuehint.values.spec import Dependency, JobSpec, Priority
 texts = st.text(max_size=4) | st.sampled_from(["", "b", "x", "\ud800", "\x00", '"', "Cancel"])
 data = st.binary(max_size=6) | st.sampled_from([b"", b"{}", b"\xff", '{"é": "😀"}'.encode()])
 ids = st.text("ab", min_size=1, max_size=3)
-backoffs = st.builds(Backoff, base=st.sampled_from([1, 1.5, 60]), cap=st.just(100), jitter=st.sampled_from([0, 0.5]))
+backoffs = st.builds(
+    Backoff,
+    base=st.sampled_from([1, 1.5, 60]),
+    cap=st.just(100),
+    jitter=st.sampled_from([0, 0.5]),
+    waits=st.lists(st.sampled_from([0, 1.5]), max_size=2),
+)
 policies = st.builds(
     Policy,
     max_attempts=st.integers(1, 9),

@@ -47,7 +47,7 @@ class Made:
     def __init__(self, *ids: str) -> None:
         self._ids = iter(ids)
 
-    def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+    def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str], headers: object) -> Made:
         assert parent == ("parent", 7)
         return self
 
@@ -109,7 +109,7 @@ def test_what_can_be_no_id_is_refused(job_id: str) -> None:
 def test_at_most_a_thousand() -> None:
     ids = [f"c{n}" for n in range(1000)]
     assert Children(*ids, *ids).ids == tuple(ids)
-    with pytest.raises(InvalidJobError, match="1001 jobs, limit 1000"):
+    with pytest.raises(InvalidJobError, match="1001 jobs, limit 1000; for more, enqueue one job after all of them"):
         Children(*ids, "more")
 
 
@@ -205,7 +205,7 @@ def test_ids_of_children_are_numbered_in_the_order_of_the_calls() -> None:
     ids: list[str] = []
 
     class Numbered(Made):
-        def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str]) -> Made:
+        def as_child_of(self, parent: tuple[str, int], make_id: Callable[[], str], headers: object) -> Made:
             ids.append(make_id())
             return Made(ids[-1])
 

@@ -23,6 +23,7 @@ from queuehint.core.structures.edges import (
     needs_of,
 )
 from queuehint.core.structures.job import Job
+from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState
@@ -145,6 +146,33 @@ def test_a_job_that_cannot_run_any_more_has_no_edges_of_any_kind() -> None:
     assert edges.open == 1
 
 
+def test_of_many_open_edges_those_of_the_first_portion_that_has_any_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.core.structures.edges.SORTED_MAX", 2)
+    edges = DependencySets()
+    *others, waits = jobs(7)
+    depend(edges, waits, *others)
+    extras = waits.need_extras()
+    extras.needs, extras.more_needs = extras.needs[:2], (extras.needs[2:4][::-1], extras.needs[4:])
+    assert edges.some_open(waits) == ["j0", "j1"]
+    edges.close(waits, "j0")
+    edges.close(waits, "j1")
+    assert edges.some_open(waits) == ["j2", "j3"]
+    edges.close(waits, "j3")
+    edges.close(waits, "j4")
+    assert edges.some_open(waits) == ["j2", "j5"]
+
+
+def test_nothing_is_looked_for_beyond_a_job_that_waits_for_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.core.structures.edges.REACH_MAX", 3)
+    edges = DependencySets()
+    *others, waits = jobs(5)
+    depend(edges, waits, *others[:3])
+    known = {each.id: each for each in (*others, waits)}
+    assert edges.reaches(known, [waits.id], "j0", set())
+    depend(edges, waits, others[3])
+    assert edges.reaches(known, [waits.id], "j0", set()) is None
+
+
 def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> None:
     edges = DependencySets()
     first, *others = jobs(5)
@@ -157,6 +185,24 @@ def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> Non
     assert not edges.is_since(others[1], "j0", 3)
     assert not edges.is_since(first, "j0", 1)
     assert edges.dependents("j1") == []
+
+
+def test_a_dependent_added_out_of_order_is_inserted_into_the_sweeps_that_have_not_passed_its_number() -> None:
+    edges = DependencySets()
+    first, *others = jobs(6)
+    for other in (others[0], others[3]):
+        depend(edges, other, first)
+    sweeps = [CommitSweep(first, 5), CommitSweep(first, 5, at=3)]
+    for sweep in sweeps:
+        sweep.left = edges.begin_sweep(sweep)
+    for other in (others[4], others[2], others[1]):
+        depend(edges, other, first)
+        edges.insert_late(other, ["j0", "j9"])
+    assert [[number for number, _ in sweep.left or ()] for sweep in sweeps] == [[5, 4, 3, 2], [5, 4]]
+    edges.end_sweep(sweeps[0])
+    edges.end_sweep(sweeps[1])
+    edges.insert_late(others[1], ["j0"])
+    assert [sweep.left for sweep in sweeps] == [None, None]
 
 
 # --- those canceled because of another -------------------------------------------------------------------------------

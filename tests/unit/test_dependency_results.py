@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FINISHED = JobState.FINISHED
 
+CODEC = JsonCodec()
+
 
 class Store:
     """Answers `Fetch` from a table of states and results, so many at a time."""
@@ -48,11 +50,11 @@ def finished(value: str) -> tuple[JobState, bytes]:
 
 def get(store: Callable[[Any], Any], *edges: Dependency, all_of_them: bool = True) -> DependencyResults | None:
     grant = Grant(job("j", depends_on=edges), token=3, attempt=1, losses=0, lease_until_ms=0)
-    return asyncio.run(fetch(store, grant, JsonCodec(), all_of_them=all_of_them))  # type: ignore[arg-type]
+    return asyncio.run(fetch(store, grant, CODEC, all_of_them=all_of_them))  # type: ignore[arg-type]
 
 
 def results(payloads: Mapping[str, bytes | None], *edges: Dependency) -> DependencyResults:
-    return DependencyResults(edges, payloads, JsonCodec())
+    return DependencyResults(edges, payloads, CODEC)
 
 
 # --- fetching --------------------------------------------------------------------------------------------------------
@@ -200,21 +202,21 @@ def test_a_result_is_read_when_it_is_asked_for_and_once() -> None:
 def test_the_arguments_are_filled_and_written_as_json() -> None:
     spec = job("j", arguments=b'{"n":"{{head.n}}","text":"{{head}}"}', templates=("/n",))
     found = results({"a": b'{"result":{"n":5}}'}, Dependency("a", name="head"))
-    assert filled(spec, found) == b'{"n":5,"text":"{{head}}"}'
+    assert filled(spec, found, CODEC) == b'{"n":5,"text":"{{head}}"}'
 
 
 def test_a_result_that_cannot_be_read_is_no_argument() -> None:
     spec = job("j", arguments=b'{"n":"{{a}}"}', templates=True)
     with pytest.raises(PayloadError, match="is not JSON"):
-        filled(spec, results({"a": b"?"}, Dependency("a")))
+        filled(spec, results({"a": b"?"}, Dependency("a")), CODEC)
     with pytest.raises(TemplateError, match="a has no result; there are results of: nothing"):
-        filled(spec, results({}, Dependency("a")))
+        filled(spec, results({}, Dependency("a")), CODEC)
 
 
 def test_filled_arguments_take_at_most_a_mebibyte() -> None:
     spec = job("j", arguments=b'{"n":"{{a}}"}', templates=True)
     most = b'"' + b"x" * ((1 << 20) - 8) + b'"'
-    assert len(filled(spec, results({"a": b'{"result":' + most + b"}"}, Dependency("a")))) == 1 << 20
+    assert len(filled(spec, results({"a": b'{"result":' + most + b"}"}, Dependency("a")), CODEC)) == 1 << 20
     more = b'"' + b"x" * ((1 << 20) - 7) + b'"'
     with pytest.raises(PayloadError, match="more than 1048576 bytes"):
-        filled(spec, results({"a": b'{"result":' + more + b"}"}, Dependency("a")))
+        filled(spec, results({"a": b'{"result":' + more + b"}"}, Dependency("a")), CODEC)

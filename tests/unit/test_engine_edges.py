@@ -442,3 +442,28 @@ def test_nothing_is_left_when_a_large_graph_is_over_and_its_records_have_expired
     assert queue.engine.table.jobs == {}
     assert queue.is_clean
     assert len(queue.engine.table.edges) == 0
+
+
+def test_a_job_is_revived_once_all_its_portions_are_released() -> None:
+    queue = Queue(*[job(each, max_attempts=1) for each in "abcd"], budget=1)
+    queue.stage("T", job("t", after=["d"], on_dependency_failure="cancel"))
+    for portion, each in enumerate("abc", 1):
+        queue.depend("T", "t", portion, each, on_failure="cancel")
+    queue.commit("T")
+    queue.wait(0)
+    assert queue.record("t").open_dependencies == 4
+    queue.start()
+    queue.fail("a")
+    while queue.state("t") is not CANCELED:
+        queue.tick()
+    # Its edges are still released, one portion at a time, when the redrive begins to revive it.
+    queue.redrive("a", downstream=True)
+    queue.wait(0)
+    assert (queue.state("t"), queue.why("t").jobs) == (DEFERRED, ("a", "b", "c", "d"))
+    queue.finish("b", "c", "d")
+    queue.wait(0)
+    assert queue.state("t") is DEFERRED
+    queue.start()
+    queue.finish("a")
+    queue.wait(0)
+    assert queue.run() == ["t"]

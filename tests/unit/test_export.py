@@ -57,7 +57,7 @@ RECORD = JobRecord(
 
 
 def exported(**fields: Any) -> dict[str, Any]:
-    """Return a record with some other fields, as whoever reads a line gets it."""
+    """Return a record with some other fields, as the reader of a line gets it."""
     spec = attrs.evolve(SPEC, **{name: fields.pop(name) for name in list(fields) if name in _SPEC})
     read: dict[str, Any] = json.loads(as_line(attrs.evolve(RECORD, spec=spec, **fields)))
     return read

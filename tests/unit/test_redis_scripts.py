@@ -146,7 +146,7 @@ def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(na
 
 @for_each(EXAMPLES)
 def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: str) -> None:
-    (named,) = re.findall(r"\n  Mirrors core\.(\w+)", header_of(name))
+    (named,) = re.findall(r"\n  Mirrors core\.([\w.]+)", header_of(name))
     handler = HANDLERS[type(EXAMPLES[name])]
     (room,) = [room for room in ROOMS if room.__name__ == f"queuehint.core.{named}"]
     assert getattr(room, handler.__name__) is handler
@@ -176,7 +176,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
     else:
-        adds = {"enqueue", "push", "put_schedule", "update", "amend"}
+        adds = {"enqueue", "depend", "push", "put_schedule", "update", "amend"}
         assert shebang == ("#!lua" if name in adds else "#!lua flags=allow-oom")
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
@@ -457,6 +457,7 @@ WHOLE = {
     ("HGETALL", "weights"): "1 000 users with a weight",
     ("HVALS", "pauses"): "paused paths",
     ("HGETALL", "limits"): "1 000 limits",
+    ("HGETALL", "workers"): "1 000 workers, and those silent for long until the next new one",
     ("HGETALL", "gauges"): "places of one limit that have jobs which run or were put aside",
     ("HVALS", "gauges"): "the same",
     ("HKEYS", "blocked"): "1 000 dependencies of one job",

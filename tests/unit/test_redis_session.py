@@ -133,7 +133,7 @@ class Talk:
         return self
 
     def break_off(self) -> None:
-        """Let whoever waits for it be canceled."""
+        """Cancel the task that waits for it."""
         with pytest.raises(asyncio.CancelledError):
             self._steps.throw(asyncio.CancelledError())
 

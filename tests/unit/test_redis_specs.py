@@ -26,11 +26,12 @@ paths = st.lists(segments, max_size=4).map(tuple)
 claims = st.lists(st.builds(Claim, paths, st.sampled_from(["exclusive", "shared"])), max_size=4).map(normalise)
 ms = st.integers(0, 315_360_000_000)
 backoffs = st.builds(
-    lambda base, more, factor, jitter: Backoff(base=base, cap=base + more, factor=factor, jitter=jitter),
+    lambda base, more, factor, jitter, waits: Backoff(base, factor, base + more, jitter, waits),
     st.floats(0.001, 1e6),
     st.floats(0, 1e6),
     st.floats(1, 100),
     st.floats(0, 1),
+    st.lists(st.floats(0, 1e6), max_size=3),
 )
 policies = st.just(DEFAULT_POLICY) | st.builds(
     Policy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 
 import pytest
 
@@ -24,6 +25,14 @@ def test_no_attempt_overflows(attempt: int) -> None:
         assert Backoff(base=1, factor=factor, cap=30, jitter=0).delay_ms(attempt, 0) == (
             1000 if factor == 1 else 30_000
         )
+
+
+def test_waits_of_a_list_come_in_their_order_and_the_last_one_goes_on() -> None:
+    backoff = Backoff(waits=[0, 5, timedelta(minutes=1)], jitter=0)
+    assert [backoff.delay_ms(attempt, 0.9) for attempt in (1, 2, 3, 4, 10**6)] == [0, 5000, 60_000, 60_000, 60_000]
+    assert Backoff(waits=[8], jitter=0.5).delay_ms(1, 0.5) == 6000
+    assert backoff == Backoff(waits=(0.0, 5, 60), jitter=0.0)
+    assert repr(backoff) == "Backoff(waits=[0.0, 5.0, 60.0], jitter=0.0)"
 
 
 def test_jitter_stays_inside_the_cap() -> None:

@@ -55,6 +55,7 @@ from queuehint.operations import (
     ListSchedules,
     ListUsers,
     ListWeights,
+    ListWorkers,
     Log,
     Peek,
     Pulled,
@@ -68,7 +69,8 @@ from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 
 QUESTIONS: Any = (
     List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), ListDead(), ListLimits(),
-    ListSchedules(), ListUsers("s"), ListWeights(), CountPending(), CanDequeue(("a",)), Follow(0), Peek(),
+    ListSchedules(), ListUsers("s"), ListWeights(), ListWorkers(), CountPending(), CanDequeue(("a",)), Follow(0),
+    Peek(),
 )  # fmt: skip
 
 

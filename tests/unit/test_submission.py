@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint.backends.steps import Ahead
-from queuehint.client.submission import PART_BYTES, arrange, checked, submissions, submit
+from queuehint.client.submission import PART_BYTES, WHOLE_GATES, WHOLE_JOBS, arrange, checked, submissions, submit
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -31,16 +31,19 @@ from queuehint.operations import (
     JOBS_PER_SUBMISSION_MAX,
     Commit,
     Committed,
+    Depend,
     Draw,
     Drawn,
     Enqueue,
     Enqueued,
     EnqueuedJob,
+    Marked,
     Tick,
     Ticked,
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.hint import Claim
+from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, Dependency, JobSpec
 
@@ -96,6 +99,8 @@ class Store:
             return Enqueued(tuple(made), more)
         if isinstance(operation, Commit):
             return Committed(1, more)
+        if isinstance(operation, Depend):
+            return Marked(True, more)
         self.mores -= 1
         return Ticked(self.mores > 0, None)
 
@@ -327,7 +332,7 @@ def test_arguments_with_templates_are_json() -> None:
 
 def test_jobs_that_depend_on_none_of_each_other_are_several_submissions() -> None:
     store = Store()
-    specs = [job(str(n), *(["elsewhere"] if n % 2 else [])) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    specs = [job(str(n), *(["elsewhere"] if n % 2 else [])) for n in range(WHOLE_JOBS + 1)]
     assert len(store.run(submit(specs, parent=("p", 7)))) == len(specs)
     assert store.kinds() == "Enqueue Enqueue"
     assert {(step.staged, step.parent) for step in store.asked} == {(None, ("p", 7))}
@@ -400,7 +405,7 @@ def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
     specs = [JobSpec(id=str(n), task="t") for n in range(FLOW_JOBS_MAX + 1)]
     with pytest.raises(InvalidJobError, match=r"100001 jobs .* limit 100000"):
         arrange(specs, whole=True)
-    assert len(arrange([*specs, spec]).parts) == 101
+    assert len(arrange([*specs, spec]).parts) == 201
 
 
 def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
@@ -432,18 +437,18 @@ def test_an_unknown_outcome_names_all_ids_in_the_order_of_the_specs(unanswered: 
 
 
 def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
-    specs = [JobSpec(id=str(n), task="t") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
-    for refusal in (BackendUnavailableError("gone"), QueueFullError(None, 1000, 1000), OutcomeUnknownError("cut")):
+    specs = [JobSpec(id=str(n), task="t") for n in range(WHOLE_JOBS + 1)]
+    for refusal in (BackendUnavailableError("gone"), QueueFullError(None, 500, 500), OutcomeUnknownError("cut")):
         store, steps = Store(), submit(specs)
         steps.send(store.answer(next(steps)))
         with pytest.raises(type(refusal)) as raised:
             steps.throw(refusal)
         assert raised.value.enqueued_ids == tuple([spec.id for spec in specs[:-1]])
         is_known = not isinstance(refusal, OutcomeUnknownError)
-        assert str(raised.value).startswith("the first 1000 of 1001 jobs were enqueued; of the others: ") == is_known
+        assert str(raised.value).startswith("the first 500 of 501 jobs were enqueued; of the others: ") == is_known
 
 
-@pytest.mark.parametrize("count, parts", [(1000, [1000]), (1001, [200] * 5 + [1])])
+@pytest.mark.parametrize("count, parts", [(500, [500]), (501, [200, 200, 101])])
 def test_more_than_one_submission_goes_in_small_parts_each_prepared_beside_the_one_before(
     count: int, parts: list[int]
 ) -> None:
@@ -468,6 +473,40 @@ def test_small_parts_have_few_bytes_too_and_those_of_a_flow_take_effect_at_once(
     assert [len(part) for part in arrange(specs, small_parts=True).parts] == [2] * 5
     arranged = arrange(wide(1001), small_parts=True)
     assert (arranged.is_one, len(arranged.parts)) == (True, 6)
+
+
+def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.client.submission.PORTION_MAX", 2)
+    store = Store()
+    policy = Policy(on_dependency_failure="cancel")
+    many = job("many", "a", *[Dependency(each, "done") for each in "bcde"], policy=policy)
+    made = store.run(submit([job("a"), many, job("few", "many", "b")]))
+    assert [each.id for each in made] == ["id-a", "id-many", "id-few"]
+    assert store.kinds() == "Enqueue Depend Depend Commit"
+    first, *portions, last = store.asked
+    assert len({each.staged for each in store.asked}) == 1
+    assert [(each.job_id, each.portion, each.on_failure) for each in portions] == [
+        ("id-many", 1, "cancel"), ("id-many", 2, "cancel"),
+    ]  # fmt: skip
+    assert [edge.id for each in portions for edge in each.edges] == ["c", "d", "e"]
+    assert [edge.id for edge in first.jobs[1].depends_on] == ["id-a", "b", "c", "d", "e"]
+    assert isinstance(last, Commit)
+
+
+def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [job(str(n), *[f"a{at}" for at in range(1500)]) for n in range(3)]
+    assert [len(part) for part in arrange(many).parts] == [3]
+    monkeypatch.setattr("queuehint.client.submission.EDGE_BYTES", BYTES_PER_SUBMISSION_MAX // 2500)
+    assert [len(part) for part in arrange(many).parts] == [1] * 3
+
+
+@pytest.mark.parametrize("small_parts", [False, True])
+def test_jobs_of_many_gates_are_cut_sooner_unless_they_are_a_flow(small_parts: bool) -> None:
+    claims = tuple([Claim((str(n), *"abcdefghi")) for n in range(10)])
+    specs = [JobSpec(id=str(n), task="t", claims=claims) for n in range(120)]
+    gates = WHOLE_GATES // 110
+    assert [len(part) for part in arrange(specs, small_parts=small_parts).parts] == [gates, gates, 120 - 2 * gates]
+    assert len(arrange(specs, whole=True, small_parts=small_parts).parts) == 1
 
 
 def test_after_a_refused_small_part_no_other_is_sent() -> None:
@@ -538,7 +577,7 @@ def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
     store.run(submit([job("a")]))
     assert store.kinds() == "Enqueue Tick"
     store = Store(mores=3)
-    store.run(submit([job(str(n)) for n in range(2 * JOBS_PER_SUBMISSION_MAX)]))
+    store.run(submit([job(str(n)) for n in range(2 * WHOLE_JOBS)]))
     assert store.kinds() == "Enqueue Enqueue Tick"
 
 

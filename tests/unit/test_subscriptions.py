@@ -65,7 +65,7 @@ async def test_all_waits_are_queried_at_once_and_later_ones_need_no_query() -> N
     store.markers.put_nowait("a")
     await turns()
     assert store.are_done([*early, late]) == [True, True, False, True]
-    # It is over: whoever waits now is told by the store.
+    # It is over: new waits get the answer from the store.
     again = store.wait("a")
     store.replies.put_nowait("o")
     await again

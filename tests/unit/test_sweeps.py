@@ -9,6 +9,7 @@ import pytest
 from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs import staging
 from queuehint.core.jobs.sweeps import step
+from queuehint.core.structures.edges import DependencySets
 from queuehint.core.structures.job import START_MARK, Job
 from queuehint.core.structures.leftovers import (
     CancelFlowSweep,
@@ -173,6 +174,25 @@ def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
     assert step(queue.engine.lifecycle, sweep, 100) == (6, False)
     assert step(queue.engine.lifecycle, sweep, 100) == (0, False)
     assert queue.states("j1", "j2", "j3") == "CANCELED QUEUED QUEUED"
+
+
+def test_a_commit_lists_its_jobs_once_however_many_are_bound_to_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(job("first"), budget=2)
+    queue.start()
+    listed: list[str] = []
+    dependents = DependencySets.dependents
+
+    def count(edges: DependencySets, job_id: str) -> list[tuple[int, Job]]:
+        listed.append(job_id)
+        return dependents(edges, job_id)
+
+    monkeypatch.setattr(DependencySets, "dependents", count)
+    queue.stage("part", *[job(f"j{number}", depends_on=(Dependency("first"),)) for number in range(9)])
+    queue.commit("part")
+    for _ in range(9):
+        queue.wait(0)
+    assert queue.state("j8") is DEFERRED
+    assert len(listed) == 1
 
 
 def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:

@@ -585,7 +585,7 @@ def test_what_is_no_json_is_refused(value: Any) -> None:
             filled(text, A=value)
 
 
-def test_a_lone_surrogate_is_counted_and_left_to_whoever_writes_it() -> None:
+def test_a_lone_surrogate_is_counted_and_left_to_the_writer() -> None:
     assert filled("<{{A}}>", A="\ud800") == "<\ud800>"
 
 

@@ -54,7 +54,8 @@ TWINS = {
     "structures/timers.py": {"lib/structures/timers.lua": "drop next_ms pop_due"},
     "structures/trie.py": {"lib/structures/gates.lua": "advance before leave place walk_on"},
     "blockers.py": {"lib/asking/reasons.lua": "dead_at holders_of"},
-    "why.py": {"lib/asking/reasons.lua": "circle_text reason_queued"},
+    "why.py": {"lib/asking/reasons.lua": "circle_reason circle_text reason_of reason_queued"},
+    "asking/chain.py": {"why_chain.lua": "finds_stuck"},
     "work.py": {"lib/jobs/work.lua": "follow more"},
     "schedules.py": {"lib/structures/schedules.lua": "fire next_ms"},
 }

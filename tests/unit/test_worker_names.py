@@ -46,7 +46,7 @@ def test_a_user_named_twice_is_refused(options: dict[str, Any], says: str) -> No
         ("ann\\", ["ann\\"]),
     ],
 )
-def test_a_list_of_a_command_line_can_name_whoever_there_is(text: str | None, names: list[str] | None) -> None:
+def test_a_list_on_a_command_line_can_name_any_user(text: str | None, names: list[str] | None) -> None:
     assert _names(text) == names
 
 

@@ -228,7 +228,7 @@ class _Loop:
         self._waiter = secrets.token_hex(8)
         self._subscriptions = Subscriptions(self._session, self._waiter, self.run, link=self._link, waits=self._waits)
         self._end = self._until_the_end()
-        # Whoever ends a loop in order, as `asyncio.run` does, first closes the generators that were begun on it.
+        # A loop that ends in order, as by `asyncio.run`, first closes the generators that were begun on it.
         with suppress(StopIteration):
             self._end.__anext__().send(None)
 
@@ -298,7 +298,7 @@ class _Loop:
             moved.cancel()
             for task in tasks:
                 task.cancel()
-            # A wait that failed is no more than a wait that ended early: whoever waited looks, and is told.
+            # A wait that failed counts as one that ended early: the caller reads the state, and gets the error then.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
@@ -320,7 +320,7 @@ class _Loop:
         End a canceled wait on the server, and put back the marker it may have taken.
 
         A connection that is dropped may take one with it, which nobody would hear of before the ceiling of a wait.
-        Whoever is no worker waits for markers that are for nobody else.
+        Other clients wait for markers of their own.
         """
         with suppress(NotSent, Unanswered, driver.ResponseError, TimeoutError):
             if interest.worker is None and not asked.done():

@@ -59,6 +59,7 @@ class Examination:
         """The problem of the eviction policy, as far as is known."""
         self.clock_behind_ms = 0
         """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
+        self._is_said = False
 
     def look(self, *, first: bool) -> Generator[Send | Sleep | Redirect, Any, None]:
         """
@@ -126,7 +127,10 @@ class Examination:
         self._server.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
 
     def _say(self, info: dict[str, str]) -> None:
-        """Log once the durability of this store, and whether its traffic is encrypted."""
+        """Log once the durability of this store, and whether its traffic is encrypted; calls may begin side by side."""
+        if self._is_said:
+            return
+        self._is_said = True
         durability = durability_class(info)
         level = logging.WARNING if durability.startswith("D0") else logging.INFO
         logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})

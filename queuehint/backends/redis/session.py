@@ -456,7 +456,7 @@ class Session:
         Raises:
             BackendUnavailableError: none was found for as long as an operation is tried.
         """
-        if self.address.kind != "cluster":  # where a replica sends on whoever asks it
+        if self.address.kind != "cluster":  # where a replica redirects its clients
             problem = wrong_role((yield from self.ask_primary("replication")))
             if problem is not None:
                 raise BackendUnavailableError(f"{self.address.shown}: {problem}")

@@ -108,7 +108,7 @@ class Results:
             found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
             more = [] if found is None else link.ask(("ZPOPMIN", key, 1000))
         except (NotSent, Unanswered, driver.ResponseError) as error:
-            # Whoever waits looks and waits again: not at once, and at the right node.
+            # The caller reads the state and waits again: not at once, and at the right node.
             link.move(onward(error))
             time.sleep(min(left_s, FAILED_WAIT_S))
             return False

@@ -139,8 +139,8 @@ class SqliteBackend(SharedStore):
         """
         Do one operation; once the file is open a question waits for nothing but its turn at the engine.
 
-        Whoever was canceled while they waited may call with the same operation object again, and has the answer that
-        they missed: what was claimed for them is not lost.
+        After a cancellation, call with the same operation object again to get the answer that was missed: jobs that it
+        claimed are not lost.
 
         Raises:
             BackendInUseError: another process has the file, and runs its jobs or answers nobody.

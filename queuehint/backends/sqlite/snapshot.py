@@ -46,7 +46,8 @@ from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
-from queuehint.values.record import JobState
+from queuehint.values.record import Attempt, JobState
+from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
@@ -93,6 +94,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     trie.PathTrie,
     trie.Walk,
     xcom.SharedStore,
+    Attempt,
     Backoff,
     Claim,
     Dependency,
@@ -104,6 +106,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Progress,
     Recurrence,
     Schedule,
+    WorkerInfo,
 )
 """The classes of an engine's objects."""
 

@@ -56,7 +56,7 @@ def revive(table: JobTable, job: Job, blocked: Needs, now_ms: int) -> int:
     table.last_number = job.since = table.last_number + 1
     _restart(table, job)
     table.journal.note(job, EventKind.REDRIVEN, CANCELED)
-    table.bind(job, job.need_extras().needs, blocked)
+    table.bind(job, job.need_extras().all_needs(), blocked)
     within_ms = job.spec.policy.start_within_ms
     if within_ms is not None and job.first_ms is None:
         job.expiry = table.timers.add(EXPIRY, now_ms + within_ms, job)
@@ -68,9 +68,9 @@ def _restart(table: JobTable, job: Job) -> None:
     table.edges.end_resolving(job)
     job.attempts = job.losses = 0
     job.cause = job.cancel = job.ended_ms = job.result = None
-    if job.extras is not None:
-        job.extras.is_parent = job.extras.to_begin = False
-        job.extras.child_failed = None
+    extras = job.need_extras()  # of a job that failed or was canceled: it has attempts, errors or edges
+    extras.is_parent = extras.to_begin = False
+    extras.child_failed = None
     if job.spec.claims:
         table.past.remove(job)
         table.paths.add(job)
@@ -97,7 +97,8 @@ def forget(table: JobTable, job: Job, until_ms: int, *, digest_from: int = DIGES
         old, job.extras = job.extras, None
         if old.asked is not None or old.holds or old.blocked:
             extras = job.need_extras()
-            extras.asked, extras.holds, extras.needs, extras.blocked = old.asked, old.holds, old.needs, old.blocked
+            extras.asked, extras.holds, extras.blocked = old.asked, old.holds, old.blocked
+            extras.needs, extras.more_needs = old.needs, old.more_needs
     job.shorten(above=digest_from)
     job.timer = table.timers.add(PRUNE, until_ms, job)
 

@@ -26,7 +26,14 @@ from queuehint.core.structures.edges import (
     is_late,
 )
 from queuehint.core.structures.job import DIGEST_FROM
-from queuehint.core.structures.leftovers import CancelSweep, DropSweep, ReleaseSweep, ResolveSweep, ReviveSweep
+from queuehint.core.structures.leftovers import (
+    CancelSweep,
+    CommitSweep,
+    DropSweep,
+    ReleaseSweep,
+    ResolveSweep,
+    ReviveSweep,
+)
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
 from queuehint.values.outcome import JobError
@@ -311,10 +318,22 @@ class Lifecycle:
             return self.end(job, CANCELED, cause_of(dependency_id, None))
         return self._cancel_because_of(job, dependency)
 
-    def begin(self, job: Job) -> int:
-        """Release a job of a committed submission and evaluate its dependencies; return the units used."""
-        needs = job.need_extras().needs
+    def begin(self, job: Job, sweep: CommitSweep) -> int:
+        """
+        Release a job of a committed submission and evaluate its dependencies; return the units used.
+
+        One portion of more than 1 000 at a time: the job is released with the last of them, or when one cancels it.
+        """
+        portions = job.need_extras().portions
+        at = sweep.bound[1] if sweep.bound[0] == job.number else 0
+        sweep.bound = (0, 0)
+        needs = portions[at]
         blocked, canceled_by = self.evaluate(needs, is_late=partial(is_late, job))
+        if canceled_by is None and at + 1 < len(portions):
+            self.table.bind(job, needs, blocked)
+            self.table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])
+            sweep.bound = (job.number, at + 1)
+            return len(needs)
         commit_ms = staging.unstage(self.table, job)
         if canceled_by is not None:
             return len(needs) + self.apply_cancellation(job, canceled_by)
@@ -337,7 +356,7 @@ class Lifecycle:
 
     def revive(self, job: Job) -> int:
         """Requeue a job that a dependency canceled, if its dependencies allow it now; return the units used."""
-        edges, needs = self.table.edges, job.need_extras().needs
+        edges, needs = self.table.edges, job.need_extras().all_needs()
         blocked, canceled_by = self.evaluate(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
         if canceled_by is not None:
             dependency_id, dependency = canceled_by
@@ -371,8 +390,8 @@ class Lifecycle:
         if kind is LEASE:
             return self._reap(job)
         if kind is PRUNE:
-            # It is in more indexes than any other step touches: a thousand would hold up a server for twice as long.
-            return 1 + self._prune(job)
+            # It is in more indexes than any other step touches: a thousand would hold up a server three times as long.
+            return 2 + self._prune(job)
         return self._promote(job)
 
     def _promote(self, job: Job) -> int:

@@ -48,6 +48,11 @@ def stage(table: JobTable, spec: JobSpec, now_ms: int, needs: Needs, start: Job)
     return job
 
 
+def depend(table: JobTable, job: Job, needs: Needs) -> None:
+    """Add a portion of dependencies to a hidden job of a submission in parts."""
+    job.need_extras().more_needs += (needs,)
+
+
 def commit(table: JobTable, start: Job, now_ms: int) -> int:
     """Make all jobs of a submission visible at once; return their number."""
     staged = table.edges.count(start.id)
@@ -93,14 +98,14 @@ def unstage(table: JobTable, job: Job) -> int:
 def begin(table: JobTable, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
     """Bind a released job to its edges: -> SCHEDULED, DEFERRED or QUEUED; return the gates visited."""
     table.bind(job, needs, blocked)
-    table.edges.late_added += bool(needs)
+    table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])
     table.set_time(job, commit_ms)
     if job.due_ms is not None:
         table.become(job, SCHEDULED)
         job.timer = table.timers.add(DUE, job.due_ms, job)
         table.journal.note(job, EventKind.SCHEDULED, DEFERRED)
         return 0
-    return 0 if blocked else table.queue(job, now_ms)
+    return 0 if job.blocked else table.queue(job, now_ms)
 
 
 def remove(table: JobTable, job: Job) -> None:

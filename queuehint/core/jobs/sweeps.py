@@ -178,7 +178,7 @@ def _resolve(lifecycle: Lifecycle, item: ResolveSweep, budget: int) -> tuple[int
 
 
 def _commit(lifecycle: Lifecycle, item: CommitSweep, budget: int) -> tuple[int, bool]:
-    used, again = _go_through(lifecycle, item, budget, lifecycle.begin)
+    used, again = _go_through(lifecycle, item, budget, lambda job: lifecycle.begin(job, item))
     if not again:
         lifecycle.table.committing -= 1
         staging.remove(lifecycle.table, item.dependency)
@@ -196,37 +196,34 @@ def _go_through(
     lifecycle: Lifecycle, item: DependentsSweep, budget: int, act: Callable[[Job], int]
 ) -> tuple[int, bool]:
     """Call *act* for each dependent until the budget is used; a job costs one unit and what *act* returns."""
-    used = 0
-    while (job := _next_dependent(lifecycle, item)) is not None:
-        if used >= budget:
-            item.at = item.left[-1][0] - 1
+    used, edges = 0, lifecycle.table.edges
+    if item.left is None:
+        item.left = edges.begin_sweep(item)
+    while item.goes_on() and item.left:
+        number, job = item.left[-1]
+        # A job that was canceled and revived meanwhile has other edges.
+        is_due = not job.is_over and edges.is_since(job, item.dependency.id, number)
+        if is_due and used >= budget:
+            item.at = number - 1
             return used, True
-        item.at = item.left.pop()[0]
-        used += 1 + act(job)
+        item.left.pop()
+        if is_due:
+            item.at = number
+            used += 1 + act(job)
+            if item.bound[0] == number:
+                # Its other dependencies come first.
+                item.left.append((number, job))
+                item.at = number - 1
+    edges.end_sweep(item)
     return used, False
 
 
-def _next_dependent(lifecycle: Lifecycle, item: DependentsSweep) -> Job | None:
-    """
-    Return the next dependent, without removing it from the list.
-
-    A staged job becomes a dependent when it is released, at its old number: the list is then rebuilt.
-    """
-    edges, dependency_id = lifecycle.table.edges, item.dependency.id
-    if item.late_added != edges.late_added:
-        item.late_added = edges.late_added
-        item.left = [entry for entry in edges.dependents(dependency_id) if item.at < entry[0] <= item.before][::-1]
-    while item.goes_on() and item.left:
-        number, job = item.left[-1]
-        # One that was canceled and revived meanwhile has other edges.
-        if not job.is_over and edges.is_since(job, dependency_id, number):
-            return job
-        item.left.pop()
-    return None
-
-
 def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[int, bool]:
-    return lifecycle.table.edges.release(item.job), False
+    edges, extras = lifecycle.table.edges, item.job.need_extras()
+    if extras.more_needs and extras.holds and item.released <= len(extras.more_needs):
+        item.released += 1
+        return edges.release_portion(item.job, extras.portions[item.released - 1]), True
+    return edges.release(item.job), False
 
 
 def _revive(lifecycle: Lifecycle, item: ReviveSweep, budget: int) -> tuple[int, bool]:
@@ -241,6 +238,10 @@ def _revive(lifecycle: Lifecycle, item: ReviveSweep, budget: int) -> tuple[int, 
             return used, True
         if lifecycle.table.edges.is_resolving(job):
             # The sweep of its end has its turn first.
+            return used + 1, True
+        extras = job.need_extras()
+        if extras.more_needs and extras.holds:
+            # So has the one that releases its dependencies, portion by portion.
             return used + 1, True
         item.at = job.number
         used += 1 + lifecycle.revive(job)

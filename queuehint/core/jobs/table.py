@@ -151,7 +151,9 @@ class JobTable:
         """Add the edges of a job."""
         if needs:
             extras = job.need_extras()
-            extras.needs, extras.holds = needs, True
+            if not extras.more_needs:
+                extras.needs = needs
+            extras.holds = True
             for dependency_id, _ in needs:
                 self.edges.keep(job, dependency_id)
         for dependency_id, edge in blocked:
@@ -268,7 +270,7 @@ class JobTable:
 
     def put_back(self, job: Job, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
         """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
-        self._stop(job)
+        self._stop(job, kind)
         self.become(job, QUEUED)
         self.journal.note(job, kind, STARTED, cause)
         if again_ms is None:
@@ -289,7 +291,7 @@ class JobTable:
         """Vacate the place of a job until it is due: -> SCHEDULED; return the gates left."""
         old = job.state
         if old is STARTED:
-            self._stop(job)
+            self._stop(job, kind)
         self.backing_off.pop(job.id, None)
         left = self.vacate(job)
         self.become(job, SCHEDULED)
@@ -307,15 +309,15 @@ class JobTable:
 
     def await_children(self, job: Job, children: Needs) -> None:
         """End the lease of a STARTED job, vacate its place, and bind it to its children: -> DEFERRED."""
-        self._stop(job)
+        self._stop(job, EventKind.DEFERRED)
         self.vacate(job)
         self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, STARTED)
         extras = job.need_extras()
         extras.is_parent = True
-        held = dict(extras.needs) if extras.holds else {}
         for child_id, edge in children:
-            self.edges.add(job, child_id, edge[:3] + KEPT if child_id in held else edge)
+            is_held = extras.holds and self.edges.depends(job, child_id)
+            self.edges.add(job, child_id, edge[:3] + KEPT if is_held else edge)
 
     def offer(self, job: Job) -> None:
         """Offer a QUEUED job again after its back-off; it has all its gates."""
@@ -335,7 +337,7 @@ class JobTable:
             self.catalog.add(job)
             self.journal.note(job, ENQUEUED, None)
         if old is STARTED:
-            self._stop(job)
+            self._stop(job, END[state])
         elif job.ready is not None:
             self.withdraw(job)
         if self.backing_off:
@@ -458,8 +460,10 @@ class JobTable:
         assert job.block is not None
         job.block.states = None
 
-    def _stop(self, job: Job) -> None:
+    def _stop(self, job: Job, kind: EventKind) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""
+        if kind is not EventKind.FINISHED or (job.extras is not None and job.extras.past):
+            job.note_attempt(kind.value, self.journal.now_ms)
         self.registry.leave(job)
         if self.limits.limiters:
             self.limits.leave(job)

@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedDict
 
+from queuehint.core.structures.job import START_MARK
 from queuehint.values.record import JobState
+from queuehint.values.spec import PORTION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from queuehint.core.structures.job import Job, Needs
+    from queuehint.core.structures.leftovers import DependentsSweep
     from queuehint.values.outcome import OnChildFailure
     from queuehint.values.policy import OnDependencyFailure
     from queuehint.values.spec import Dependency, JobSpec
@@ -46,6 +49,8 @@ START: Final = "ddds"
 """The edge to the start of a submission in parts."""
 OF_CHILD: Final[Mapping[OnChildFailure, str]] = {"fail": "dnn-", "ignore": "ddd-"}
 REACH_MAX: Final = 1000
+SORTED_MAX: Final = 4000
+"""Of a job with more open edges only those of one portion are named."""
 
 _AT: Final = {JobState.FINISHED: 0, JobState.FAILED: 1, JobState.CANCELED: 2}
 _ENDED: Final = {JobState.FINISHED: "has finished", JobState.FAILED: "has failed", JobState.CANCELED: "was canceled"}
@@ -71,8 +76,13 @@ def edge_policy(edge: Dependency, on_failure: OnDependencyFailure) -> str:
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """Return the dependencies of a spec, with the policies of their edges."""
-    return tuple([(edge.id, edge_policy(edge, spec.policy.on_dependency_failure)) for edge in spec.depends_on])
+    """Return the dependencies of a spec, with the policies of their edges: up to 1 000, `Depend` tells the others."""
+    return portion_of(spec.depends_on[:PORTION_MAX], spec.policy.on_dependency_failure)
+
+
+def portion_of(edges: Iterable[Dependency], on_failure: OnDependencyFailure) -> Needs:
+    """Return some dependencies of a job, with the policies of their edges."""
+    return tuple([(edge.id, edge_policy(edge, on_failure)) for edge in edges])
 
 
 def edge_action(edge: str, state: JobState) -> str:
@@ -100,9 +110,8 @@ class DependencySets:
     """
     The edges of one namespace.
 
-    ``open`` counts the open edges except those to starts. ``late_added`` counts the jobs that got their edges later
-    than at their enqueue: a sweep that goes through dependents by number then looks again. ``canceled`` holds, for each
-    job, the dependents that its end canceled.
+    ``open`` counts the open edges except those to starts. ``canceled`` holds, for each job, the dependents that its end
+    canceled.
     """
 
     def __init__(self) -> None:
@@ -112,7 +121,9 @@ class DependencySets:
         """The ids of jobs that have or had dependents; an id is removed when its job is pruned."""
         self._resolving: set[int] = set()
         """The numbers of jobs that are over and whose edges are still being resolved."""
-        self.open = self.late_added = 0
+        self._sweeps: dict[str, list[DependentsSweep]] = {}
+        """The sweeps that have listed a job's dependents, for those that are added out of order."""
+        self.open = 0
 
     # --- edges ---------------------------------------------------------------------------------------------------
 
@@ -136,9 +147,10 @@ class DependencySets:
             self._remove(job, dependency_id)
 
     def release(self, job: Job) -> int:
-        """Remove all edges of a job that cannot run any more; return their number."""
+        """Remove all edges of a job that cannot run any more, of portions the rest; return their number."""
         extras = job.need_extras()
-        ids = [dependency_id for dependency_id, _ in extras.needs] if extras.holds else []
+        is_whole = extras.holds and not extras.more_needs
+        ids = [dependency_id for dependency_id, _ in extras.needs] if is_whole else []
         ids += [dependency_id for dependency_id, edge in extras.blocked.items() if edge[-1] != KEPT]
         for dependency_id in ids:
             self._remove(job, dependency_id)
@@ -146,6 +158,30 @@ class DependencySets:
         extras.blocked.clear()
         extras.holds = False
         return len(ids)
+
+    def release_portion(self, job: Job, needs: Needs) -> int:
+        """Remove the edges of one portion of a job that cannot run any more; return their number."""
+        blocked = job.blocked
+        for dependency_id, _ in needs:
+            if dependency_id in blocked:
+                del blocked[dependency_id]
+                self.open -= 1
+            # It may have ended before it was bound.
+            if self.depends(job, dependency_id):
+                self._remove(job, dependency_id)
+        return len(needs)
+
+    def some_open(self, job: Job) -> list[str]:
+        """
+        Return the ids a job waits for, in order; of more than 4 000 those of the first portion that has any.
+
+        The edge to the start of its submission is left out.
+        """
+        ids: Iterable[str] = job.blocked
+        if len(job.blocked) > SORTED_MAX:
+            open_ids = ([need[0] for need in needs if need[0] in job.blocked] for needs in job.need_extras().portions)
+            ids = next(filter(None, open_ids), ids)
+        return sorted([job_id for job_id in ids if job_id[0] != START_MARK])
 
     def _remove(self, job: Job, dependency_id: str) -> None:
         dependents = self._waiting[dependency_id]
@@ -164,6 +200,27 @@ class DependencySets:
     def dependents(self, job_id: str) -> list[tuple[int, Job]]:
         """Return the dependents of a job with their numbers (or those of their redrives), in this order."""
         return sorted(self._waiting.get(job_id, {}).values(), key=_order)
+
+    def begin_sweep(self, sweep: DependentsSweep) -> list[tuple[int, Job]]:
+        """List the dependents that a sweep has to visit, last first; later ones are inserted until `end_sweep`."""
+        job_id = sweep.dependency.id
+        self._sweeps.setdefault(job_id, []).append(sweep)
+        return [entry for entry in reversed(self.dependents(job_id)) if sweep.at < entry[0] <= sweep.before]
+
+    def end_sweep(self, sweep: DependentsSweep) -> None:
+        """Insert no more dependents into a sweep."""
+        sweep.left = None
+        sweeps = self._sweeps[sweep.dependency.id]
+        sweeps.remove(sweep)
+        if not sweeps:
+            del self._sweeps[sweep.dependency.id]
+
+    def insert_late(self, job: Job, dependency_ids: Iterable[str]) -> None:
+        """Insert a job that got its edges later than at its enqueue into the sweeps of its dependencies."""
+        if self._sweeps:
+            for dependency_id in dependency_ids:
+                for sweep in self._sweeps.get(dependency_id, ()):
+                    sweep.insert((job.since, job))
 
     def begin_resolving(self, job: Job) -> None:
         """Record that a sweep resolves the edges to a job that is over."""
@@ -228,7 +285,8 @@ class DependencySets:
         Return whether one of *ids* is *target* or waits for it, directly or not; None if the search is too long.
 
         Args:
-            seen: ids that were visited before; at most 1 000 in all are visited, breadth first.
+            seen: ids that were visited before; at most 1 000 in all are visited, breadth first, and none beyond a job
+                that waits for more.
         """
         todo = [job_id for job_id in ids if job_id not in seen]
         for job_id in todo:
@@ -243,7 +301,10 @@ class DependencySets:
             if job is not None and not job.is_over:
                 # A committed job that is not released yet will wait for its dependencies.
                 is_staged = job.extras is not None and job.extras.start is not None
-                todo += sorted(_meant(job, jobs) if is_staged else job.blocked)
+                above = _meant(job, jobs) if is_staged else job.blocked
+                if len(above) > REACH_MAX:
+                    return None
+                todo += sorted(above)
         return False
 
     def is_awaited_by(self, job_id: str, ids: Collection[str]) -> bool | None:
@@ -289,18 +350,21 @@ class DependencySets:
             open_edges += sum(edge != START for edge in extras.blocked.values())
             for dependency_id in extras.blocked:
                 assert self.depends(job, dependency_id), f"{dependency_id} does not know of {job.id}"
-            if extras.holds:
-                assert all(self.depends(job, dependency_id) for dependency_id, _ in extras.needs)
+            if extras.holds and (not extras.more_needs or not (job.is_over or extras.start is not None)):
+                assert all(self.depends(job, dependency_id) for dependency_id, _ in extras.all_needs())
             if extras.canceled_by is not None:
                 assert job.state is JobState.CANCELED
                 assert self._canceled_by[extras.canceled_by][job.number] is job
         assert open_edges == self.open
         assert self._awaited <= jobs.keys()
+        needed: dict[str, dict[str, str]] = {}
         for dependency_id, dependents in self._waiting.items():
             assert dependents
             for job_id, (_, job) in dependents.items():
                 extras = job.need_extras()
-                kept = extras.holds and dependency_id in dict(extras.needs)
+                if job_id not in needed:
+                    needed[job_id] = dict(extras.all_needs())
+                kept = extras.holds and dependency_id in needed[job_id]
                 assert jobs.get(job_id) is job
                 assert dependency_id in extras.blocked or kept, f"{job_id} does not know of {dependency_id}"
         assert sum(map(len, self._canceled_by.values())) == sum(
@@ -339,5 +403,5 @@ def _order(entry: tuple[int, Job]) -> int:
 
 def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
     """Return the ids of the jobs that a staged job of a committed submission waits for after its release."""
-    others = [jobs[need[0]] for need in job.need_extras().needs if need[0] in jobs]
+    others = [jobs[need[0]] for need in job.need_extras().all_needs() if need[0] in jobs]
     return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

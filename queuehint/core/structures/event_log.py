@@ -93,6 +93,7 @@ class Journal:
             error_type=None if error is None else _brief(error.type),
             error_message=None if error is None else _brief(error.message),
             progress=job.extras.progress if kind is PROGRESSED and job.extras is not None else None,
+            tags=job.spec.tags,
         )
 
     def follow(

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from queuehint.core.structures.trie import Walk
 from queuehint.values.outcome import JobError, Progress
-from queuehint.values.record import ERRORS_MAX, LOG_LINES_MAX, OVER, JobRecord, JobState
+from queuehint.values.record import (
+    ATTEMPTS_KEPT,
+    ERRORS_MAX,
+    LOG_LINES_MAX,
+    OVER,
+    Attempt,
+    JobRecord,
+    JobState,
+    history_of,
+)
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -36,7 +46,7 @@ START_MARK = " "
 
 def digested(spec: JobSpec) -> JobSpec:
     """Return a spec with a digest in place of its arguments, which still tells a repetition from another job."""
-    return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest())
+    return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest(), headers=())
 
 
 class JobExtras:
@@ -54,7 +64,9 @@ class JobExtras:
         "logs",
         "logs_truncated",
         "loop_blocked_ms",
+        "more_needs",
         "needs",
+        "past",
         "progress",
         "start",
         "to_begin",
@@ -62,15 +74,19 @@ class JobExtras:
 
     def __init__(self) -> None:
         self.errors: deque[JobError] = deque(maxlen=ERRORS_MAX)
+        self.past: deque[Attempt] = deque(maxlen=ATTEMPTS_KEPT)
+        """Its attempts that have ended, without their errors; none of a job that has finished at its first."""
         self.logs: deque[str] = deque(maxlen=LOG_LINES_MAX)
         self.logs_truncated = False
         self.progress: Progress | None = None
         self.blocked: dict[str, str] = {}
         """The ids of the jobs it waits for, with the policies of these edges."""
         self.needs: Needs = ()
-        """The dependencies of its spec."""
+        """The dependencies of its spec, at most 1 000."""
+        self.more_needs: tuple[Needs, ...] = ()
+        """Its other dependencies, in portions of at most 1 000, each bound and released in a step of its own."""
         self.holds = False
-        """Its dependencies are kept for it, since it may still run."""
+        """Its dependencies are kept for it, since it may still run; of portions those that are bound."""
         self.canceled_by: str | None = None
         """The dependency that caused its cancellation."""
         self.is_parent = False
@@ -84,9 +100,21 @@ class JobExtras:
         self.start: Job | None = None
         """The start of its submission in parts, until it is released."""
         self.came = 0
-        """While staged: the newest number when its part was enqueued; after its release: the number of the commit."""
+        """
+        While staged: its number, or the newest of its part if one there depends on a later one; after its release: the
+        number of the commit.
+        """
         self.asked: JobSpec | None = None
         """The spec of its enqueue, if it was replaced since."""
+
+    @property
+    def portions(self) -> tuple[Needs, ...]:
+        """All its dependencies, in portions of at most 1 000."""
+        return (self.needs, *self.more_needs)
+
+    def all_needs(self) -> Needs:
+        """Return all its dependencies."""
+        return tuple(chain.from_iterable(self.portions)) if self.more_needs else self.needs
 
 
 class Job:
@@ -243,7 +271,7 @@ class Job:
     def fields_differing(self, spec: JobSpec) -> list[str] | None:
         """Return the fields in which *spec* differs from the spec it was enqueued with; None if in none."""
         asked = self.extras.asked if self.extras is not None else None
-        if spec in (self.spec, asked):
+        if spec in (self.spec, asked) or (asked is not None and not asked.differing_fields(spec)):
             return None
         if self.gone:
             brief = digested(spec)
@@ -251,7 +279,13 @@ class Job:
                 return None
             if brief.arguments == self.spec.arguments:
                 spec = brief
-        return self.spec.differing_fields(spec)
+        return self.spec.differing_fields(spec) or None
+
+    def note_attempt(self, outcome: str, now_ms: int) -> None:
+        """Note that the attempt of a STARTED job ends."""
+        assert self.started_ms is not None
+        attempt = Attempt(started_ms=self.started_ms, ended_ms=now_ms, worker=self.worker, outcome=outcome)  # type: ignore[arg-type]
+        self.need_extras().past.append(attempt)
 
     def log(self, lines: Iterable[str]) -> None:
         """Append log lines; drop the oldest ones above the bound."""
@@ -288,6 +322,7 @@ class Job:
             logs_truncated=extras.logs_truncated,
             level=self.level,
             open_dependencies=self.open_dependencies,
+            history=history_of(extras.past, extras.errors, self.state, self.started_ms, self.ended_ms, self.worker),
         )
 
 

@@ -7,6 +7,7 @@ is to be advanced is a leftover too: its node.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -102,6 +103,10 @@ class UnparkSweep:
     parked: deque[LazyHeap[Job]]
 
 
+def _descending(entry: tuple[int, Job]) -> int:
+    return -entry[0]
+
+
 @attrs.define(eq=False)
 class DependentsSweep:
     """
@@ -116,9 +121,16 @@ class DependentsSweep:
     before: int
     at: int = 0
     """The last number visited."""
-    late_added: int = -1
-    """The index's last change out of order that *left* includes."""
-    left: list[tuple[int, Job]] = attrs.Factory(list)
+    left: list[tuple[int, Job]] | None = None
+    """The dependents left, last first; None before the first step and after the last."""
+    bound: tuple[int, int] = (0, 0)
+    """The number of the job that is being released, and how many portions of its dependencies are bound; else zeros."""
+
+    def insert(self, entry: tuple[int, Job]) -> None:
+        """Include a job that became a dependent after the first step, unless its number is passed already."""
+        assert self.left is not None
+        if self.at < entry[0] <= self.before:
+            insort(self.left, entry, key=_descending)
 
     def goes_on(self) -> bool:
         """Return whether the sweep still applies."""
@@ -152,9 +164,15 @@ class DropSweep(DependentsSweep):
 
 @attrs.define(eq=False)
 class ReleaseSweep:
-    """Remove all edges of a job that cannot run any more: up to 1 000, in one step."""
+    """
+    Remove all edges of a job that cannot run any more: up to 1 000 in one step.
+
+    Args:
+        released: how many portions of more dependencies were released.
+    """
 
     job: Job
+    released: int = 0
 
 
 @attrs.define(eq=False)

@@ -1,7 +1,7 @@
 """
 Bitmap index of the kept records, in order of number, for filters.
 
-Numbers are cut into blocks of 1 024. An indexed value of a record (a service, a user, a task, a pool, a state) is a
+Numbers are cut into blocks of 1 024. An indexed value of a record (a tag, a user, a task, a pool, a state, …) is a
 *term*; the records of a block that have a term are the bits of one int, bit n for the n-th number of the block. A
 filter is an AND of such ints, that over states first an OR. So a question costs what its blocks cost, not its records
 (a bitmap index: O'Neil and Quass, "Improved query performance with variant indexes", 1997); the first and the last time
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", str, JobState, str | None)
 
-_NAMED = ("user", "service", "task", "pool")
+_NAMED = ("tag", "user", "service", "task", "pool")
 """The terms that may be drivers, first those that tend to have fewer records."""
 
 _STATE: Callable[[Job], JobState] = attrgetter("state")
-_GET: Mapping[str, Callable[[Job], str | None]] = {name: attrgetter(f"spec.{name}") for name in _NAMED}
+_GET: Mapping[str, Callable[[Job], str | None]] = {name: attrgetter(f"spec.{name}") for name in _NAMED[1:]}
 
 
 class Block:
@@ -62,7 +62,7 @@ class Block:
         """Return the bits of the records whose term *name* is *value*."""
         values = self.terms.get(name)
         if values is None:
-            values = self.terms[name] = _bits(self, _GET[name])
+            values = self.terms[name] = _bits_of(self, name)
         return values.get(value, 0)
 
     def is_in(self, states: Iterable[JobState]) -> int:
@@ -86,6 +86,17 @@ def _bits(block: Block, term: Callable[[Job], Value]) -> dict[Value, int]:
     for number, job in block.jobs.items():
         value = term(job)
         found[value] = found.get(value, 0) | 1 << number - base
+    return found
+
+
+def _bits_of(block: Block, name: str) -> dict[str | None, int]:
+    """Return the bits of each value of a named term; of tags a job has any number."""
+    if name != "tag":
+        return _bits(block, _GET[name])
+    found: dict[str | None, int] = {}
+    for number, job in block.jobs.items():
+        for tag in job.spec.tags:
+            found[tag] = found.get(tag, 0) | 1 << number - block.base
     return found
 
 
@@ -205,7 +216,7 @@ class Catalog:
             assert block.base == at * RECORDS_PER_BLOCK
             assert block.states is None or block.states == fresh.by_state()
             for name, values in block.terms.items():
-                assert values == _bits(fresh, _GET[name])
+                assert values == _bits_of(fresh, name)
             for job in block.jobs.values():
                 assert job.block is block
                 assert block.first_ms <= job.enqueued_ms <= block.last_ms
@@ -234,7 +245,9 @@ def passes(wanted: RecordFilter, job: Job) -> bool:
     """Return whether a job passes a filter, apart from its path."""
     if job.block is None or (wanted.states and job.state not in wanted.states):
         return False
-    for name in _NAMED:
+    if wanted.tag is not None and wanted.tag not in job.spec.tags:
+        return False
+    for name in _NAMED[1:]:
         value = getattr(wanted, name)
         if value is not None and getattr(job.spec, name) != value:
             return False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from queuehint.values.hint import Claim
     from queuehint.values.outcome import JobError
-    from queuehint.values.record import JobRecord
+    from queuehint.values.record import Attempt, JobRecord
     from queuehint.values.spec import JobSpec
 
 _FIRST_MS = -62_135_596_800_000
@@ -101,6 +101,7 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "level": record.level,
         "open_dependencies": record.open_dependencies,
         "problem": record.problem,
+        "history": [_attempt(attempt) for attempt in record.history],
     }
 
 
@@ -113,7 +114,10 @@ def _spec(spec: JobSpec) -> dict[str, Any]:
     fields["templates"] = list(spec.templates) if isinstance(spec.templates, tuple) else spec.templates
     fields["policy"] = attrs.asdict(spec.policy, recurse=False)
     backoff = spec.policy.backoff
-    fields["policy"]["backoff"] = {name: getattr(backoff, name) for name in ("base", "factor", "cap", "jitter")}
+    said = {name: getattr(backoff, name) for name in ("base", "factor", "cap", "jitter")}
+    fields["policy"]["backoff"] = said | {"waits": list(backoff.waits)}
+    fields["tags"] = list(spec.tags)
+    fields["headers"] = dict(spec.headers)
     del fields["arguments"]
     fields |= _payload("arguments", spec.arguments)
     return fields
@@ -121,6 +125,12 @@ def _spec(spec: JobSpec) -> dict[str, Any]:
 
 def _claim(claim: Claim) -> dict[str, Any]:
     return {"path": list(claim.path), "mode": claim.mode}
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    fields = attrs.asdict(attempt, recurse=False)
+    times = {f"{name}_at": _time(fields.pop(f"{name}_ms")) for name in ("started", "ended")}
+    return times | fields | {"error": None if attempt.error is None else _error(attempt.error)}
 
 
 def _error(error: JobError) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class Part(TypedDict, total=False):
         service, user, task, pool: of the job.
         path: the job has a claim at or below it; ``[]`` is any job with a claim.
         flow: the id of the flow that it belongs to.
+        tag: one of the job's tags.
         since, until: it was enqueued at *since* or later, and before *until*; timezone-aware.
     """
 
@@ -68,6 +69,7 @@ class Part(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     flow: str | None
+    tag: str | None
 
 
 class Filter(Part, total=False):

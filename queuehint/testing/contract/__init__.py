@@ -28,8 +28,9 @@ A third class says how a store comes near the end of a count of tokens::
 from __future__ import annotations
 
 from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
-from queuehint.testing.contract.attempts import Cancellation, Dead, Retries
+from queuehint.testing.contract.attempts import Cancellation, Dead, History, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
+from queuehint.testing.contract.chains import Chains
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
@@ -38,10 +39,12 @@ from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
 from queuehint.testing.contract.event_filters import FilteredEvents
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
+from queuehint.testing.contract.fan_in import FanIn
 from queuehint.testing.contract.flows import Counts, Flows, Parts
 from queuehint.testing.contract.identity import Identity, Records
 from queuehint.testing.contract.kept_places import Callers, Grants, KeptPlaces
 from queuehint.testing.contract.keys import KeyHolders, Keys
+from queuehint.testing.contract.labels import Headers, Tags
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
@@ -59,6 +62,7 @@ from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
+from queuehint.testing.contract.workers import KnownWorkers
 from queuehint.testing.contract.wrong_values import WrongValues
 
 __all__ = [
@@ -74,6 +78,7 @@ __all__ = [
     "CanceledByIds",
     "CanceledByPath",
     "Cancellation",
+    "Chains",
     "Children",
     "ClosedPaths",
     "Commits",
@@ -89,13 +94,16 @@ __all__ = [
     "Ends",
     "Events",
     "FailedParents",
+    "FanIn",
     "FilteredEvents",
     "Firings",
     "Flows",
     "FlowsTold",
     "Following",
     "Grants",
+    "Headers",
     "HiddenParts",
+    "History",
     "Identity",
     "Interim",
     "Judged",
@@ -104,6 +112,7 @@ __all__ = [
     "KeptResults",
     "KeyHolders",
     "Keys",
+    "KnownWorkers",
     "LastJobs",
     "Leases",
     "Levels",
@@ -143,6 +152,7 @@ __all__ = [
     "Steps",
     "Store",
     "Submissions",
+    "Tags",
     "Timetable",
     "Tokens",
     "Totals",
@@ -165,12 +175,14 @@ class BackendConformance(
     ArrivalOrder,
     Pauses,
     Reasons,
+    Chains,
     Leases,
     Presence,
     Waiting,
     Retries,
     Cancellation,
     Dead,
+    History,
     Keys,
     KeyHolders,
     Identity,
@@ -188,6 +200,8 @@ class BackendConformance(
     Listing,
     ListingByPath,
     Counting,
+    Tags,
+    Headers,
     Deletion,
     Amending,
     Interim,
@@ -242,8 +256,10 @@ class BackendConformance(
     HiddenParts,
     Commits,
     FlowsTold,
+    FanIn,
     Revivals,
     EdgesTold,
+    KnownWorkers,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

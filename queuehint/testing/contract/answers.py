@@ -110,7 +110,9 @@ class WhyAJobWaits:
 
     def test_why_of_a_ready_job_tells_whether_a_worker_serves_its_pool(self, store: Store) -> None:
         store.enqueue(job("a", pool="p"))
-        assert store.why("a") == reason("a", QUEUED, ReasonKind.NO_WORKER, stuck=True, detail="pool p")
+        assert store.why("a") == reason(
+            "a", QUEUED, ReasonKind.NO_WORKER, stuck=True, detail="pool p; there are no workers"
+        )
         assert store.stats().stuck["no_worker"] == 1
         store.exchange(pools=("p",))
         assert store.why("a") == reason("a", QUEUED, ReasonKind.WORKER, detail="pool p")

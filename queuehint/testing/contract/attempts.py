@@ -189,3 +189,68 @@ class Dead:
         store.fail("dead", error=error())
         store.wait(0)
         assert store.states("before", "dead", "behind") == "QUEUED FAILED CANCELED"
+
+
+class History:
+    """A record tells the last 20 attempts of its job, each with its worker, times, outcome and error."""
+
+    def test_each_attempt_is_told_as_it_ended(self, store: Store) -> None:
+        began = store.clock.now_ms()
+        store.enqueue(job("a", ["x"], max_attempts=3, max_losses=2))
+        store.start(worker="one")
+        store.wait(5)
+        store.fail("a", error=error("first"))
+        store.start(worker="two w")
+        store.settle("a", OutcomeKind.SNOOZED)
+        store.start(worker="two w")
+        store.settle("a", OutcomeKind.RELEASED)
+        store.start(worker="three")
+        running = store.record("a").history[-1]
+        assert (running.outcome, running.worker, running.ended_ms) == ("started", "three", None)
+        store.wait(30_000)
+        store.start(worker="four")
+        store.finish("a")
+        record = store.record("a")
+        assert [(attempt.outcome, attempt.worker) for attempt in record.history] == [
+            ("retried", "one"),
+            ("snoozed", "two w"),
+            ("released", "two w"),
+            ("lost", "three"),
+            ("finished", "four"),
+        ]
+        assert [attempt.error for attempt in record.history if attempt.error] == list(record.errors)
+        assert (record.history[0].started_ms, record.history[0].ended_ms) == (began, began + 5)
+        assert (record.history[3].started_ms, record.history[3].ended_ms) == (began + 5, began + 30_005)
+
+    def test_a_job_that_finishes_at_once_has_one_attempt(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b"))
+        assert store.record("a").history == ()
+        store.start()
+        store.wait(7)
+        store.finish("a")
+        (attempt,) = store.record("a").history
+        now = store.clock.now_ms()
+        assert (attempt.outcome, attempt.started_ms, attempt.ended_ms) == ("finished", now - 7, now)
+        store.cancel("b")
+        store.settle("b", OutcomeKind.FAILED, error=error())
+        assert [attempt.outcome for attempt in store.record("b").history] == ["canceled"]
+
+    def test_a_parent_and_a_dead_job_that_is_redriven_keep_theirs(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("p"))
+        store.start()
+        store.fail("a", error=error("dead"))
+        store.enqueue_from("p", job("c"))
+        store.await_children("p", "c")
+        store.redrive("a")
+        store.run()
+        store.run()
+        assert [attempt.outcome for attempt in store.record("a").history] == ["failed", "finished"]
+        assert [attempt.outcome for attempt in store.record("p").history] == ["deferred"]
+        assert store.record("p").state is JobState.FINISHED
+
+    def test_the_last_twenty_are_kept(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]))
+        for number in range(22):
+            store.start(worker=f"w{number}")
+            store.settle("a", OutcomeKind.RELEASED)
+        assert [attempt.worker for attempt in store.record("a").history] == [f"w{number}" for number in range(2, 22)]

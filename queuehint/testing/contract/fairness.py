@@ -273,7 +273,7 @@ class Served:
             ReasonKind.NO_WORKER,
         ]
         assert store.why("b").stuck
-        assert store.why("b").detail == "pool default, user bob"
+        assert store.why("b").detail == "pool default, user bob; there are no workers"
         assert store.stats().stuck["no_worker"] == 2
         assert store.pending().moving
         store.cancel("a")

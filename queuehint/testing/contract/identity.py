@@ -217,6 +217,11 @@ class Records:
         stats = store.stats()
         assert (sum(stats.states.values()), stats.leftovers, stats.pruned) == (0, 0, 13)
 
+    def test_a_list_of_waits_comes_back_as_it_was(self, store: Store) -> None:
+        spec = job("a", policy=Policy(backoff=Backoff(waits=[0, 1.5, 86_400], jitter=0)))
+        store.enqueue(spec)
+        assert store.record("a").spec == spec
+
     def test_what_a_job_was_asked_comes_back_as_it_was(self, store: Store) -> None:
         policy = Policy(
             max_attempts=7,

@@ -189,7 +189,7 @@ class Timetable:
         assert store.tick().next_ms == now_ms + 30_000
         store.cancel("x")
         store.clock.advance(ms=MINUTE)
-        # Whoever exchanges is told that it is due: nobody has to look again for it at once.
+        # The reply of an exchange says that it is due: no tick has to come for it at once.
         assert store.tick().next_ms == now_ms + 2 * MINUTE
 
     def test_one_that_is_dropped_is_gone(self, store: Store) -> None:

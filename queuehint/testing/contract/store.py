@@ -21,6 +21,7 @@ from queuehint.operations import (
     ListLimits,
     ListSchedules,
     ListWeights,
+    ListWorkers,
     Operation,
     Peek,
     Tree,
@@ -72,6 +73,7 @@ class Store(Driver):
         """Return all that can be asked of the store, to be compared later."""
         questions: list[Operation[Any]] = [
             List(), CountJobs(), CountEdges(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
+            ListWorkers(),
         ]  # fmt: skip
         return [self.apply(question) for question in questions]
 
@@ -97,7 +99,7 @@ class Binding:
     """
     How to open a store. A test class names it beside the rules that are to hold, each of which asks for a `store`.
 
-    It is no abstract class: these pytest leaves out, and whoever had misspelt `open` would see no test fail.
+    It is not abstract: pytest skips abstract classes, so a misspelt `open` would fail no test.
 
     .. versionadded:: 0.1.0
     """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
+from queuehint.handlers.context import RaisedAnswer, raised_answer
 from queuehint.testing.interleaving.loop import OWNER, SteppedLoop
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ class _Run:
         context.run(OWNER.set, number)
         try:
             result = context.run(part.function, self.state, *part.args, **part.kwargs)
+        except RaisedAnswer:  # as if it had returned it
+            return None
         except Exception as error:  # noqa: BLE001 - an end like any other
             return error
         if inspect.isawaitable(result):
@@ -198,7 +201,8 @@ async def _awaited(awaitable: Any) -> Any:
 
 
 def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
-    return asyncio.CancelledError() if task.cancelled() else task.exception()
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    return None if error is not None and raised_answer(error) is not None else error
 
 
 def _where(task: asyncio.Task[Any]) -> str | None:

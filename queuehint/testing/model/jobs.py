@@ -48,10 +48,11 @@ class Actor:
 
     ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
     ``inherited`` is the best level of those that have waited behind its place.
-    ``due`` is when it may go on, while it waits for a time. ``needs`` is what it was told to depend on, ``waits`` whom
+    ``due`` is when it may go on, while it waits for a time. ``needs`` is what it was told to depend on, in as many
+    ``portions`` besides its spec, ``waits`` whom
     it waits for at present and as what: for a job it needs, for one of its key, for a child of its own.
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
-    nobody knows of it.
+    nobody knows of it, and ``sent`` its number, or the last of its part if one there depends on a later one.
     ``alarms`` says when it is to be looked at, and why. It is ``gone`` when its record is dropped and only its id kept.
     """
 
@@ -62,11 +63,13 @@ class Actor:
         self.seq = self.attempts = self.losses = self.unknown_task_count = 0
         self.ever_started = self.gone = False
         self.inherited = 0
+        self.portions = 0
         self.needs = {edge.id: (edge, spec.policy.on_dependency_failure) for edge in spec.depends_on}
         self.waits: dict[str, Literal["need", "key", "child", "ignored child"]] = {}
         self.is_parent = self.child_failed = self.to_begin = False
         self.canceled_by: str | None = None
         self.part: str | None = None
+        self.sent = number
         self.alarms: dict[TimerKind, int] = {}
         self.token: int | None = None
         self.worker: str | None = None

@@ -6,8 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from queuehint.operations import (
+    CHAIN_MAX,
     Amend,
     Cancel,
+    Chain,
     CountEdges,
     CountFlow,
     Delete,
@@ -23,6 +25,7 @@ from queuehint.operations import (
     Redrive,
     Verdict,
     Why,
+    WhyChain,
 )
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
 from queuehint.testing.model.places import at_or_below
@@ -150,6 +153,8 @@ class Records(Work):
             named = ((name, getattr(wanted, name)) for name in ("user", "service", "task", "pool", "flow"))
             if any(value is not None and getattr(job.spec, name) != value for name, value in named):
                 continue
+            if wanted.tag is not None and wanted.tag not in job.spec.tags:
+                continue
             if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
                 places.append((min(keys, default="") if wanted.flow is None else "", job.number, job.id))
         return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
@@ -190,6 +195,19 @@ class Records(Work):
 
     def check_why(self, question: Why, told: Reason) -> Reason:
         self.check_reason(self.jobs[question.job_id], told)
+        return told
+
+    def check_chain(self, question: WhyChain, told: Chain) -> Chain:
+        """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
+        assert 0 < len(told.reasons) <= CHAIN_MAX
+        assert told.reasons[0].job_id == question.job_id
+        ids = [reason.job_id for reason in told.reasons]
+        assert len(set(ids)) == len(ids), f"the chain comes back: {ids}"
+        for at, reason in enumerate(told.reasons):
+            self.check_reason(self.jobs[reason.job_id], reason)
+            if at + 1 < len(told.reasons):
+                assert told.reasons[at + 1].job_id in reason.jobs, f"{told.reasons[at + 1]} follows {reason}"
+                assert not reason.stuck, f"{reason} is the root cause, not {told.reasons[at + 1]}"
         return told
 
     def check_reason(self, job: Actor, told: Reason) -> None:

@@ -34,6 +34,7 @@ from queuehint.operations import (
     CountEdges,
     CountFlow,
     Delete,
+    Depend,
     Discard,
     DropLimit,
     Enqueue,
@@ -60,6 +61,7 @@ from queuehint.operations import (
     Update,
     Weigh,
     Why,
+    WhyChain,
 )
 from queuehint.testing.model.jobs import STARTED
 from queuehint.testing.model.places import can_start
@@ -82,7 +84,8 @@ class ReferenceModel(Refusals):
 
     It follows a backend operation by operation: `refuses` says what must be refused, `follow` asserts that a reply is
     right. Or it answers by itself: `apply`. Of what it cannot foretell, above all which of the ready jobs a worker
-    gets, it judges whether the rules allow it. Schedules, events and counts of all records it does not know.
+    gets, it judges whether the rules allow it. Schedules, events, announced workers and counts of all records it does
+    not know.
 
     Args:
         retention: how long records are kept, as the backend was told.
@@ -265,6 +268,7 @@ class ReferenceModel(Refusals):
 _NAMES: dict[type[Operation[Any]], str] = {
     Enqueue: "enqueue",
     Commit: "commit",
+    Depend: "depend",
     Cancel: "cancel_ids",
     CancelPath: "cancel_path",
     CancelFlow: "cancel_flow",
@@ -292,7 +296,8 @@ _NAMES: dict[type[Operation[Any]], str] = {
     ListFlow: "check_page",
     CountEdges: "count_edges",
     Why: "check_why",
+    WhyChain: "check_chain",
 }
 """Which method answers an operation."""
-_JUDGED = {ListFlow, Why}
+_JUDGED = {ListFlow, Why, WhyChain}
 """Of these replies the rules say something, but not all."""

@@ -19,7 +19,7 @@ from queuehint.errors import (
     QueueHintError,
     UnknownDependencyError,
 )
-from queuehint.operations import Amend, Commit, Enqueue, Exchange, Why
+from queuehint.operations import Amend, Commit, Depend, Enqueue, Exchange, Why, WhyChain
 from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
 
@@ -38,7 +38,9 @@ class Refusals(Records):
             return InvalidJobError if operation.users is None and operation.steal else None
         if isinstance(operation, Commit):
             return None if START_MARK + operation.staged in self.starts else FlowNotFoundError
-        if isinstance(operation, Why):
+        if isinstance(operation, Depend):
+            return self._refuses_portion(operation)
+        if isinstance(operation, (Why, WhyChain)):
             return None if self.find(operation.job_id) is not None else JobNotFoundError
         if isinstance(operation, Amend):
             job = self.find(operation.spec.id)
@@ -82,6 +84,21 @@ class Refusals(Records):
                 if self.waits_for([edge.id for edge in spec.depends_on], operation.parent[0]):
                     return CycleError
         return QueueFullError if closing is None and self._leaves_too_many(operation) else None
+
+    def _refuses_portion(self, operation: Depend) -> type[QueueHintError] | None:
+        """Return the error that further dependencies of a job of a submission in parts require."""
+        if any(edge.id == operation.job_id for edge in operation.edges):
+            return CycleError
+        if START_MARK + operation.staged not in self.starts:
+            return FlowNotFoundError
+        job = self.portion_for(operation)
+        for edge in operation.edges if job is not None else ():
+            other = self.existing(edge.id, operation.staged)
+            if other is None or other.gone:
+                return UnknownDependencyError
+            if job is not None and other.part == job.part and other.sent >= job.number:
+                return CycleError
+        return None
 
     def _leaves_too_many(self, operation: Enqueue) -> bool:
         """Some limit on unfinished jobs would be broken."""

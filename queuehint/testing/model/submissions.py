@@ -9,7 +9,17 @@ import attrs
 
 from queuehint.core.jobs.closings import cause_of_closing
 from queuehint.core.structures.job import START_MARK
-from queuehint.operations import STAGED_KEPT_MS, Closing, Commit, Committed, Enqueue, Enqueued, EnqueuedJob
+from queuehint.operations import (
+    STAGED_KEPT_MS,
+    Closing,
+    Commit,
+    Committed,
+    Depend,
+    Enqueue,
+    Enqueued,
+    EnqueuedJob,
+    Marked,
+)
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
 from queuehint.values.spec import JobSpec
@@ -47,6 +57,8 @@ class Submissions(Times):
         tokens = [job.presence_token for job in told.jobs] if told is not None else []
         tokens += [None] * len(operation.jobs)
         jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
+        if staged is not None:
+            self.see_order([self.hidden[job.id] for job in jobs if job.created])
         return Enqueued(tuple(jobs), more=False)
 
     def close_with(self, closing: Closing, last: str) -> None:
@@ -116,6 +128,30 @@ class Submissions(Times):
             flow = operation.jobs[0].flow if operation.jobs else None
             start = self.starts[start_id] = Actor(JobSpec(id=start_id, task="start", flow=flow), self.numbers)
         start.alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
+
+    def see_order(self, part: list[Actor]) -> None:
+        """Note of the jobs of a part whether one there depends on a later one: a portion names none of them then."""
+        places = {job.spec.id: job.number for job in part}
+        in_order = all(places.get(edge.id, 0) < job.number for job in part for edge in job.spec.depends_on)
+        for job in part:
+            job.sent = job.number if in_order else self.numbers
+
+    def depend(self, operation: Depend, told: Marked | None) -> Marked:
+        start_id = START_MARK + operation.staged
+        self.starts[start_id].alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
+        job = self.portion_for(operation)
+        if job is not None:
+            job.portions += 1
+            job.needs.update({edge.id: (edge, operation.on_failure) for edge in operation.edges})
+        self.catch_up()
+        return Marked(job is not None, more=False)
+
+    def portion_for(self, operation: Depend) -> Actor | None:
+        """Return the job that a portion of dependencies is for, None if it is not to be added."""
+        job = self.hidden.get(operation.job_id)
+        if job is None or job.part != START_MARK + operation.staged or operation.portion != job.portions + 1:
+            return None
+        return job
 
     def hide(self, spec: JobSpec, part: str) -> Actor:
         self.numbers += 1

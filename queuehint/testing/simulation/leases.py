@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from queuehint.errors import BackendError
 from queuehint.operations import Renew
 from queuehint.testing.simulation.loop import PROCESS
+from queuehint.worker.leases.presence import Presence
 from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.worker import Worker
 
@@ -57,10 +59,22 @@ class LoopRenewal(Renewal):
                     self._take_in(leases, reply, sent_s)
 
 
+class NoPresence(Presence):
+    """Announces nothing: that decides nothing about jobs, and each request is one more that a fault may befall."""
+
+    def announce(self, now_s: float) -> None:
+        """Have nothing to tell, ever."""
+        self.due_s = math.inf
+
+    async def leave(self) -> None:
+        """Have nothing to tell."""
+
+
 class LoopWorker(Worker):
     """`Worker` whose leases are kept by tasks, with the name of the process that it runs in."""
 
     renewal_class = LoopRenewal
+    presence_class = NoPresence
 
     @staticmethod
     def make_name() -> str:

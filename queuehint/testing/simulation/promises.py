@@ -107,7 +107,7 @@ class Promises:
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
-        """No claim was ever shared: whoever may start has to be ready."""
+        """No claim was ever shared: every job that may start has to be ready."""
 
     # --- each step -----------------------------------------------------------------------------------------------
 

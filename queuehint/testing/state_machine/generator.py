@@ -21,6 +21,7 @@ from queuehint.operations import (
     CountEdges,
     CountFlow,
     Delete,
+    Depend,
     Discard,
     DropLimit,
     Enqueue,
@@ -42,11 +43,13 @@ from queuehint.operations import (
     SetLimit,
     Update,
     Why,
+    WhyChain,
 )
 from queuehint.testing.state_machine.styles import (
     FLOWS,
     LEASE_MS,
     MINUTE,
+    OUTCOMES,
     PARTS,
     PATHS_BY_DEPTH,
     PLAIN,
@@ -55,6 +58,7 @@ from queuehint.testing.state_machine.styles import (
     SHARED_MS,
     WOVEN_POLICIES,
     Style,
+    labels,
     one_claim,
 )
 from queuehint.values.hint import Claim, normalise
@@ -152,8 +156,7 @@ class OperationGenerator:
             return self.claim()
         if roll < 0.8:
             return ()
-        many = self.claim() + self.claim() + (self.claim() if roll > 0.93 else ())
-        return normalise(many)
+        return normalise(self.claim() + self.claim() + (self.claim() if roll > 0.93 else ()))
 
     def spec(self) -> JobSpec:
         random = self.random
@@ -177,7 +180,7 @@ class OperationGenerator:
             priority=random.choice((3, 3, 3, 1, 5, 9)),
             pool=random.choice("ppq"),
             user=random.choice((None, None, "u", "v")),
-            service="s" if random.random() < 0.05 else None,
+            **labels(random),
             key=key,
             on_conflict=random.choice(("return", "replace", "replace", "after", "after", "after", "reject")),
             delay_ms=delay_ms,
@@ -197,7 +200,7 @@ class OperationGenerator:
 
     def outcome(self, job_id: str, token: int) -> Outcome:
         random = self.random
-        kind = random.choice(_OUTCOMES)
+        kind = random.choice(OUTCOMES)
         delays = (0, 1, MINUTE, 3 * MINUTE) if self.style.due_within else (1, MINUTE, 3 * MINUTE)
         delay_ms, final = random.choice(delays), random.random() < 0.1
         if not self.style.edges:
@@ -309,11 +312,23 @@ class OperationGenerator:
             start = self.engine.table.jobs.get(START_MARK + staged)
             flow = start.spec.flow if start is not None else specs[0].flow if specs else None
             specs = [attrs.evolve(spec, key=None, presence_ms=None, flow=flow) for spec in specs]
-        mine = [job.id for job in hidden if START_MARK + staged in job.blocked]
+        if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
+            return self._portion(staged, mine)
         specs = self.weave(specs, mine) if specs else specs
         if self.specs:
             self._repeat(specs)
         return Enqueue(tuple(specs), staged=staged)
+
+    def _portion(self, staged: str, mine: list[str]) -> Operation[Any]:
+        """Add dependencies to one of the hidden jobs of a submission, mostly on jobs that came before it."""
+        random, jobs = self.random, self.engine.table.jobs
+        job = jobs[random.choice(mine)]
+        known = {job.id, *[job_id for job_id, _ in job.need_extras().all_needs()]}
+        peers = [each for each in mine if jobs[each].number < job.number or random.random() < 0.05]
+        ids = [random.choice(peers) if peers and random.random() < 0.4 else self.dependency() for _ in range(2)]
+        edges = [self.edge(job_id) for job_id in dict.fromkeys(ids) if job_id not in known]
+        portion = len(job.need_extras().more_needs) + 1 if random.random() < 0.95 else 1
+        return Depend(staged, job.id, portion, tuple(edges), job.spec.policy.on_dependency_failure)
 
     def commit(self) -> Operation[Any]:
         begun = [job.id[1:] for job in self.engine.table.jobs.values() if job.is_start]
@@ -428,7 +443,7 @@ class OperationGenerator:
             "str": partial(self.random.choice, ("u", "v")),
             "str | None": partial(self.random.choice, (None, "u", "v")),
         }
-        return values[str(field.type)]()
+        return values[kind_of]() if (kind_of := str(field.type)) in values else field.default
 
     def note(self) -> Operation[Any]:
         if not self.grants or self.random.random() < 0.2:
@@ -480,16 +495,6 @@ class OperationGenerator:
                 ListFlow(random.choice(FLOWS), random.choice((0, self.engine.table.last_number // 2)), 2),
                 CountEdges(),
                 Why(random.choice((*self.ids(), "nobody"))),
+                WhyChain(random.choice((*self.ids(), "nobody"))),
             )
         )
-
-
-_OUTCOMES = (
-    *[OutcomeKind.FINISHED] * 8,
-    *[OutcomeKind.FAILED] * 6,
-    OutcomeKind.SNOOZED,
-    OutcomeKind.RELEASED,
-    OutcomeKind.UNKNOWN_TASK,
-    OutcomeKind.LOST,
-    OutcomeKind.DISCARDED,
-)

@@ -83,6 +83,8 @@ def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
     yield RecordFilter(states=(FINISHED, CANCELED, SCHEDULED))
     yield RecordFilter(pool="p", task="t", since_ms=now_ms - 3 * MINUTE, until_ms=now_ms)
     yield RecordFilter(states=(STARTED, QUEUED), until_ms=now_ms - MINUTE)
+    yield RecordFilter(tag="x", user="u")
+    yield RecordFilter(tag="y", path=path)
     yield RecordFilter(flow="f", path=path, states=(DEFERRED, QUEUED, FINISHED))
 
 

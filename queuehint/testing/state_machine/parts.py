@@ -57,6 +57,8 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "user": st.sampled_from(["u", "v"]),
     "pool": st.just("p"),
     "service": st.just("s"),
+    "tags": st.sampled_from([("x",), ("x", "y")]),
+    "headers": st.sampled_from([(("h", "1"),), (("h", "\t\n"), ("i", ""))]),
     "delay_ms": delays,
     "run_in_ms": st.sampled_from([0, -MINUTE, MINUTE]),
     "presence_ms": st.just(3 * MINUTE),

@@ -25,6 +25,7 @@ from queuehint.operations import (
     Closing,
     Commit,
     Delete,
+    Depend,
     Discard,
     Draw,
     DropLimit,
@@ -104,6 +105,8 @@ class OperationMachine(RuleBasedStateMachine):
         super().__init__()
         self._specs: dict[str, JobSpec] = {}
         self._submissions: list[Enqueue] = []
+        self._needed: dict[str, set[str]] = {}
+        """What jobs were told to depend on that have had more dependencies added; each is told once."""
         self._running: dict[str, int] = {}
 
     def begin_with(self, jobs: list[Any]) -> Any:
@@ -209,6 +212,21 @@ class OperationMachine(RuleBasedStateMachine):
         refused = {"key", "flow"}
         fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
         self.submit(self.woven(fitting, links, known), staged=staged)
+
+    @rule(
+        staged=st.sampled_from(PARTS),
+        at=st.integers(0, 5),
+        portion=st.sampled_from([1, 1, 1, 2]),
+        needs=st.lists(st.tuples(ids, conditions), min_size=1, max_size=3),
+    )
+    def add_dependencies(self, staged: str, at: int, portion: int, needs: list[Any]) -> None:
+        made = [spec for part in self._submissions if part.staged == staged for spec in part.jobs]
+        if made:
+            spec = made[at % len(made)]
+            known = self._needed.setdefault(spec.id, {edge.id for edge in spec.depends_on})
+            edges = {job_id: edge_of(job_id, condition) for job_id, condition in needs if job_id not in known}
+            known.update(edges)
+            self.do(Depend(staged, spec.id, portion, tuple(edges.values()), spec.policy.on_dependency_failure))
 
     @rule(target=ids, staged=st.sampled_from(PARTS))
     def commit(self, staged: str) -> Any:

@@ -14,9 +14,12 @@ import attrs
 
 from queuehint.operations import KINDS
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
 
 if TYPE_CHECKING:
+    from random import Random
+
     from queuehint.values.hint import Mode, Path
     from queuehint.values.policy import OnDependencyFailure
 
@@ -27,6 +30,15 @@ FLOWS = ("f", "g")
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")
+OUTCOMES = (
+    *[OutcomeKind.FINISHED] * 8,
+    *[OutcomeKind.FAILED] * 6,
+    OutcomeKind.SNOOZED,
+    OutcomeKind.RELEASED,
+    OutcomeKind.UNKNOWN_TASK,
+    OutcomeKind.LOST,
+    OutcomeKind.DISCARDED,
+)
 
 _OF_JOBS = {"count", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
 PLAIN: tuple[type[Any], ...] = tuple(
@@ -137,3 +149,12 @@ ALL_AT_ONCE = Style(
 """Every feature meets every other."""
 EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
 STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
+
+
+def labels(random: Random) -> dict[str, Any]:
+    """Return what few jobs have that is theirs alone: a service, tags, headers."""
+    return {
+        "service": "s" if random.random() < 0.05 else None,
+        "tags": random.choice((("x",), ("x", "y"))) if random.random() < 0.05 else (),
+        "headers": (("h", str(random.random())),) if random.random() < 0.05 else (),
+    }

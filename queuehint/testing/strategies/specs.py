@@ -33,13 +33,15 @@ def backoffs() -> SearchStrategy[Backoff]:
     .. versionadded:: 0.1
     """
     seconds = st.sampled_from((1.0, 0.001, 60.0)) | st.floats(0.001, 3600)
-    return st.builds(
+    jitter = st.sampled_from((0.0, 0.1, 1.0)) | st.floats(0, 1)
+    growing = st.builds(
         lambda base, more, factor, jitter: Backoff(base=base, factor=factor, cap=base + more, jitter=jitter),
         base=seconds,
         more=st.floats(0, 3600),
         factor=st.sampled_from((1.0, 2.0)) | st.floats(1, 100),
-        jitter=st.sampled_from((0.0, 0.1, 1.0)) | st.floats(0, 1),
+        jitter=jitter,
     )
+    return growing | st.builds(Backoff, waits=st.lists(seconds | st.just(0), min_size=1, max_size=3), jitter=jitter)
 
 
 def policies() -> SearchStrategy[Policy]:

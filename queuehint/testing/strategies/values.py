@@ -176,4 +176,5 @@ def record_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Rec
         since_ms=since,
         until_ms=until,
         flow=st.none() | NAMES,
+        tag=st.none() | st.just("x"),
     )

@@ -34,7 +34,8 @@ from queuehint.testing.strategies.values import (
     record_filters,
 )
 from queuehint.values.hint import MODES, Path
-from queuehint.values.spec import JobSpec
+from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -96,6 +97,19 @@ def _delete(named: _Named) -> SearchStrategy[ops.Delete]:
         lambda ids, versions: ops.Delete(ids, None if versions is None else tuple(versions[: len(ids)])),
         named.ids,
         st.none() | versions,
+    )
+
+
+def _depend(named: _Named) -> SearchStrategy[ops.Depend]:
+    return st.builds(
+        lambda job_id, portion, ids, when, on_failure: ops.Depend(
+            "S", job_id, portion, tuple([Dependency(each, when) for each in ids if each != job_id]), on_failure
+        ),
+        named.id,
+        st.integers(1, 2),
+        named.ids,
+        st.sampled_from(WHEN),
+        st.sampled_from(ON_DEPENDENCY_FAILURE),
     )
 
 
@@ -191,6 +205,7 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Exchange: _exchange,
     ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
     ops.Delete: _delete,
+    ops.Depend: _depend,
     ops.Log: _log,
     ops.Amend: _amend,
 }

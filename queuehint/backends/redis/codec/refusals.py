@@ -20,7 +20,7 @@ from queuehint.errors import (
     ScheduleNotFoundError,
     UnknownDependencyError,
 )
-from queuehint.operations import Commit, Enqueue, Operation, PauseSchedule, ResumeSchedule
+from queuehint.operations import Commit, Depend, Enqueue, Operation, PauseSchedule, ResumeSchedule
 from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
@@ -47,11 +47,15 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return DuplicateJobError(words[2], key=operation.jobs[int(words[1])].key)
     if code == "UNKNOWN_DEPENDENCY" and isinstance(operation, Enqueue):
         return UnknownDependencyError(operation.jobs[int(words[1])].id, words[2])
+    if code == "UNKNOWN_DEPENDENCY" and isinstance(operation, Depend):
+        return UnknownDependencyError(operation.job_id, words[2])
+    if code == "CYCLE" and isinstance(operation, Depend):
+        return CycleError([operation.job_id, words[2]])
     if code == "CYCLE" and isinstance(operation, Enqueue) and operation.parent is not None:
         return CycleError([operation.parent[0], operation.jobs[int(words[1])].id])
     if code == "LEASE_LOST" and isinstance(operation, Enqueue) and operation.parent is not None:
         return LeaseLostError(*operation.parent)
-    if code == "FLOW_GONE" and isinstance(operation, (Commit, Enqueue)) and operation.staged is not None:
+    if code == "FLOW_GONE" and isinstance(operation, (Commit, Depend, Enqueue)) and operation.staged is not None:
         return FlowNotFoundError(operation.staged)
     if code == "FLOW_EXISTS" and isinstance(operation, (Commit, Enqueue)) and operation.flow is not None:
         return DuplicateFlowError(operation.flow)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from queuehint import operations as op
-from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why
+from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why, why_chain, worker_info
 from queuehint.backends.redis.codec.specs import (
     DAMAGE,
     may_be_newer,
     number_of,
     parse_claims_text,
     parse_head,
+    parse_service,
     parse_spec,
     parse_token,
     salvaged,
@@ -27,7 +29,7 @@ from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
-from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record import Attempt, JobRecord, JobState, history_of
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
@@ -126,6 +128,13 @@ def _marked(_operation: Any, reply: list[Any]) -> op.Marked:
 def _weights(_operation: op.ListWeights, reply: list[Any]) -> op.Weights:
     weights = {user.decode() or None: int(weight) for user, weight in zip(reply[::2], reply[1::2], strict=True)}
     return op.Weights(tuple(sorted(weights.items(), key=lambda entry: entry[0] or "")))
+
+
+@reads(op.Workers)
+def _workers(_operation: op.ListWorkers, reply: list[Any]) -> op.Workers:
+    now_ms, *rest = reply
+    workers = [worker_info(*rest[at : at + 4]) for at in range(0, len(rest), 4)]
+    return op.Workers(tuple(sorted(workers, key=attrgetter("name"))), now_ms + 0)
 
 
 @reads(op.Noted)
@@ -269,7 +278,8 @@ def _record(item: list[Any]) -> JobRecord:
         open_dependencies,
         *spec,
     ) = [field.decode() for field in item[:29]]
-    rest, result, progress, errors, logs = item[29:]
+    rest, result, progress, error_items, logs, past = item[29:]
+    errors = tuple([parse_error(error) for error in error_items])
     job_state = STATES[state]
     problem = None
     try:
@@ -293,7 +303,7 @@ def _record(item: list[Any]) -> JobRecord:
         started_ms=number_of(started),
         ended_ms=number_of(ended),
         result=None if has_result == "-" else b"null" if has_result == "n" else result,
-        errors=tuple([parse_error(error) for error in errors]),
+        errors=errors,
         cause=(cause or cancel)[1:] or None,
         cancel_requested=bool(cancel) and not job_state.is_over,
         progress=Progress(*json.loads(progress)) if progress else None,
@@ -302,7 +312,21 @@ def _record(item: list[Any]) -> JobRecord:
         level=int(level),
         open_dependencies=int(open_dependencies),
         problem=problem,
+        history=history_of(
+            [parse_attempt(line) for line in past.decode().split("\n")[:-1]],
+            errors,
+            job_state,
+            number_of(started),
+            number_of(ended),
+            worker or None,
+        ),
     )
+
+
+def parse_attempt(line: str) -> Attempt:
+    """Return an attempt that has ended; its error is among those of the record."""
+    started, ended, outcome, worker = line.split(" ", 3)
+    return Attempt(started_ms=int(started), ended_ms=int(ended), worker=worker, outcome=outcome)  # type: ignore[arg-type]
 
 
 def parse_error(item: list[Any]) -> JobError:
@@ -326,9 +350,10 @@ def _followed(operation: op.Follow, reply: list[Any]) -> op.Followed:
 
 def _event(at: int, text: bytes) -> Event:
     *lines, cause_size, type_size, said = text.split(b"\n", 16)
-    kind, claims, user, flow, at_ms, old, new, number, attempt, took_ms, task, pool, service, job_id = [
+    kind, claims, user, flow, at_ms, old, new, number, attempt, took_ms, task, pool, service_line, job_id = [
         line.decode() for line in lines
     ]
+    service, tags = parse_service(service_line)
     type_at, has_error = int(cause_size), type_size != b""
     rest_at = type_at + int(type_size or 0)
     # An error's type and message are cut anywhere.
@@ -347,12 +372,13 @@ def _event(at: int, text: bytes) -> Event:
         pool=pool,
         user=user or None,
         cause=cause or None,
-        service=service or None,
+        service=service,
         flow=flow or None,
         claims=parse_claims_text(claims.replace("\t", "\n")),
         error_type=error_type if has_error else None,
         error_message=said[rest_at:].decode(errors="ignore") if has_error else None,
         progress=Progress(*json.loads(said[rest_at:])) if kind == EventKind.PROGRESSED else None,
+        tags=tags,
     )
 
 
@@ -406,7 +432,14 @@ def _yes_or_no(_operation: op.CanDequeue, reply: list[Any]) -> bool:
     return bool(reply[0])
 
 
-for _kind, _read in ((EdgeStats, edge_stats), (op.Pending, pending), (Reason, why), (Stats, stats), (TreeNode, tree)):
+for _kind, _read in (
+    (EdgeStats, edge_stats),
+    (op.Chain, why_chain),
+    (op.Pending, pending),
+    (Reason, why),
+    (Stats, stats),
+    (TreeNode, tree),
+):
     reads(_kind)(_read)
 for _operation in op.KINDS:
     REPLIES[_operation] = _READERS.get(_operation) or _READERS[_operation.reply_class]

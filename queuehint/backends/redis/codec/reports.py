@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import attrs
@@ -9,13 +10,17 @@ import attrs
 from queuehint.backends.redis.codec.specs import facts, number_of
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import CountEdges, CountJobs, CountPending, Pending, Tree, Why
+from queuehint.operations import ANYONE, Chain, CountEdges, CountJobs, CountPending, Pending, Tree, Why, WhyChain
 from queuehint.values.hint import Path, key_of, parse_gate_key
+from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
-from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode
+from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode, WorkerInfo, unserved_text
 
-_REASON_FIELDS = 9
-"""So many items of a reply are a reason; the others say whether a job that runs is overdue."""
+_REASON_FIELDS = 10
+"""
+So many items of a reply are a reason; the others say whether a job that runs is overdue, and of one that no worker
+serves how many workers there are, and the first of them.
+"""
 
 
 def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
@@ -35,7 +40,7 @@ def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
 
 
 def _reason(reply: list[Any]) -> Reason:
-    job_id, state, kind, jobs, path, until, stuck, detail, open_dependencies = [
+    job_id, state, kind, jobs, path, until, stuck, detail, open_dependencies, progress = [
         field.decode() for field in reply[:_REASON_FIELDS]
     ]
     return Reason(
@@ -48,6 +53,7 @@ def _reason(reply: list[Any]) -> Reason:
         stuck=stuck == "1",
         detail=detail[1:] if detail else None,
         open_dependencies=int(open_dependencies),
+        progress=Progress(*json.loads(progress)) if progress else None,
     )
 
 
@@ -55,23 +61,57 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
     """Add to the report of a running job whether it runs past its timeout, which no script knows."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
-    timeout_ms = facts(rest.partition(b"\n")[0], "").policy.timeout_ms
+    timeout_ms = facts(rest.partition(b"\n")[0].partition(b"\t")[0], "").policy.timeout_ms
     overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
     return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
+
+
+def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int) -> WorkerInfo:
+    """Return what is known of a worker."""
+    host, pid, version, pools, users, steal, slots, running = json.loads(told)
+    return WorkerInfo(
+        name=name.decode(),
+        host=host,
+        pid=pid,
+        version=version,
+        pools=tuple(pools),
+        users=None if users is None else tuple(users),
+        steal=steal if steal == ANYONE else tuple(steal),
+        slots=slots,
+        running=running,
+        since_ms=since_ms,
+        seen_ms=seen_ms,
+    )
+
+
+def _told(reply: list[Any]) -> Reason:
+    """Return a reason with what no script can say: whether a job is overdue, and which workers do not serve it."""
+    started, now_ms, rest, *workers = reply[_REASON_FIELDS:]
+    reason = _overdue(_reason(reply), started, now_ms, rest)
+    if reason.kind is not ReasonKind.NO_WORKER or reason.detail is None:
+        return reason
+    count, *some = workers
+    named = [worker_info(*some[at : at + 4]) for at in range(0, len(some), 4)]
+    return attrs.evolve(reason, detail=unserved_text(reason.detail, named, count))
 
 
 def why(operation: Why, reply: list[Any]) -> Reason:
     """Return why a job waits."""
     if not reply:
         raise JobNotFoundError(operation.job_id)
-    return _overdue(_reason(reply), *reply[_REASON_FIELDS:])
+    return _told(reply)
+
+
+def why_chain(operation: WhyChain, reply: list[Any]) -> Chain:
+    """Return the reasons from a job to the root cause of its wait."""
+    if not reply:
+        raise JobNotFoundError(operation.job_id)
+    return Chain(tuple([_told(hop) for hop in reply]))
 
 
 def pending(_operation: CountPending, reply: list[Any]) -> Pending:
     """Return how much is unfinished, and why what cannot move does not."""
-    return Pending(
-        reply[0], moving=bool(reply[1]), reasons=tuple([_overdue(_reason(r), *r[_REASON_FIELDS:]) for r in reply[2:]])
-    )
+    return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_told(reason) for reason in reply[2:]]))
 
 
 def tree(operation: Tree, reply: list[Any]) -> TreeNode:

@@ -16,7 +16,7 @@ import attrs
 from queuehint import operations as op
 from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest, text_of, token_text
 from queuehint.backends.redis.scripts import LETTERS
-from queuehint.core.structures.edges import needs_of
+from queuehint.core.structures.edges import needs_of, portion_of
 from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Retention
@@ -24,6 +24,7 @@ from queuehint.values.policy import Retention
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from queuehint.core.structures.job import Needs
     from queuehint.values.hint import Path
     from queuehint.values.record_filter import RecordFilter
 
@@ -88,9 +89,20 @@ def _enqueue(operation: op.Enqueue) -> Args:
         origin = f"\n{operation.closing.waiting[0]}\n{gate_key(operation.closing.path)}"
     args: Args = [operation.staged or "", parent_id, token_text(token), origin, operation.flow or ""]
     for spec in operation.jobs:
-        needs = "\n".join([f"{policy} {job_id}" for job_id, policy in needs_of(spec)]) if spec.depends_on else ""
+        needs = _needs_text(needs_of(spec)) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)
     return args
+
+
+@sends(op.Depend)
+def _depend(operation: op.Depend) -> Args:
+    needs = portion_of(operation.edges, operation.on_failure)
+    return [operation.staged, operation.job_id, operation.portion, _needs_text(needs)]
+
+
+def _needs_text(needs: Needs) -> str:
+    """Return dependencies as lines: the policy of the edge and the id."""
+    return "\n".join([f"{policy} {job_id}" for job_id, policy in needs])
 
 
 def _firing(firing: op.Firing) -> str:
@@ -167,6 +179,12 @@ def _renew(operation: op.Renew) -> Args:
     return args
 
 
+@sends(op.Announce)
+def _announce(operation: op.Announce) -> Args:
+    told = (operation.host, operation.pid, operation.version_name, operation.pools, operation.users, operation.steal)
+    return [operation.worker, dump_json((*told, operation.slots, operation.running)), int(operation.gone)]
+
+
 @sends(op.Report)
 def _report(operation: op.Report) -> Args:
     return [operation.job_id, token_text(operation.token), _progress(operation.progress)]
@@ -216,6 +234,7 @@ def _filter(wanted: RecordFilter) -> Args:
         text_of(wanted.since_ms),
         text_of(wanted.until_ms),
         wanted.flow or "",
+        wanted.tag or "",
     ]
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from queuehint.errors import CorruptStateError
+from queuehint.values.checks import check_headers
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
@@ -104,12 +105,19 @@ def _rest_of_policy(policy: Policy) -> dict[str, Any]:
     """Return the fields of a policy for workers only, defaults left out."""
     rest: dict[str, Any] = {}
     if policy.backoff != DEFAULT_BACKOFF:
-        rest["backoff"] = [policy.backoff.base, policy.backoff.factor, policy.backoff.cap, policy.backoff.jitter]
+        backoff = policy.backoff
+        rest["backoff"] = [backoff.base, backoff.factor, backoff.cap, backoff.jitter, *backoff.waits]
     if policy.timeout_ms is not None:
         rest["timeout_ms"] = policy.timeout_ms
     if policy.on_dependency_failure != DEFAULT_POLICY.on_dependency_failure:
         rest["on_dependency_failure"] = policy.on_dependency_failure
     return rest
+
+
+def _backoff(numbers: tuple[float, ...]) -> Backoff:
+    """Return a back-off by its four numbers, after which come the waits of a list."""
+    named: dict[str, Any] = dict(zip(("base", "factor", "cap", "jitter"), numbers, strict=False))
+    return Backoff(**named, waits=numbers[4:])
 
 
 @lru_cache(maxsize=1024)
@@ -119,7 +127,7 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
     policy = Policy(
         max_attempts=int(attempts or 0),
         max_losses=int(losses or 0),
-        backoff=Backoff(*backoff) if backoff else DEFAULT_BACKOFF,
+        backoff=_backoff(backoff) if backoff else DEFAULT_BACKOFF,
         timeout_ms=timeout_ms,
         on_retry=on_retry,  # type: ignore[arg-type]
         on_dead=on_dead,  # type: ignore[arg-type]
@@ -141,9 +149,12 @@ dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_key
 
 
 def spec_head(spec: JobSpec) -> str:
-    """Return the fields of a spec that the rules read."""
+    """Return the fields of a spec that the rules read; the line of its service ends in its tags, each behind a tab."""
+    service = spec.service or ""
+    if spec.tags:
+        service = "\t".join([service, *spec.tags])
     return (
-        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{spec.service or ''}\n"
+        f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{service}\n"
         f"{spec.key or ''}\n{spec.on_conflict}\n"
         f"{text_of(spec.delay_ms)}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{spec.flow or ''}\n"
         f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
@@ -154,8 +165,12 @@ def spec_rest(spec: JobSpec) -> bytes:
     """Return the rest of a spec, so that equal specs are equal bytes."""
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
     said_of = (spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
+    # Headers differ from job to job, and do not tell one from another: they stand behind a tab, which no JSON holds.
+    arguments = b"\n" + spec.arguments
+    if spec.headers:
+        arguments = b"\t" + dump_json(dict(spec.headers)).encode() + arguments
     if spec.policy is DEFAULT_POLICY and (on_conflict, *said_of, spec.depends_on, spec.templates) == _NOTHING_SAID:
-        return b"\n" + spec.arguments
+        return arguments
     rest = {
         "on_conflict": on_conflict,
         "delay_ms": spec.delay_ms,
@@ -170,7 +185,7 @@ def spec_rest(spec: JobSpec) -> bytes:
         **_rest_of_policy(spec.policy),
     }
     said = {name: value for name, value in rest.items() if value is not None}
-    return (dump_json(said).encode() if said else b"") + b"\n" + spec.arguments
+    return (dump_json(said).encode() if said else b"") + arguments
 
 
 def _edge(edge: Dependency) -> list[Any]:
@@ -235,22 +250,29 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     Return the spec of an id, a head's other lines and a rest.
 
     Args:
-        lines: priority, pool, user, task, service, key, presence, policy, claims.
+        lines: priority, pool, user, task, service and tags, key, presence, policy, claims.
     """
-    priority, pool, user, task, service, key, presence, policy, claims = lines
+    priority, pool, user, task, service_line, key, presence, policy, claims = lines
     line, newline, arguments = rest.partition(b"\n")
     if not newline:
         raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
+    headers: tuple[tuple[str, str], ...] = ()
+    if b"\t" in line:
+        line, _, text = line.partition(b"\t")
+        headers = check_headers(json.loads(text))
+    service, tags = (service_line or None, ()) if "\t" not in service_line else parse_service(service_line)
     said = facts(line, policy)
     return new_spec(
         job_id,
         task,
         parse_claims_text(claims),
         arguments,
+        headers,
         int(priority),
         pool,
         user or None,
-        service or None,
+        service,
+        tags,
         key or None,
         said.on_conflict,
         said.delay_ms,
@@ -267,14 +289,24 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     )
 
 
+def parse_service(line: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the service and the tags of their line."""
+    if "\t" not in line:
+        return line or None, ()
+    service, *tags = line.split("\t")
+    return service or None, tuple(tags)
+
+
 def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     """Return a spec with those fields that can be read of one that cannot be read whole, the others as by default."""
-    priority, pool, user, task, service, key, _, _, claims = lines
-    fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service or None, "key": key or None}
+    priority, pool, user, task, service_line, key, _, _, claims = lines
+    service, tags = parse_service(service_line)
+    fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service, "tags": tags, "key": key or None}
     with contextlib.suppress(*DAMAGE):
         fields |= {"priority": int(priority), "claims": parse_claims_text(claims)}
     if may_be_newer(rest):
         line, _, arguments = rest.partition(b"\n")
+        line, _, _ = line.partition(b"\t")
         fields["arguments"] = arguments
         said = json.loads(line or b"{}")
         fields |= {name: said[name] for name in ("name", "flow", "parent") if type(said.get(name)) is str}
@@ -284,6 +316,7 @@ def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
 def may_be_newer(rest: bytes) -> bool:
     """Return whether a rest that cannot be read has the form of one: a later release may have written it."""
     line, newline, _ = rest.partition(b"\n")
+    line, _, _ = line.partition(b"\t")
     try:
         return bool(newline) and (not line or type(json.loads(line)) is dict)
     except DAMAGE:

@@ -27,7 +27,7 @@ class _Room:
     Room for so many calls of one loop at once; the others wait in line.
 
     Attributes:
-        free: for how many there is room; whoever sees any takes it at once.
+        free: for how many there is room; it is taken in the same step in which it is read.
     """
 
     def __init__(self, most: int, address: Address) -> None:

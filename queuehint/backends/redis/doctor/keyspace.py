@@ -9,7 +9,7 @@ from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor.answers import batches, bytes_of, text_of
 from queuehint.backends.redis.doctor.findings import repairable
 from queuehint.backends.report import Finding
-from queuehint.errors import BackendDeniedError
+from queuehint.errors import BackendDeniedError, BackendError, BackendUnavailableError
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -61,11 +61,19 @@ class Keyspace:
             this.add(repairable("retention", self.name("meta"), what, ("retention", text_of(stored), "")))
 
     def check_types(self, this: Pass) -> Talk:
-        """Check the types of fixed keys."""
-        for key in keys.KEYS:
-            if not key.is_prefix:
-                kind = text_of((yield from self._session.plain("TYPE", self.name(key.name))))
-                self._check_type(this, key.name, kind, key.type)
+        """Check the types of fixed keys: by one script, or one by one where a wrong type lets no script run."""
+        fixed = [key for key in keys.KEYS if not key.is_prefix]
+        names = [bytes_of(key.name) for key in fixed]
+        try:
+            kinds = (yield from self._session.execute_script("doctor/kinds", (0, *names)))[::3]
+        except (BackendUnavailableError, BackendDeniedError):
+            raise
+        except BackendError:
+            kinds = []
+            for key in fixed:
+                kinds.append((yield from self._session.plain("TYPE", self.name(key.name))))
+        for key, kind in zip(fixed, kinds, strict=True):
+            self._check_type(this, key.name, text_of(kind), key.type)
 
     def _check_type(self, this: Pass, name: str, kind: str, right: str) -> None:
         if kind not in {"none", right}:

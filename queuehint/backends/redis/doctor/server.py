@@ -103,7 +103,7 @@ class Checkup:
         return deleted, reasons
 
     def _look_at_libraries(self) -> Talk:
-        """Name the libraries of ours that this release does not call; whoever still does loads them again."""
+        """Name the libraries of ours that this release does not call; other releases load theirs again."""
         try:
             listed = yield from self._ask("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
         except BackendError:

@@ -13,7 +13,11 @@ local version = args.int(9)
 local ask = parse_asked(10)
 local job = jobs.find(ask[ID])
 if not job then return request.reply({'U'}) end
-if lasting_of(ask) ~= lasting_of_job(job) then return redis.error_reply('OTHER_SPEC') end
+-- The tags stand behind the service.
+local function tags_of(line) return string.match(line, '\t.*') end
+if lasting_of(ask) ~= lasting_of_job(job) or ask[SPEC] ~= spec_of(job) or tags_of(ask[P_SERVICE]) ~= tags_of(job[SERVICE]) then
+  return redis.error_reply('OTHER_SPEC')
+end
 if version ~= job[VERSION] then return request.reply({'T'}) end
 if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return request.reply({'D'}) end
 

@@ -39,9 +39,9 @@ local circles, edges_left = {}, CIRCLE_EDGES_MAX
 
 -- The first DEFERRED job that one waits for; nil where there is none, or too much has been looked at.
 local function next_ahead(job)
-  local ids = redis.call('HKEYS', store.blocked(job.id))
-  edges_left = edges_left - #ids
+  edges_left = edges_left - job[BLOCKED]
   if edges_left < 0 then return nil end
+  local ids = redis.call('HKEYS', store.blocked(job.id))
   table.sort(ids, form.less)
   for _, id in ipairs(ids) do
     local other = jobs.of(id)

@@ -5,7 +5,7 @@
   ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
                     closed with this one as its last (lib/jobs/closings), "" for neither
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
-  ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service, key, on_conflict, delay_ms, run_at_ms,
+  ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service and tags, key, on_conflict, delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
@@ -315,7 +315,7 @@ if refused then return redis.error_reply(refused) end
 local start = staged ~= '' and start_of()
 if closing and not existing_of(asked[1][ID]) then closings.begin(closing, asked[1][ID]) end
 work.follow()
--- Jobs of another submission in parts: nobody knows of them, and whoever asks for them now has asked for them anew.
+-- Jobs of another submission in parts are not visible yet: an enqueue of their ids is a new request.
 for _, ask in ipairs(asked) do
   local job = jobs.of(ask[ID])
   if job and not existing_of(ask[ID]) then lifecycle.drop(job) end
@@ -355,7 +355,17 @@ for _, ask in ipairs(asked) do
   end
   last_id = job.id
 end
-for _, job in ipairs(start and made or {}) do job[CAME] = S[NUMBERS] end
+if start then
+  local in_order = true
+  for _, job in ipairs(made) do
+    for _, need in ipairs(job[NEEDS] and edges.needs_of(job) or {}) do
+      -- The record of a dependency may have expired just now.
+      local other = jobs.of(need[1])
+      in_order = in_order and (not other or other[NUMBER] < job[NUMBER])
+    end
+  end
+  for _, job in ipairs(made) do job[CAME] = in_order and job[NUMBER] or S[NUMBERS] end
+end
 if firing then schedules.fire(firing, last_id) end
 -- Leftover work is left to other calls: a sleeping worker continues it.
 request.leaves_work = true

@@ -209,6 +209,9 @@ def _either(kind: Any) -> Callable[[Any], Any]:
         return _same
     (read,) = rest
     plain = (NoneType, bool) if bool in get_args(kind) else NoneType
+    words = tuple([word for each in get_args(kind) if get_origin(each) is Literal for word in get_args(each)])
+    if words:
+        return lambda value: value if isinstance(value, plain) or value in words else read(value)
     return lambda value: value if isinstance(value, plain) else read(value)
 
 

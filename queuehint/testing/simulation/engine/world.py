@@ -61,7 +61,7 @@ class Holding:
         self.is_leaving = False
         """Its settlement is on its way."""
         self.done_ms: int | None = None
-        """When its code will have ended; whoever makes up steps says so."""
+        """When its code will have ended; set by the maker of the steps."""
 
 
 class Request:

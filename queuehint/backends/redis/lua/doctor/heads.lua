@@ -63,7 +63,13 @@ local function check_edges(id, job)
   end
   if not job[NEEDS] then return end
   if redis.call('HEXISTS', store.needs, id) == 0 then return problem('note', 'needs', id, id, '') end
-  for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do
+  for portion = 1, job[PORTIONS] or 0 do
+    local field = edges.field(id, portion)
+    if redis.call('HEXISTS', store.needs, field) == 0 then problem('note', 'needs', field, id, '') end
+  end
+  -- Portions are bound and released one after the other.
+  if job[PORTIONS] and (job[STAGED] or examine.is_left('p', id)) then return end
+  for _, need in ipairs(job[NEEDS] == HELD and edges.all_needs(job) or {}) do
     if not redis.call('ZSCORE', store.waiting(need[1]), id) then problem('edge', 'waiting:' .. need[1], id, id, '') end
   end
 end

@@ -185,7 +185,7 @@ function REPAIR.counter(name, counts)
   local at = examine.counted[name] or examine.others[name]
   if stand_in.state == 'kept' and examine.int(S[at]) ~= was then return end
   S[at] = args.whole(now, name, -INT_MAX)
-  -- Tokens of another history: those that come are of a new epoch, and whoever holds a lease may renew it first.
+  -- Tokens of another history: new ones are of a new epoch, and a lease in force may be renewed first.
   if name == 'epoch' then S[RUN] = 'repaired' end
 end
 
@@ -302,8 +302,12 @@ function REPAIR.amend(_, id)
   if logs ~= examine.logs_kept(job) then job[LOGS] = logs end
   job[ERRORS] = redis.call('LLEN', store.errors(id))
   job[BLOCKED] = redis.call('HLEN', store.blocked(id))
-  if job[NEEDS] and redis.call('HEXISTS', store.needs, id) == 0 then
-    job[NEEDS] = false
+  local is_lost = false
+  for portion = 0, job[NEEDS] and job[PORTIONS] or 0 do
+    is_lost = is_lost or redis.call('HEXISTS', store.needs, edges.field(id, portion)) == 0
+  end
+  if job[NEEDS] and is_lost then
+    job[NEEDS], job[PORTIONS] = false, false
     -- Nobody could tell any more that edges which have closed are its own.
     for dependency_id, edge in pairs(edges.open_of(job)) do
       edges.add(job, dependency_id, string.sub(edge, 1, 3) .. string.sub(AFTER, 4))
@@ -311,7 +315,7 @@ function REPAIR.amend(_, id)
   end
   -- What it was told to depend on says which open edges were lost.
   if job[NEEDS] == HELD and not OVER[job[STATE]] and (job[STATE] == DEFERRED or job[STATE] == SCHEDULED) then
-    for _, need in ipairs((lifecycle.evaluate(edges.needs_of(job), {}))) do
+    for _, need in ipairs((lifecycle.evaluate(edges.all_needs(job), {}))) do
       if not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
     end
   end
@@ -331,6 +335,9 @@ function REPAIR.remove(_, id)
   if job[STATE] == STARTED then transitions.stop(job) elseif job[OFFER] then transitions.withdraw(job) end
   timers.drop(job)
   job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0
+  if job[PORTIONS] and job[NEEDS] == HELD then
+    for portion = 0, job[PORTIONS] do edges.release_portion(job, portion) end
+  end
   edges.release(job)
   gates.vacate(job)
   if edges.count(id) > 0 then work.push({'r', id, 0, S[NUMBERS], 'gone'}) end

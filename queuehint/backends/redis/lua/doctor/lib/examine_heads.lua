@@ -17,7 +17,7 @@ local LEFT_READ_MAX = 10000 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
 
-local heads_read, said, fields_read, left_kinds, started_at = {}, {}, {}, nil, nil
+local heads_read, said, fields_read, held_of, left_kinds, started_at = {}, {}, {}, {}, nil, nil
 
 -- A job's head; false if there is none, nil if it cannot be read.
 function examine.head(id)
@@ -85,9 +85,11 @@ end
 -- The policy of an edge to a job that another is told to depend on and may still need; nil if it is not.
 function examine.held(job, dependency_id)
   if job[NEEDS] ~= HELD then return nil end
-  for _, need in ipairs(edges.needs_of(job)) do
-    if need[1] == dependency_id then return need[2] end
+  if not held_of[job] then
+    held_of[job] = {}
+    for _, need in ipairs(edges.all_needs(job)) do held_of[job][need[1]] = need[2] end
   end
+  return held_of[job][dependency_id]
 end
 
 -- What a head says of its logs, as far as they are kept.

@@ -1,16 +1,19 @@
 --[[ deferred: a look at the jobs that wait for others, the oldest first, and at their edges. ]]
+-- @include lib/structures/edges
 local DEFERRED_LOOKED_AT_MAX, EDGES_LOOKED_AT_MAX, ORPHANS_MAX = 1000, 4000, 100 -- @const
 
 -- How many were looked at, the most jobs one waits for, the most that depend on one of these, how many wait for a dead one,
 -- and ids of those with an edge that leads nowhere.
 local function look_at_deferred()
   local left, looked_at, most_blocked, most_awaited, behind_dead, orphans = EDGES_LOOKED_AT_MAX, 0, 0, 0, 0, {}
-  for _, id in ipairs(redis.call('ZRANGE', store.deferred, 0, DEFERRED_LOOKED_AT_MAX - 1)) do
+  local ids = redis.call('ZRANGE', store.deferred, 0, DEFERRED_LOOKED_AT_MAX - 1)
+  jobs.prefetch(ids)
+  for _, id in ipairs(ids) do
     if left <= 0 then break end
     looked_at = looked_at + 1
-    local blocked = redis.call('HKEYS', store.blocked(id))
-    most_blocked = math.max(most_blocked, #blocked)
-    table.sort(blocked, form.less)
+    local job = jobs.known(id, store.deferred)
+    local blocked = edges.some_open(job)
+    most_blocked = math.max(most_blocked, job[BLOCKED])
     local is_orphan, is_behind_dead = #blocked == 0, false
     for at = 1, math.min(#blocked, left) do
       local other = jobs.of(blocked[at])

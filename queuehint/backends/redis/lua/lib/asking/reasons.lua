@@ -1,6 +1,8 @@
 --[[ reasons: reasons why a job waits; mirrors core.questions. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/limits
+-- @include lib/structures/edges
+-- @include lib/asking/workers
 local JOBS_NAMED_MAX, POOL_SEEN_MS, SEEN_READ_MAX = 10, 60000, 10000 -- @const
 local LINE_LOOKED_AT_MAX, DEAD_LOOKED_AT_MAX, HOLDERS_LOOKED_AT_MAX, ENTRIES_LOOKED_AT_MAX = 100, 1000, 1000, 5000 -- @const
 local PASSED_OVER_MAX = 16 -- @const
@@ -118,8 +120,8 @@ local function may_hold(path_text, depth)
   return own[S_MODE] + own[X_MODE] > 0
 end
 
--- The first ten jobs, by path and number, that hold a gate against what a walk wants there. Whoever waits at the gate
--- is passed over by the gates below it that do not exist.
+-- The first ten jobs, by path and number, that hold a gate against what a walk wants there. A walk that waits at
+-- the gate has no gates below it.
 local function holders_of(key, depth, wants)
   local left = clashing(gates.of(key), wants)
   if left == 0 then return {} end
@@ -224,20 +226,16 @@ local function reason_of(job)
   local state = job[STATE]
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
-    local ids = redis.call('HKEYS', store.blocked(job.id))
-    table.sort(ids, form.less)
     local named, dead = {}, {}
-    for _, id in ipairs(ids) do
-      -- One that is staged waits for what the commit brings, which nobody knows by name.
-      if not jobs.is_start(id) then
-        local other = jobs.of(id) or {id = id}
-        named[#named + 1] = other
-        if other[STATE] == FAILED then dead[#dead + 1] = other end
-      end
+    -- One that is staged waits for what the commit brings, which nobody knows by name.
+    for _, id in ipairs(edges.some_open(job)) do
+      local other = jobs.of(id) or {id = id}
+      named[#named + 1] = other
+      if other[STATE] == FAILED then dead[#dead + 1] = other end
     end
     local ahead, some = #dead > 0 and dead or named, {}
     for at = 1, math.min(#ahead, JOBS_NAMED_MAX) do some[at] = ahead[at] end
-    return {kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0, open = #named}
+    return {kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0, open = job[BLOCKED] - (job[STAGED] and 1 or 0)}
   end
   if state == STARTED then
     -- Whether it runs past its timeout is for the codec to say.
@@ -245,7 +243,8 @@ local function reason_of(job)
     if job[LOOP_BLOCKED] then
       detail = detail .. string.format(', its event loop blocked for %.0f s', math.floor((NOW - job[LOOP_BLOCKED]) / 1000))
     end
-    return {kind = job[CANCEL] and 'overdue' or 'running', detail = detail}
+    local progress = job[REPORTED] and redis.call('HGET', store.progress, job.id)
+    return {kind = job[CANCEL] and 'overdue' or 'running', detail = detail, progress = progress}
   end
   if state == QUEUED then return reason_queued(job) end
   return {kind = 'over', detail = job[CAUSE]}
@@ -253,15 +252,36 @@ end
 
 local function text_of_ms(ms) return ms and string.format('%.0f', ms) or '' end
 
--- A reason as a flat list: what it says, then what the codec needs to tell a job that runs from one that is overdue.
+-- How many workers there are, and of the first few what is known; read once.
+local WORKERS_NAMED_MAX = 3 -- @const
+local workers_told = nil
+
+local function told_of_workers()
+  if not workers_told then
+    local live = workers.live()
+    workers_told = {#live}
+    for at = 1, math.min(#live, WORKERS_NAMED_MAX) do
+      for part = 1, #live[at] do workers_told[#workers_told + 1] = live[at][part] end
+    end
+  end
+  return workers_told
+end
+
+-- A reason as a flat list: what it says, then what the codec needs to tell a job that runs from one that is overdue, and of
+-- one that no worker serves which workers there are.
 local function reply_of(job, reason)
   local ids = {}
   for at, other in ipairs(reason.jobs or {}) do ids[at] = other.id end
-  return {
+  local reply = {
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
-    text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
+    reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
   }
+  if reason.kind == 'no_worker' then
+    local told = told_of_workers()
+    for at = 1, #told do reply[#reply + 1] = told[at] end
+  end
+  return reply
 end
 
 local CIRCLE_EDGES_MAX = 4000 -- @const
@@ -274,4 +294,42 @@ local function circle_text(circle, job_id)
   end
   local named, more = table.concat(circle, ', ', 1, math.min(#circle, JOBS_NAMED_MAX)), #circle - JOBS_NAMED_MAX
   return who .. ' for one another, cancel one: ' .. named .. (more > 0 and ' and ' .. more .. ' more' or '')
+end
+
+-- A circle of open edges through a job, from the job on; nil where there is none. None is ever closed; one in a store may be
+-- of an earlier release. Breadth first.
+local function circle_of(job)
+  local before, todo, looked_at, at = {[job.id] = false}, {job.id}, 0, 1
+  while at <= #todo do
+    local id = todo[at]
+    local here = jobs.of(id)
+    if here and not OVER[here[STATE]] and here[BLOCKED] > 0 then
+      looked_at = looked_at + here[BLOCKED]
+      if looked_at > CIRCLE_EDGES_MAX then return nil end
+      local ids = redis.call('HKEYS', store.blocked(id))
+      table.sort(ids, form.less)
+      for _, other in ipairs(ids) do
+        if other == job.id then
+          local circle = {}
+          while id do
+            table.insert(circle, 1, id)
+            id = before[id]
+          end
+          return circle
+        end
+        if before[other] == nil then
+          before[other] = id
+          todo[#todo + 1] = other
+        end
+      end
+    end
+    at = at + 1
+  end
+end
+
+-- The reason of a job, which names the circle of open edges through it if there is one.
+local function circle_reason(job, reason)
+  local circle = reason.kind == 'dependency' and circle_of(job)
+  if circle then reason.stuck, reason.detail = true, circle_text(circle, job.id) end
+  return reason
 end

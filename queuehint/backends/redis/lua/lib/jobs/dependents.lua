@@ -42,6 +42,8 @@ function dependents.go_through(sweep, budget)
     end
     sweep[3] = order
     used = used + 1 + act(job, sweep)
+    -- Of one that is let go by and by other dependencies come first.
+    if sweep[5] == order then sweep[3] = order - 1 end
   end
   local dependency = jobs.of(sweep[2])
   if sweep[1] ~= 'r' then
@@ -53,9 +55,14 @@ function dependents.go_through(sweep, budget)
   return used, false
 end
 
--- Remove all edges of a job that cannot run any more.
+-- Remove all edges of a job that cannot run any more, of portions one at a time: item[3] of them are removed.
 function dependents.release(item)
   local job = jobs.of(item[2])
+  local released = item[3] or 0
+  if job and job[PORTIONS] and job[NEEDS] == HELD and released <= job[PORTIONS] then
+    item[3] = released + 1
+    return edges.release_portion(job, released), true
+  end
   return job and edges.release(job) or 0, false
 end
 
@@ -73,6 +80,8 @@ function dependents.revive(item, budget)
     if used >= budget then return used, true end
     -- The sweep of its end has its turn first.
     if job[AWAITED] == RESOLVING then return used + 1, true end
+    -- So has the one that releases its dependencies, portion by portion.
+    if job[PORTIONS] and job[NEEDS] == HELD then return used + 1, true end
     item[3] = job[NUMBER]
     used = used + 1 + lifecycle.revive(job)
   end

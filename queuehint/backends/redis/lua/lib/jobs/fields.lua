@@ -4,13 +4,15 @@
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
-  USER, SERVICE: '' is none.
+  HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none of a job that has finished at its first.
+  USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
   AWAITED: other jobs have waited for this one; RESOLVING while it is over and those that wait for it are still gone through.
   SINCE: 0 where it is the number.
   STAGED: the token of the submission in parts that has not let it go yet; DELAYED and RUN_AT are kept for it meanwhile.
-  CAME: meanwhile the newest number when its part was sent; once it is let go the number of the commit, since which it is
-  known. The start has that as SINCE.
-  NEEDS: HELD while it is in WAITING of all it was told to depend on, KNOWN after that. CANCELED_BY: the job because of which
+  CAME: meanwhile its number, or the newest of its part if one there depends on a later one; once it is let go the number
+  of the commit, since which it is known. The start has that as SINCE.
+  NEEDS: HELD while it is in WAITING of all it was told to depend on, KNOWN after that. PORTIONS: how many portions of these
+  there are besides the first; each is bound and released in a step of its own. CANCELED_BY: the job because of which
   it is canceled. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
   LEVEL: what it is ranked by, if a job behind it has handed on a better one than its PRIORITY.
   TO_BEGIN: it was granted on its last life, and its worker has not said yet that its code begins.
@@ -21,7 +23,7 @@ local POLICY, CLAIMS = 21, 22 -- @const
 local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 23, 24, 25, 26, 27, 28, 29, 30, 31, 32 -- @const
 local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, STRANGERS, BLOCKED, AWAITED = 33, 34, 35, 36, 37, 38, 39, 40, 41 -- @const
 local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 42, 43, 44, 45, 46, 47, 48, 49, 50 -- @const
-local TO_BEGIN, CAME, LOOP_BLOCKED = 51, 52, 53 -- @const
+local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY = 51, 52, 53, 54, 55 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
@@ -51,6 +53,15 @@ function form.rank_text(rank) return rank == -2 ^ 62 and '0' or string.format('1
 function form.id_behind_rank(member, prefix)
   local from = prefix + (string.byte(member, prefix + 1) == 49 and 17 or 2)
   return string.sub(member, from + string.byte(member, from) - 63)
+end
+
+-- The service of a line, '' for none, and its tags, nil for none.
+function form.service(line)
+  local tab = string.find(line, '\t', 1, true)
+  if not tab then return line end
+  local found = {}
+  for tag in string.gmatch(string.sub(line, tab), '[^\t]+') do found[#found + 1] = tag end
+  return string.sub(line, 1, tab - 1), found
 end
 
 -- Whether an offer is a place: its job is put aside by a limit.

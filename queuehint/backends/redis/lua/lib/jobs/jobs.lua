@@ -50,8 +50,16 @@ end
 -- What is kept in place of a text: enough to tell whether the same is asked again.
 function jobs.digest(text) return DIGEST_MARK .. redis.sha1hex(text) end
 
--- A spec with a digest in place of its arguments, which stand behind its first line.
+-- A spec without its headers, which stand at the end of its first line, behind a tab.
+function jobs.without_headers(spec)
+  local newline = string.find(spec, '\n', 1, true)
+  local tab = newline and string.find(string.sub(spec, 1, newline), '\t', 1, true)
+  return tab and string.sub(spec, 1, tab - 1) .. string.sub(spec, newline) or spec
+end
+
+-- A spec with a digest in place of its arguments, which stand behind its first line; without headers.
 function jobs.digested(spec)
+  spec = jobs.without_headers(spec)
   local newline = string.find(spec, '\n', 1, true)
   return string.sub(spec, 1, newline or 0) .. jobs.digest(string.sub(spec, (newline or 0) + 1))
 end

@@ -1,5 +1,6 @@
 --[[ lifecycle: ends, retries and losses of jobs, and timers that fire; mirrors core.jobs.lifecycle. ]]
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
+local PREFETCHED_FROM = 8 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}
 
@@ -186,6 +187,11 @@ end
 -- and only has its id: the one meant has expired.
 function lifecycle.evaluate(needs, coming, is_late)
   local blocked = {}
+  if #needs > PREFETCHED_FROM then
+    local ids = {}
+    for at, need in ipairs(needs) do ids[at] = need[1] end
+    jobs.prefetch(ids)
+  end
   for _, need in ipairs(needs) do
     local job = jobs.of(need[1])
     local waits = true
@@ -201,10 +207,22 @@ function lifecycle.evaluate(needs, coming, is_late)
   return blocked, false, false
 end
 
--- Take up a job of a submission that was committed; return the units used.
-function lifecycle.begin(job)
-  local needs = edges.needs_of(job)
+-- Take up a job of a submission that was committed; return the units used. One portion of more than 1 000 dependencies at a
+-- time: it is let go with the last of them, or when one cancels it. The sweep has at [5] the number of that job, at [6]
+-- how many of its portions are bound.
+function lifecycle.begin(job, sweep)
+  local at = 0
+  if job[PORTIONS] then
+    at = sweep[5] == job[NUMBER] and sweep[6] or 0
+    sweep[5], sweep[6] = 0, 0
+  end
+  local needs = edges.portion_of(job, at)
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
+  if not canceled_by and at < (job[PORTIONS] or 0) then
+    transitions.bind(job, needs, blocked)
+    sweep[5], sweep[6] = job[NUMBER], at + 1
+    return #needs
+  end
   local commit_ms = staging.unstage(job)
   if canceled_by then return #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
   local last = lifecycle.last_above(job)
@@ -222,7 +240,7 @@ end
 
 -- Revive a job that was canceled because of another one, if its dependencies allow it; return the units used.
 function lifecycle.revive(job)
-  local needs = edges.needs_of(job)
+  local needs = edges.all_needs(job)
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
   if canceled_by then
     job[CANCELED_BY] = false
@@ -344,8 +362,8 @@ function lifecycle.fire_timer(kind, job)
   end
   if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
   if kind == LEASE then return lifecycle.reap(job) end
-  -- It is in more indexes than any other step touches: a thousand would hold up the server for twice as long.
-  if kind == PRUNE then return 1 + lifecycle.prune(job) end
+  -- It is in more indexes than any other step touches: a thousand would hold up the server three times as long.
+  if kind == PRUNE then return 2 + lifecycle.prune(job) end
   return lifecycle.promote(job)
 end
 end)

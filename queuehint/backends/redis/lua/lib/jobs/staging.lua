@@ -2,6 +2,14 @@
 local staging = {}
 
 lazily(staging, function()
+-- Add a portion of dependencies, as text, to a hidden job of a submission in parts.
+function staging.depend(job, needs)
+  if not job[NEEDS] then job[NEEDS], edges.told[job.id] = KNOWN, '' end
+  job[PORTIONS] = (job[PORTIONS] or 0) + 1
+  edges.told[edges.field(job.id, job[PORTIONS])] = needs
+  jobs.dirty[job.id] = job
+end
+
 -- Make the jobs of a submission in parts visible, all at once; return how many.
 function staging.commit(start)
   local staged = edges.count(start.id)
@@ -41,7 +49,7 @@ function staging.begin(job, needs, blocked, commit_ms)
     timers.set(job, DUE, job[DUE_AT])
     return 0
   end
-  return #blocked > 0 and 0 or transitions.queue(job)
+  return job[BLOCKED] > 0 and 0 or transitions.queue(job)
 end
 
 -- Drop a job of a submission that was never committed, or the start of one, as if it had never been.

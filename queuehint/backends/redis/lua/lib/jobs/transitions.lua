@@ -1,6 +1,6 @@
 --[[ transitions: the transitions of a job; mirrors core.jobs.table: state, gates, offers, timers, edges.
   Counts and indexes are not changed here: they follow from the heads, see lib/request/write. ]]
-local AWAITED_KEPT_MS = 60000 -- @const
+local AWAITED_KEPT_MS, ATTEMPTS_KEPT = 60000, 20 -- @const
 local transitions = {undelivered = {}, ended = {}, errors_added = {}}
 
 lazily(transitions, function()
@@ -98,8 +98,17 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
 end
 
--- Take a STARTED job out of the registry and its lease out of the timers.
-function transitions.stop(job)
+-- Note that the attempt of a STARTED job ends.
+local function note_attempt(job, outcome)
+  local text = (job[HISTORY] or '') .. string.format('%.0f %.0f %s %s\n', job[STARTED_AT], NOW, outcome, job[WORKER])
+  local _, count = string.gsub(text, '\n', '')
+  if count > ATTEMPTS_KEPT then text = string.sub(text, string.find(text, '\n', 1, true) + 1) end
+  job[HISTORY] = text
+end
+
+-- Take a STARTED job out of the registry and its lease out of the timers; *kind* is the event of the end of its attempt.
+function transitions.stop(job, kind)
+  if kind and (kind ~= 'finished' or job[HISTORY]) then note_attempt(job, kind) end
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   if not job.is_plain then
@@ -111,7 +120,7 @@ end
 
 -- Return a STARTED job to its place: -> QUEUED, ready at once or after a back-off.
 function transitions.put_back(job, again_ms, kind, cause)
-  transitions.stop(job)
+  transitions.stop(job, kind)
   transitions.become(job, QUEUED)
   event_log.note(job, kind, STARTED, cause)
   if again_ms then
@@ -126,7 +135,7 @@ end
 -- Take a job's place away until it is due: -> SCHEDULED; return the gates left.
 function transitions.postpone(job, due_ms, kind, cause)
   local old = job[STATE]
-  if old == STARTED then transitions.stop(job) end
+  if old == STARTED then transitions.stop(job, kind) end
   job[BACKING_OFF] = false
   local left = gates.vacate(job)
   transitions.become(job, SCHEDULED)
@@ -154,7 +163,7 @@ function transitions.finish(job, state, cause, keep_place)
     job[CAME] = edges.came(job)
   end
   if old == STARTED then
-    transitions.stop(job)
+    transitions.stop(job, END[state])
   elseif job[OFFER] then
     transitions.withdraw(job)
   end
@@ -177,7 +186,7 @@ function transitions.finish(job, state, cause, keep_place)
   return left
 end
 
--- What tells an end of a job from another one: not its version, which whoever writes to the record changes too.
+-- Identifies one end of a job. Its version would not: each write to the record changes it.
 function transitions.end_of(job) return job[STATE] .. string.format('%.0f', job[SINCE]) end
 
 -- Give a job its edges: all it depends on, and those of them, and others, it waits for.
@@ -192,13 +201,17 @@ end
 
 -- Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED.
 function transitions.await_children(job, children)
-  transitions.stop(job)
+  transitions.stop(job, 'deferred')
   gates.vacate(job)
   transitions.become(job, DEFERRED)
   event_log.note(job, 'deferred', STARTED)
   job[PARENT] = true
   local held = {}
-  for _, need in ipairs(job[NEEDS] == HELD and edges.needs_of(job) or {}) do held[need[1]] = true end
+  if job[NEEDS] == HELD and job[PORTIONS] then
+    for _, child in ipairs(children) do held[child[1]] = redis.call('ZSCORE', store.waiting(child[1]), job.id) and true end
+  elseif job[NEEDS] == HELD then
+    for _, need in ipairs(edges.needs_of(job)) do held[need[1]] = true end
+  end
   for _, child in ipairs(children) do
     edges.add(job, child[1], held[child[1]] and string.sub(child[2], 1, 3) .. IS_KEPT or child[2])
   end

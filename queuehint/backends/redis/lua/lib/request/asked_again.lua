@@ -1,14 +1,16 @@
 --[[ asked_again: idempotent enqueue: whether a submitted job is identical to the stored job with its id. ]]
 -- @include lib/request/asked
--- Return the fields of a submitted job that never change, without the id, as one text.
+-- Return the fields of a submitted job that never change, without the id and the headers, as one text.
 local function lasting_of(ask)
   return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_TASK], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY],
-    ask[P_CLAIMS], ask[SPEC]}, '\0')
+    ask[P_CLAIMS], jobs.without_headers(ask[SPEC])}, '\0')
 end
+
+local function spec_of(job) return plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or '' end
 
 local function lasting_of_job(job)
   return table.concat({job[PRIORITY], job[POOL], job[TASK], job[KEY] or '', job[PRESENCE] or '', job[POLICY],
-    job[CLAIMS], plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or ''}, '\0')
+    job[CLAIMS], jobs.without_headers(spec_of(job))}, '\0')
 end
 
 -- Return all fields of a submitted job, without the id, as one text.

@@ -3,7 +3,7 @@
   only those that nobody has to do with. From FULL_SHARE on memory counts as full: the server refuses a large submission
   already when there is no room for its arguments. ]]
 local PRESSED_SHARE, FULL_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 0.98, 1000, 500, 65536 -- @const
--- For so long whoever was woken by an end may come for its result.
+-- A client that an end has woken may read the result for so long.
 local READ_WITHIN_MS = 10000 -- @const
 local memory = {dropped = 0}
 

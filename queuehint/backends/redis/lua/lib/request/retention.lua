@@ -25,6 +25,9 @@ local function kept_ms(job, state)
   local policy = form.policy(job)
   if policy[RETENTION] then return policy[RETENTION] end
   keep = keep or retention()
-  if job[SERVICE] ~= '' then return kept_of(job[SERVICE]) end
+  if job[SERVICE] ~= '' then
+    local service = form.service(job[SERVICE])
+    if service ~= '' then return kept_of(service) end
+  end
   return keep[state]
 end

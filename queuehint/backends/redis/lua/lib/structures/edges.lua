@@ -1,17 +1,19 @@
 --[[ edges: dependencies between jobs, as in core.structures.edges. waiting:{A} holds who depends on A and may still run, by number (by that
   of their redrive, if they had one); blocked:{B} what B still waits for, with the policies of these edges; NEEDS, a field for
-  each job, what it was told to depend on: a line for each, policy and id. BLOCKED in a head counts what is in blocked. ]]
+  each job, what it was told to depend on: a line for each, policy and id. Of a job with more than 1 000 dependencies that is
+  the first portion; the others have fields of their own, the id, a line end and a number. BLOCKED in a head counts what is
+  in blocked. ]]
 local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const
 local ACTION_AT = {F = 1, X = 2, C = 3}
 local AFTER, START = 'ddd-', 'ddds' -- @const
-local REACH_MAX = 1000 -- @const
+local REACH_MAX, SORTED_MAX = 1000, 4000 -- @const
 -- In told what jobs of this step are told to depend on, by id; in coming ids that jobs of this submission depend on, and that come
 -- later in it; in felled those that were canceled because of another in this step.
 local edges = {told = {}, coming = {}, felled = {}}
 
 lazily(edges, function()
 -- What this step changes: for each set of dependents who is put in and who is taken out, for each job its open edges.
-local waiting, open, changed, needs_read = {}, {}, {}, {}
+local waiting, open, changed, needs_read, had_none = {}, {}, {}, {}, {}
 
 local function waiting_of(id)
   local set = waiting[id]
@@ -22,9 +24,9 @@ local function waiting_of(id)
   return set
 end
 
--- What a job was told to depend on: a list of {id, policy}.
-function edges.needs_of(job)
-  local text = edges.told[job.id] or redis.call('HGET', store.needs, job.id) or ''
+-- What a field of NEEDS says: a list of {id, policy}.
+local function needs_in(field)
+  local text = edges.told[field] or redis.call('HGET', store.needs, field) or ''
   local known = needs_read[text]
   if not known then
     known = {}
@@ -32,6 +34,25 @@ function edges.needs_of(job)
     needs_read[text] = known
   end
   return known
+end
+
+-- Where a portion of what a job was told to depend on is kept.
+function edges.field(id, portion) return portion == 0 and id or id .. '\n' .. portion end
+
+-- What a job was told to depend on, of more than 1 000 the first portion: a list of {id, policy}.
+function edges.needs_of(job) return needs_in(job.id) end
+
+-- A portion of what a job was told to depend on, from 0 on.
+function edges.portion_of(job, portion) return needs_in(edges.field(job.id, portion)) end
+
+-- All that a job was told to depend on.
+function edges.all_needs(job)
+  if not job[PORTIONS] then return edges.needs_of(job) end
+  local all = {}
+  for portion = 0, job[PORTIONS] do
+    for _, need in ipairs(edges.portion_of(job, portion)) do all[#all + 1] = need end
+  end
+  return all
 end
 
 function edges.needs_text(needs)
@@ -64,7 +85,11 @@ function edges.of(job, id)
     known = {}
     open[job.id] = known
   end
-  if known[id] == nil then known[id] = redis.call('HGET', store.blocked(job.id), id) or false end
+  if known[id] == nil then
+    -- Of a job that had none in this step all are known.
+    if had_none[job.id] then return false end
+    known[id] = redis.call('HGET', store.blocked(job.id), id) or false
+  end
   return known[id]
 end
 
@@ -77,6 +102,7 @@ end
 -- Let a job wait for another, by an edge of this policy.
 function edges.add(job, id, edge)
   edges.keep(job, id)
+  if job[BLOCKED] == 0 then had_none[job.id] = true end
   if not edges.of(job, id) then job[BLOCKED] = job[BLOCKED] + 1 end
   change(job, id, edge)
 end
@@ -107,15 +133,49 @@ function edges.open_of(job)
   return all
 end
 
--- Remove all edges of a job that cannot run any more; return how many.
+-- Remove the edges of one portion of a job that cannot run any more; return how many.
+function edges.release_portion(job, portion)
+  local needs = edges.portion_of(job, portion)
+  for _, need in ipairs(needs) do
+    if edges.of(job, need[1]) then
+      change(job, need[1], false)
+      job[BLOCKED] = job[BLOCKED] - 1
+    end
+    forget(job, need[1])
+  end
+  return #needs
+end
+
+-- The ids a job waits for, in order; of more than 4 000 those of the first portion that has any. The edge to the start of
+-- its submission is left out.
+function edges.some_open(job)
+  local ids = {}
+  if job[BLOCKED] <= SORTED_MAX then
+    for id in pairs(edges.open_of(job)) do
+      if not jobs.is_start(id) then ids[#ids + 1] = id end
+    end
+  else
+    for portion = 0, job[PORTIONS] or 0 do
+      for _, need in ipairs(edges.portion_of(job, portion)) do
+        if edges.of(job, need[1]) then ids[#ids + 1] = need[1] end
+      end
+      if #ids > 0 then break end
+    end
+  end
+  table.sort(ids, form.less)
+  return ids
+end
+
+-- Remove all edges of a job that cannot run any more, of portions the rest; return how many.
 function edges.release(job)
   local count = 0
   if job[NEEDS] == HELD then
-    for _, need in ipairs(edges.needs_of(job)) do
+    for _, need in ipairs(job[PORTIONS] and {} or edges.needs_of(job)) do
       forget(job, need[1])
       count = count + 1
     end
     job[NEEDS] = not job[GONE] and KNOWN
+    job[PORTIONS] = job[NEEDS] and job[PORTIONS]
     jobs.dirty[job.id] = job
   end
   for id, edge in pairs(edges.open_of(job)) do
@@ -225,8 +285,8 @@ function edges.is_late(job, other)
   return came > edges.came(job) or (came == edges.came(job) and other[NUMBER] > job[CAME])
 end
 
--- Whether one of *ids* is *target* or waits for it, through however many others; nil if that takes too long. *seen* are not
--- looked at again.
+-- Whether one of *ids* is *target* or waits for it, through however many others; nil if that takes too long, or if one waits
+-- for more than 1 000. *seen* are not looked at again.
 function edges.reaches(ids, target, seen)
   local todo = {}
   for _, id in ipairs(ids) do
@@ -244,13 +304,16 @@ function edges.reaches(ids, target, seen)
         local above = {}
         if job[STAGED] then
           -- One that was committed and not taken up yet will wait for what it was told to depend on.
-          for _, need in ipairs(edges.needs_of(job)) do
+          for _, need in ipairs(edges.all_needs(job)) do
             local dependency = jobs.of(need[1])
             if dependency and not jobs.is_hidden(dependency) and not edges.is_late(job, dependency) then above[#above + 1] = need[1] end
           end
+        elseif job[BLOCKED] > REACH_MAX then
+          return nil
         else
           for dependency in pairs(edges.open_of(job)) do above[#above + 1] = dependency end
         end
+        if #above > REACH_MAX then return nil end
         table.sort(above, form.less)
         for _, dependency in ipairs(above) do todo[#todo + 1] = dependency end
       end
@@ -308,10 +371,13 @@ function edges.write()
     for dependent in pairs(set.taken) do redis.call('ZREM', store.waiting(id), dependent) end
   end
   for id, ids in pairs(changed) do
+    local put, gone = {}, {}
     for dependency in pairs(ids) do
-      if open[id][dependency] then redis.call('HSET', store.blocked(id), dependency, open[id][dependency])
-      else redis.call('HDEL', store.blocked(id), dependency) end
+      local edge = open[id][dependency]
+      if edge then put[#put + 1], put[#put + 2] = dependency, edge else gone[#gone + 1] = dependency end
     end
+    for from = 1, #put, 2000 do redis.call('HSET', store.blocked(id), unpack(put, from, math.min(from + 1999, #put))) end
+    for from = 1, #gone, 2000 do redis.call('HDEL', store.blocked(id), unpack(gone, from, math.min(from + 1999, #gone))) end
   end
 end
 

@@ -38,12 +38,18 @@ function heads.facts(text)
     if not priority then corrupt('facts of a job cannot be read') end
     local terms = {'a', 't' .. task, 'p' .. pool}
     if user ~= '' then terms[#terms + 1] = 'u' .. user end
-    if service ~= '' then terms[#terms + 1] = 'v' .. service end
+    local name = service
+    if service ~= '' then
+      local tags
+      name, tags = form.service(service)
+      if name ~= '' then terms[#terms + 1] = 'v' .. name end
+      for at = 1, tags and #tags or 0 do terms[#terms + 1] = 'g' .. tags[at] end
+    end
     facts = {
       __index = {
         [PRIORITY] = tonumber(priority), [POOL] = pool, [USER] = user, [TASK] = task, [SERVICE] = service, [POLICY] = policy,
         [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0, facts = text, terms = terms,
-        tally_key = service ~= '' and user ~= '' and service .. '\0' .. user,
+        tally_key = name ~= '' and user ~= '' and name .. '\0' .. user,
       },
       __newindex = put_special,
     }
@@ -142,7 +148,7 @@ function heads.plain(job)
     job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS]) .. token .. facts .. claims
 end
 
--- The plain head of a job that is not plain any more, but may be again: whoever waited for it has left.
+-- The plain head of a job that became a full one and may be plain again, for nobody waits for it any more.
 local function plain_again(job)
   if job[VERSION] > 3 or string.find(job[CLAIMS], '\n', 1, true) then return nil end
   local copy = heads.new(job.id, job[NUMBER], heads.facts(heads.facts_text(job[PRIORITY], job[POOL], job[USER], job[TASK], job[SERVICE], job[POLICY])), job[CLAIMS])

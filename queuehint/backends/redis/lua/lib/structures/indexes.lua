@@ -97,14 +97,15 @@ local function count(was, job)
     if not job or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(was, -1) end
     count_strangers(was, -1)
     count_limited(was, -1)
-    if not was[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] end
+    -- The edge to the start of a submission in parts does not count.
+    if was[BLOCKED] > 0 then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] + (was[STAGED] and 1 or 0) end
   end
   if job then
     count_level(job, 1)
     if not was or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(job, 1) end
     count_strangers(job, 1)
     count_limited(job, 1)
-    if not job[STAGED] then S[OPEN_EDGES] = S[OPEN_EDGES] + job[BLOCKED] end
+    if job[BLOCKED] > 0 then S[OPEN_EDGES] = S[OPEN_EDGES] + job[BLOCKED] - (job[STAGED] and 1 or 0) end
   end
 end
 
@@ -243,7 +244,9 @@ local function write_edges(was, job)
 end
 
 local function write_notes(was, job, id)
-  if was and was[NEEDS] and not (job and job[NEEDS]) then drop_field(store.needs, id) end
+  if was and was[NEEDS] and not (job and job[NEEDS]) then
+    for portion = 0, was[PORTIONS] or 0 do drop_field(store.needs, edges.field(id, portion)) end
+  end
   if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then drop_field(store.results, id) end
   if was and was[REPORTED] and not (job and job[REPORTED]) then drop_field(store.progress, id) end
   if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end

@@ -1,8 +1,8 @@
---[[ limits: how many jobs may run or start at a place, and how many may wait; mirrors core.structures.limits, which tells the theory.
-  LIMITS holds each limit by its field: = and a gate, / and a gate for each child of it, - for the namespace. One that holds
-  back has a number; GAUGES:number holds what counts at each gate: how many jobs run, how many are put aside, how many were
-  called at once, when to look again. A place is a sortable number and a gate; LOOKS holds places by ms. A job that is put
-  aside has its place as OFFER and stands in PARKED under it, by rank. ]]
+--[[ limits: concurrency, rate and length limits of a place, as core.structures.limits, where the theory is.
+  LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace. A limit that parks
+  jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
+  time of the next check. A place is a sortable number and a gate; LOOKS sorts places by the time of their check, in ms. A
+  parked job has its place as OFFER and is in PARKED under it, by rank. ]]
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local limits = {}
 

@@ -153,7 +153,7 @@ local function first_ready(user)
     if user.at > #user.stored and not user.read then
       local prefix = ready_prefix(user.pool.name, user.name)
       local high = '(' .. string.sub(prefix, 1, -2) .. '\1'
-      -- As many as are wanted of each user first; whoever needs more of one takes larger pages.
+      -- The first page has as many as are wanted of each user; the next ones are larger.
       local page = user.offset == 0 and math.ceil(math.min(ready_queue.wanted / math.max(user.pool.users, 1), 64)) or 64
       user.stored = redis.call('ZRANGEBYLEX', store.ready, '[' .. prefix, high, 'LIMIT', user.offset, page)
       user.at, user.offset, user.read, user.prefix = 1, user.offset + page, #user.stored < page, #prefix
@@ -244,8 +244,8 @@ function ready_queue.rotate(names)
   return found
 end
 
--- Have the markers of pools, or of some users of them, set again where jobs are left: whoever asks may have taken one,
--- also of what its limit left alone.
+-- Set the markers of pools, or of some users of them, again where jobs are left: a worker may have taken a marker and left
+-- jobs beyond its limit.
 function ready_queue.hand_on(names, among)
   for _, name in ipairs(names) do
     local pool = pool_of(name)

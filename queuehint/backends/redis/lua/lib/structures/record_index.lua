@@ -1,6 +1,6 @@
 --[[ record_index: bitmap index of records by filter term; core.structures.record_index describes its purpose.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
-  t a task, p a pool. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
+  t a task, p a pool, g a tag. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
   BLOCKS names what is in INDEX: term, NUL,
   sortable block, in lexical order. NUMBERS leads from a number to the id. TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
@@ -21,13 +21,18 @@ function record_index.field(term, block) return term .. '\0' .. string.format('%
 function record_index.terms(job)
   local terms = {'a', 's' .. job[STATE], 't' .. job[TASK], 'p' .. job[POOL]}
   if job[USER] ~= '' then terms[#terms + 1] = 'u' .. job[USER] end
-  if job[SERVICE] ~= '' then terms[#terms + 1] = 'v' .. job[SERVICE] end
+  if job[SERVICE] ~= '' then
+    local service, tags = form.service(job[SERVICE])
+    if service ~= '' then terms[#terms + 1] = 'v' .. service end
+    for _, tag in ipairs(tags or {}) do terms[#terms + 1] = 'g' .. tag end
+  end
   return terms
 end
 
 -- The service and the user a record counts for, false if it has not both.
 function record_index.tally_key(job)
-  return job and job[SERVICE] ~= '' and job[USER] ~= '' and job[SERVICE] .. '\0' .. job[USER]
+  local service = job and job[USER] ~= '' and form.service(job[SERVICE]) or ''
+  return service ~= '' and service .. '\0' .. job[USER]
 end
 
 -- The terms that change in the block of a number.
@@ -109,12 +114,9 @@ function record_index.write(id, was, job)
       record_index.change('s' .. job[STATE], job[NUMBER], true)
     end
     if was[USER] == job[USER] and was[SERVICE] == job[SERVICE] and was[TASK] == job[TASK] and was[POOL] == job[POOL] then return end
-    for at, letter in pairs({[USER] = 'u', [SERVICE] = 'v', [TASK] = 't', [POOL] = 'p'}) do
-      if was[at] ~= job[at] then
-        if was[at] ~= '' then record_index.change(letter .. was[at], job[NUMBER], false) end
-        if job[at] ~= '' then record_index.change(letter .. job[at], job[NUMBER], true) end
-      end
-    end
+    -- A term that stays is taken away and given again, which changes no bit.
+    for _, term in ipairs(record_index.terms(was)) do record_index.change(term, job[NUMBER], false) end
+    for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], true) end
   elseif there then
     record_index.list(id, job)
   elseif was_there then

@@ -1,0 +1,46 @@
+"""
+Code in Markdown, wherever it is, runs as doctests: the output expected by one ends at the fence that closes its block.
+
+In the pages of `PLAIN` the blocks `python` run too, each as a whole; a block `text` right below one is what it prints.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+from typing import Any
+
+pytest_plugins = ["tests.forks"]
+
+ROOT = Path(__file__).parent
+PLAIN = {ROOT / "README.md", ROOT / "docs" / "index.md"}
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+
+
+def pytest_configure() -> None:
+    """Take the fence for no output, and plain blocks for examples."""
+    example_re: re.Pattern[str] = vars(doctest.DocTestParser)["_EXAMPLE_RE"]
+    prompt = "(?![ ]*>>>)"
+    assert prompt in example_re.pattern
+    pattern = example_re.pattern.replace(prompt, prompt + "(?![ ]*```)")
+    setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
+    setattr(doctest.DocTestParser, "get_doctest", get_doctest)  # noqa: B010
+
+
+def get_doctest(
+    parser: doctest.DocTestParser,
+    string: str,
+    globs: dict[str, Any],
+    name: str,
+    filename: str | None,
+    lineno: int | None,
+) -> doctest.DocTest:
+    """Add the plain blocks of a page to its examples with prompts, in the order of the page."""
+    examples = parser.get_examples(string, name)
+    if filename is not None and Path(filename).resolve() in PLAIN:
+        for block in BLOCK.finditer(string):
+            source = f"exec(compile({block[1]!r}, {name!r}, 'exec'), globals())\n"
+            examples.append(doctest.Example(source, block[2] or "", lineno=string.count("\n", 0, block.start())))
+        examples.sort(key=lambda example: example.lineno)
+    return doctest.DocTest(examples, globs, name, filename, lineno, string)

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+--[[ announce: say what a worker is and what it serves, or that it leaves.
+  ARGV[9] worker    str  ARGV[10] told opaque; ARGV[11] gone int 1 if it leaves
+  Returns more, now, next, D done or U if it leaves and was not known.
+  Mirrors core.working   Cost O(1), of a new one O(workers) ]]
+-- @include lib/rules
+-- @include lib/asking/workers
+args.count(11)
+local name, gone = ARGV[9], args.flag(11)
+local known, dropped = workers.of(name), {}
+if not known then dropped = workers.to_drop(not gone) end
+local reply = request.reply({gone and not known and 'U' or 'D'})
+for at = 1, #dropped do redis.call('HDEL', store.workers, dropped[at]) end
+if gone then redis.call('HDEL', store.workers, name)
+else redis.call('HSET', store.workers, name, cmsgpack.pack({ARGV[10], known and known[SINCE_AT] or NOW, NOW})) end
+return reply

@@ -1,0 +1,46 @@
+--[[ workers: which workers there are, by what they say themselves; mirrors State.workers of core.state.
+  WORKERS holds a packed array a name: what it says, since when it is known, when it was heard of last. One that is silent is
+  left there until a new one comes. ]]
+local WORKER_SEEN_MS, WORKERS_MAX = 60000, 1000 -- @const
+local SINCE_AT, SEEN_AT = 2, 3 -- @const
+local workers = {}
+
+lazily(workers, function()
+local function is_live(worker) return worker[SEEN_AT] >= NOW - WORKER_SEEN_MS end
+
+-- A worker that was heard of lately, by its name; false if there is none.
+function workers.of(name)
+  local packed = redis.call('HGET', store.workers, name)
+  local worker = packed and cmsgpack.unpack(packed)
+  return worker and is_live(worker) and worker
+end
+
+-- Name, what it says, since when and when last, for each that was heard of lately, in order of name.
+function workers.live()
+  local live, stored = {}, redis.call('HGETALL', store.workers)
+  for at = 1, #stored, 2 do
+    local worker = cmsgpack.unpack(stored[at + 1])
+    if is_live(worker) then live[#live + 1] = {stored[at], unpack(worker)} end
+  end
+  table.sort(live, function(left, right) return form.less(left[1], right[1]) end)
+  return live
+end
+
+-- The names to forget when a worker comes that is not known: of those silent for long, and of one more if it stays and
+-- there is no room for it.
+function workers.to_drop(stays)
+  local names, first, count, stored = {}, nil, 0, redis.call('HGETALL', store.workers)
+  for at = 1, #stored, 2 do
+    local name, worker = stored[at], cmsgpack.unpack(stored[at + 1])
+    if is_live(worker) then
+      local seen_ms = worker[SEEN_AT]
+      count = count + 1
+      if not first or seen_ms < first[1] or (seen_ms == first[1] and form.less(name, first[2])) then first = {seen_ms, name} end
+    else
+      names[#names + 1] = name
+    end
+  end
+  if stays and count >= WORKERS_MAX then names[#names + 1] = first[2] end
+  return names
+end
+end)

@@ -1,0 +1,41 @@
+#!lua flags=no-writes,allow-oom
+--[[ why_chain: reasons from a waiting job to the root cause of its wait.
+  ARGV[9] id
+  Returns up to 16 reasons (lib/asking/reasons), nothing if there is no such job.
+  Mirrors core.asking.chain ]]
+-- @include lib/questions
+-- @include lib/asking/reasons
+local CHAIN_MAX, CHAIN_LOOKED_AT_MAX = 16, 100 -- @const
+local GOES_ON = {place = true, dependency = true}
+args.count(9)
+local seen, seen_count, way, first = {}, 0, {}, nil
+
+-- Go on to a job and the jobs that it waits for; return whether the way ends at a wait that is stuck.
+local function finds_stuck(job)
+  seen[job.id], seen_count = true, seen_count + 1
+  local reason = reason_of(job)
+  way[#way + 1] = {job, reason}
+  if reason.stuck then return true end
+  local is_end = true
+  if GOES_ON[reason.kind] and #way < CHAIN_MAX then
+    for _, named in ipairs(reason.jobs) do
+      local other = not seen[named.id] and seen_count < CHAIN_LOOKED_AT_MAX and jobs.find(named.id)
+      if other then
+        is_end = false
+        if finds_stuck(other) then return true end
+      end
+    end
+  end
+  if is_end and not first then first = {unpack(way)} end
+  way[#way] = nil
+  return false
+end
+
+local job = jobs.find(ARGV[9])
+if not job then return {} end
+local chain, reply = finds_stuck(job) and way or first, {}
+for at, hop in ipairs(chain) do
+  if at == #chain then circle_reason(hop[1], hop[2]) end
+  reply[at] = reply_of(hop[1], hop[2])
+end
+return reply

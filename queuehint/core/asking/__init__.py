@@ -1,0 +1,1 @@
+"""Answers that combine others: chains of reasons."""

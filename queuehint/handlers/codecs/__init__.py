@@ -1,0 +1,1 @@
+"""Codecs around another codec: payloads encrypted, or kept outside the store."""

@@ -1,0 +1,148 @@
+"""
+Encrypted arguments and results: AES-256-GCM, with the id of the key in front, so that keys can be rotated.
+
+::
+
+    payload = "qhE1" | length of the id, one byte | id of the key | nonce, 12 bytes | ciphertext | tag, 16 bytes
+
+All before the nonce is authenticated too. The nonce is random: NIST SP 800-38D, section 8.3, allows one key 2**32
+payloads of this kind. A payload is not tied to its job, for a codec does not know it: a party that may write to the
+store can exchange the payloads of two jobs, yet neither read nor make one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError, PayloadError, shown
+from queuehint.handlers.codec import JsonCodec
+from queuehint.values.checks import check_object
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+except ImportError:
+    raise MissingExtraError("crypto", "encrypted arguments and results") from None
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from queuehint.handlers.codec import Codec
+
+MAGIC = b"qhE1"
+KEY_BYTES = 32
+KEYS_MAX = 100
+NONCE_BYTES, TAG_BYTES = 12, 16
+_KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+class EncryptedCodec:
+    """
+    Encrypts arguments and results, partial ones too; everything else of a job stays readable.
+
+    Paths, users, tags, keys, log lines, progress, error messages and XCom values are not encrypted: the store works
+    with them, or people read them.
+
+    To rotate keys: add the new one everywhere, then make it the one that *encrypts*, and take the old one away when no
+    record that was written with it is left (``queuehint doctor --app`` names those).
+
+    Args:
+        keys: 1–100 keys of 32 bytes by their ids, 1–64 of A-Z a-z 0-9 _ . -; all of them decrypt.
+        encrypts: the id of the key that encrypts; may be left out if there is but one.
+        inner: turns values into bytes before they are encrypted; by default `JsonCodec`.
+        reads_plain: payloads that are not encrypted are read as well, while jobs from before are left. Then a party
+            that may write to the store can make payloads.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter and the limit, never a key.
+        MissingExtraError: the extra ``crypto`` is not installed; when this module is imported.
+
+    .. versionadded:: 0.1.0
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[str, bytes],
+        *,
+        encrypts: str | None = None,
+        inner: Codec | None = None,
+        reads_plain: bool = False,
+    ) -> None:
+        self._ciphers = {key_id: AESGCM(key) for key_id, key in _checked(keys).items()}
+        if encrypts is None:
+            if len(self._ciphers) > 1:
+                raise InvalidJobError("encrypts must name one of the keys, for there are several")
+            encrypts = next(iter(self._ciphers))
+        if encrypts not in self._ciphers:
+            raise InvalidJobError(
+                f"encrypts must be the id of a key, one of {_ids(self._ciphers)}, got {shown(encrypts)}"
+            )
+        what = "a codec"
+        self._inner: Codec = (
+            JsonCodec() if inner is None else check_object(inner, "dumps", "loads", parameter="inner", what=what)
+        )
+        self._cipher = self._ciphers[encrypts]
+        self._header = MAGIC + bytes([len(encrypts)]) + encrypts.encode()
+        self._reads_plain = reads_plain
+
+    def __repr__(self) -> str:
+        return f"EncryptedCodec(keys={_ids(self._ciphers)})"
+
+    def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Turn values by name into encrypted bytes; encryption adds up to 97 bytes."""
+        added = len(self._header) + NONCE_BYTES + TAG_BYTES
+        plain = self._inner.dumps(values, annotations, bytes_max=bytes_max - added)
+        nonce = os.urandom(NONCE_BYTES)
+        return self._header + nonce + self._cipher.encrypt(nonce, plain, self._header)
+
+    def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Turn encrypted bytes back into values by name.
+
+        Raises:
+            PayloadError: there is no key of that id, or the payload was changed, or it is not encrypted.
+        """
+        return self._inner.loads(self._decrypted(payload), annotations)
+
+    def _decrypted(self, payload: bytes) -> bytes:
+        if not payload.startswith(MAGIC):
+            if self._reads_plain:
+                return payload
+            raise PayloadError("is not encrypted; reads_plain=True reads what was written before")
+        start = len(MAGIC) + 1
+        end = start + (payload[len(MAGIC)] if len(payload) > len(MAGIC) else 0)
+        key_id = payload[start:end].decode("ascii", "replace")
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise PayloadError(f"is encrypted with key {shown(key_id)}, and the keys are {_ids(self._ciphers)}")
+        body = end + NONCE_BYTES
+        if len(payload) < body + TAG_BYTES:
+            raise PayloadError("is cut off, and cannot be decrypted")
+        try:
+            return cipher.decrypt(payload[end:body], payload[body:], payload[:end])
+        except InvalidTag:
+            raise PayloadError(
+                f"was changed, or its key {shown(key_id)} is another one: it cannot be decrypted"
+            ) from None
+
+
+def _checked(keys: object) -> dict[str, bytes]:
+    if not isinstance(keys, dict):
+        raise InvalidJobTypeError(f"keys must be a dict of keys by their ids, got {type(keys).__name__}")
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise InvalidJobError(f"keys must hold 1 to {KEYS_MAX} keys, got {len(keys)}")
+    for key_id, key in keys.items():
+        if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+            raise InvalidJobError(f"keys: an id must be 1 to 64 of A-Z a-z 0-9 _ . -, got {shown(key_id)}")
+        # Its type and length, and never its text.
+        if not isinstance(key, bytes):
+            raise InvalidJobTypeError(f"keys[{key_id!r}] must be bytes, got {type(key).__name__}")
+        if len(key) != KEY_BYTES:
+            raise InvalidJobError(f"keys[{key_id!r}] must be {KEY_BYTES} bytes, got {len(key)}")
+    return keys
+
+
+def _ids(ciphers: Mapping[str, AESGCM]) -> str:
+    return ", ".join(map(repr, ciphers))

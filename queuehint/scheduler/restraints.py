@@ -1,0 +1,139 @@
+"""What holds back ready jobs: pauses, limits, weights of users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
+from queuehint.operations import WEIGHT_MAX, DropLimit, ListLimits, ListWeights, Pause, Resume, SetLimit, Weigh
+from queuehint.scheduler.base import SchedulerBase
+from queuehint.values.checks import check_int, check_name
+from queuehint.values.hint import parse_path
+from queuehint.values.limit import LimitState, check_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+
+class Restraints(SchedulerBase):
+    """The part of `Scheduler` that holds back ready jobs; no restraint changes the order of jobs that conflict."""
+
+    async def pause(self, path: Sequence[str]) -> bool:
+        """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
+        return (await self.backend.call(Pause(parse_path(path)))).changed
+
+    def pause_sync(self, path: Sequence[str]) -> bool:
+        """Like `pause`, for code without a loop."""
+        return self.backend.call_sync(Pause(parse_path(path))).changed
+
+    async def resume(self, path: Sequence[str]) -> bool:
+        """Undo `pause` of this very path. False if it was not paused."""
+        return (await self.backend.call(Resume(parse_path(path)))).changed
+
+    def resume_sync(self, path: Sequence[str]) -> bool:
+        """Like `resume`, for code without a loop."""
+        return self.backend.call_sync(Resume(parse_path(path))).changed
+
+    async def set_weight(self, user: str | None, weight: int) -> bool:
+        """
+        Give a user up to *weight* starts a turn, in every pool, until it is set again. False if it was so already.
+
+        Args:
+            user: None for jobs without a user.
+            weight: 1–100; 1 is everyone's who has no other. Up to 1 000 users may have another.
+        """
+        return (await self.backend.call(_weigh(user, weight))).changed
+
+    def set_weight_sync(self, user: str | None, weight: int) -> bool:
+        """Like `set_weight`, for code without a loop."""
+        return self.backend.call_sync(_weigh(user, weight)).changed
+
+    async def weights(self) -> dict[str | None, int]:
+        """Return the weights that are not 1, by user; None stands for jobs without a user."""
+        return dict((await self.backend.call(ListWeights())).users)
+
+    def weights_sync(self) -> dict[str | None, int]:
+        """Like `weights`, for code without a loop."""
+        return dict(self.backend.call_sync(ListWeights()).users)
+
+    async def limit(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """
+        Limit the running, starting or waiting jobs of a place, replacing its limit; None is unlimited.
+
+        A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
+        more runs than may, nothing starts until enough has ended.
+
+        Args:
+            path: jobs with a claim at or below it; ``[]`` is every job that has a place, ``None`` the whole namespace,
+                jobs without a place included, which takes `max_pending` alone.
+            most: how many of them run at once, 1–1 000 000.
+            each: the same for each child of the path by itself; a job of the path itself counts under no child. It
+                takes `most` alone, and stands besides a limit of the path as a whole.
+            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
+                tokens, refilled evenly, one a start.
+            max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
+                with `QueueFullError`. A job counts once a claim.
+
+        Returns:
+            False if the limit was set so already.
+
+        Raises:
+            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
+        """
+        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    def limit_sync(
+        self,
+        path: Sequence[str] | None,
+        most: int | None = None,
+        *,
+        each: bool = False,
+        rate: tuple[int, float | timedelta] | None = None,
+        max_pending: int | None = None,
+    ) -> bool:
+        """Like `limit`, for code without a loop."""
+        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+
+    async def unlimit(self, path: Sequence[str] | None) -> bool:
+        """Take away all limits of this very path, or with None of the namespace. False if it had none."""
+        return await run_steps(self.backend, _mark(_unlimit(path)))
+
+    def unlimit_sync(self, path: Sequence[str] | None) -> bool:
+        """Like `unlimit`, for code without a loop."""
+        return run_steps_sync(self.backend, _mark(_unlimit(path)))
+
+    async def limits(self) -> Sequence[LimitState]:
+        """Return all limits with their present counts: the namespace first, then in order of path."""
+        return (await self.backend.call(ListLimits())).limits
+
+    def limits_sync(self) -> Sequence[LimitState]:
+        """Like `limits`, for code without a loop."""
+        return self.backend.call_sync(ListLimits()).limits
+
+
+def _weigh(user: Any, weight: Any) -> Weigh:
+    checked = None if user is None else check_name(user, parameter="user")
+    return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
+
+
+def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any) -> SetLimit:
+    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending))
+
+
+def _unlimit(path: Any) -> DropLimit:
+    return DropLimit(None if path is None else parse_path(path))
+
+
+def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
+    reply = yield operation
+    yield from tick_until_done(more=reply.more)
+    return reply.changed  # type: ignore[no-any-return]

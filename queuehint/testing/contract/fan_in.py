@@ -1,0 +1,164 @@
+"""The rules of a fan-in: dependencies that are added in portions act as those of the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuehint.errors import CycleError, FlowNotFoundError, InvalidJobError, UnknownDependencyError
+from queuehint.operations import STAGED_KEPT_MS, Delete, Fetch, Verdict
+from queuehint.testing.contract.store import DAY_MS
+from queuehint.testing.driver import job
+from queuehint.values.record import JobState
+from queuehint.values.report import ReasonKind
+from queuehint.values.spec import PORTION_MAX, Dependency
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
+
+
+def gather(store: Store, *, on_failure: str = "wait", ids: str = "abcd", last: str = "last") -> None:
+    """Enqueue jobs, and one after all of them with a dependency in its spec and the others in two portions."""
+    store.enqueue(*[job(each, max_attempts=1) for each in ids])
+    store.stage("T", job(last, ["x"], after=ids[0], on_dependency_failure=on_failure))
+    assert store.depend("T", last, 1, *ids[1:3], on_failure=on_failure)
+    assert store.depend("T", last, 2, *ids[3:], on_failure=on_failure)
+    assert store.commit("T") == 1
+
+
+class FanIn:
+    """A job may depend on more jobs than are told at once."""
+
+    def test_a_job_waits_for_the_jobs_of_all_portions(self, store: Store) -> None:
+        gather(store)
+        reason = store.why("last")
+        assert (reason.kind, reason.jobs, reason.open_dependencies) == (ReasonKind.DEPENDENCY, tuple("abcd"), 4)
+        edges = store.edges()
+        assert (edges.deferred, edges.open_edges, edges.most_blocked, edges.orphans) == (1, 4, 4, ())
+        store.start()
+        store.finish("d", "a", "b")
+        assert (store.state("last"), store.record("last").open_dependencies) == (DEFERRED, 1)
+        store.finish("c")
+        assert store.run() == ["last"]
+        assert store.is_clean
+
+    @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
+    def test_the_end_of_a_dependency_in_a_portion_does_what_its_edge_says(self, store: Store, on_failure: str) -> None:
+        gather(store, on_failure=on_failure)
+        store.start()
+        store.finish("a", "b", "c")
+        store.fail("d")
+        state = {"wait": DEFERRED, "cancel": CANCELED, "run": QUEUED}[on_failure]
+        cause = "dependency d has failed" if on_failure == "cancel" else None
+        assert (store.state("last"), store.record("last").cause) == (state, cause)
+        assert store.why("last").jobs == (("d",) if on_failure == "wait" else ())
+        store.redrive("d", downstream=True)
+        store.wait(0)
+        if on_failure != "run":
+            assert store.record("last").open_dependencies == 1
+        assert store.run() == ["d", "last"]
+        assert store.is_clean
+
+    @pytest.mark.parametrize("portion", ["first", "second"])
+    def test_what_has_become_of_a_portion_is_judged_at_the_commit(self, store: Store, portion: str) -> None:
+        store.enqueue(job("a"), job("b", max_attempts=1))
+        store.stage("T", job("last", on_dependency_failure="cancel"))
+        store.depend("T", "last", 1, *("b" if portion == "first" else "a"), on_failure="cancel")
+        store.depend("T", "last", 2, *("a" if portion == "first" else "b"), on_failure="cancel")
+        store.start()
+        store.fail("b")
+        store.commit("T")
+        assert (store.state("last"), store.record("last").cause) == (CANCELED, "dependency b has failed")
+        store.redrive("b", downstream=True)
+        store.wait(0)
+        assert store.why("last").jobs == ("a", "b")
+        store.finish("a")
+        assert store.run() == ["b", "last"]
+        assert store.is_clean
+
+    def test_results_of_all_portions_are_kept_for_the_job(self, store: Store) -> None:
+        gather(store, ids="abc")
+        store.start()
+        for each in "abc":
+            store.settle(each, result=each.encode())
+        store.wait(DAY_MS * 30)
+        assert not any(verdict is Verdict.DONE for verdict in store.apply(Delete(tuple("abc"))).verdicts)
+        assert store.start() == ["last"]
+        store.enqueue(job("other"))
+        reply = store.apply(Fetch("last", store.grants["last"].token or 0, ("a", "b", "c", "other")))
+        assert [payload for _, payload in reply.results] == [b"a", b"b", b"c", None]
+        store.finish("last")
+        store.wait(DAY_MS * 30)
+        assert [store.find(each) for each in ("a", "b", "c", "last")] == [None] * 4
+
+    def test_a_canceled_job_keeps_no_dependency_of_a_portion(self, store: Store) -> None:
+        gather(store)
+        store.cancel("last")
+        assert store.edges().open_edges == 0
+        assert store.run(9) == ["a", "b", "c", "d"]
+        store.wait(DAY_MS * 30)
+        assert [store.find(each) for each in ("a", "d", "last")] == [None] * 3
+
+    def test_a_portion_may_depend_on_jobs_of_its_submission_that_come_before(self, store: Store) -> None:
+        store.stage("T", job("a"), job("b", after=["a"]), job("last"), job("behind"))
+        assert store.depend("T", "last", 1, "a", Dependency("b", when="done"))
+        with pytest.raises(CycleError):
+            store.depend("T", "last", 2, "behind")
+        with pytest.raises(CycleError):
+            store.depend("T", "last", 2, "last")
+        assert store.commit("T") == 4
+        assert store.run() == ["a", "b", "last", "behind"]
+        assert store.is_clean
+
+    def test_a_portion_closes_no_circle_through_a_part_that_is_not_in_order(self, store: Store) -> None:
+        store.stage("T", job("a"))
+        store.stage("T", job("first", after=["last"]), job("between", after=["first"]), job("last"))
+        for other in ("first", "between"):
+            with pytest.raises(CycleError):
+                store.depend("T", "last", 1, other)
+        assert store.depend("T", "last", 1, "a")
+        assert store.commit("T") == 4
+        assert store.run() == ["a", "last", "first", "between"]
+        assert store.is_clean
+
+    def test_a_portion_that_is_refused_changes_nothing(self, store: Store) -> None:
+        store.stage("T", job("last"))
+        store.stage("S", job("hidden"))
+        before = store.everything()
+        for unknown in ("nobody", "hidden"):
+            with pytest.raises(UnknownDependencyError):
+                store.depend("T", "last", 1, unknown)
+        with pytest.raises(FlowNotFoundError):
+            store.depend("U", "last", 1)
+        assert store.everything() == before
+        many = tuple([Dependency(str(number)) for number in range(PORTION_MAX + 1)])
+        with pytest.raises(InvalidJobError, match=r"more than 1000 go in parts"):
+            store.enqueue(job("wide", after=many))
+        assert store.everything() == before
+
+    def test_a_portion_that_is_there_or_of_a_job_elsewhere_is_not_added(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("known"))
+        store.stage("T", job("last", after=["a"]), job("known"))
+        assert store.depend("T", "last", 1, "b")
+        for job_id, portion in [("last", 1), ("last", 3), ("known", 1), ("nobody", 1)]:
+            assert not store.depend("T", job_id, portion, "a")
+        store.commit("T")
+        assert store.edges().open_edges == 2
+        with pytest.raises(FlowNotFoundError):
+            store.depend("T", "last", 2)
+
+    def test_a_submission_waits_for_its_commit_from_its_last_portion_on(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.stage("T", job("last"))
+        store.wait(STAGED_KEPT_MS - 1)
+        store.depend("T", "last", 1, "a")
+        store.wait(STAGED_KEPT_MS - 1)
+        store.stage("S", job("unused"))
+        store.depend("S", "unused", 1, "a")
+        assert store.commit("T") == 1
+        store.wait(STAGED_KEPT_MS)
+        assert store.run() == ["a", "last"]
+        assert store.is_clean

@@ -1,0 +1,151 @@
+"""The rules of tags and headers: words that a record is found by, and what travels with a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from queuehint import DuplicateJobError, InvalidJobError, JobState, OutcomeKind
+from queuehint.operations import Amend, Delete, Discard, Enqueue, Follow, PutSchedule, Verdict
+from queuehint.testing.contract.listing import counted, listed, paged
+from queuehint.testing.contract.schedules import EVERY_MINUTE, get
+from queuehint.testing.contract.store import DAY_MS
+from queuehint.testing.driver import job
+from queuehint.values.policy import Retention
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+QUEUED, FINISHED = JobState.QUEUED, JobState.FINISHED
+
+
+class Tags:
+    """Records are found by a tag, beside all else they are found by."""
+
+    def test_records_are_listed_and_counted_by_a_tag_with_what_else_is_asked_for(self, store: Store) -> None:
+        store.enqueue(
+            job("a", ["x"], tags=("eu", "urgent"), user="ann", service="docs"),
+            job("b", ["y"], tags=("urgent",), flow="f"),
+            job("c", ["x"], user="ann"),
+            job("d", ["z"], tags=("docs", "eu:x"), pool="p"),
+        )
+        assert (listed(store, tag="urgent"), listed(store, tag="eu"), listed(store, tag="docs")) == ("a b", "a", "d")
+        assert listed(store, tag="urgent", newest_first=True) == "b a"
+        assert paged(store, 1, tag="urgent") == ["a", "b"]
+        assert listed(store, tag="urgent", user="ann") == listed(store, tag="urgent", path=("x",)) == "a"
+        assert listed(store, tag="urgent", flow="f") == "b"
+        assert listed(store, service="docs") == "a", "a service is not a tag"
+        assert listed(store, tag="u") == listed(store, tag="eu", pool="p") == listed(store, tag="ann") == ""
+        store.run()
+        assert counted(store, tag="urgent") == {FINISHED: 2}
+        assert counted(store, tag="urgent", path=("y",)) == {FINISHED: 1}
+        assert listed(store, tag="eu", states=(QUEUED,)) == ""
+        store.apply(Delete(("a",)))
+        assert (listed(store, tag="urgent"), listed(store, tag="eu")) == ("b", "")
+
+    def test_a_job_has_its_tags_wherever_it_is_told_of(self, store: Store) -> None:
+        spec = job("a", ["x"], tags=("eu", "urgent"), headers=(("h", "1"),))
+        last = store.apply(Follow(None)).after
+        store.enqueue(spec, attrs.evolve(spec, id="b", service="docs"))
+        assert store.record("a").spec == spec
+        assert store.record("b").tags == ("eu", "urgent")
+        assert [grant.spec for grant in store.exchange(limit=9).grants[:1]] == [spec]
+        assert {event.tags for event in store.apply(Follow(last)).events} == {("eu", "urgent")}
+
+    def test_tags_tell_one_job_from_another(self, store: Store) -> None:
+        store.enqueue(job("a", tags=("x",)))
+        assert not store.enqueue(job("a", tags=("x",))).jobs[0].created
+        with pytest.raises(DuplicateJobError, match="tags"):
+            store.enqueue(job("a", tags=("x", "y")))
+        with pytest.raises(DuplicateJobError, match="tags"):
+            store.enqueue(job("a"))
+
+    def test_a_job_of_a_key_is_found_by_the_tags_of_what_replaced_it(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"], key="k", tags=("x", "y"), service="s", on_conflict="replace"))
+        store.enqueue(job("b", ["x"], key="k", tags=("y", "z"), on_conflict="replace"))
+        found = [listed(store, tag=tag) for tag in "xyz"]
+        assert (found, listed(store, service="s")) == (["", "a", "a"], "")
+
+    def test_an_owner_is_changed_and_tags_are_not(self, store: Store) -> None:
+        store.enqueue(job("a", tags=("x",), service="s", user="u", headers=(("h", "1"),)))
+        record = store.record("a")
+        amended = attrs.evolve(record.spec, service="t")
+        assert store.apply(Amend(amended, record.version)).verdict is Verdict.DONE
+        assert store.record("a").spec == amended
+        assert (listed(store, tag="x", service="t"), listed(store, service="s")) == ("a", "")
+        for fields in ({"tags": ()}, {"tags": ("x", "y")}, {"headers": ()}, {"headers": (("h", "2"),)}):
+            with pytest.raises(InvalidJobError, match="only the service and the user"):
+                store.apply(Amend(attrs.evolve(amended, **fields), record.version + 1))
+
+    def test_tags_do_not_keep_a_record_longer_and_a_service_beside_them_does(self, store: Store) -> None:
+        store.enqueue(job("a", tags=("docs",)), job("b", tags=("docs",), service="docs"))
+        store.run()
+        store.wait(DAY_MS)
+        assert (store.find("a") is None, listed(store, tag="docs")) == (True, "b")
+        store.wait(Retention().of_service_ms("docs"))
+        assert listed(store, tag="docs") == ""
+
+    def test_tags_outlive_what_a_job_that_is_not_plain_goes_through(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"], tags=("x",), max_attempts=1), job("b", tags=("y",), delay_ms=5))
+        store.start()
+        store.settle("a", OutcomeKind.FAILED)
+        store.apply(Discard(("a",)))
+        store.wait(5)
+        store.run()
+        assert (listed(store, tag="x"), listed(store, tag="y")) == ("a", "b")
+        assert (store.record("a").tags, store.record("b").tags) == (("x",), ("y",))
+
+
+class Headers:
+    """Headers travel with a job and mean nothing to a store."""
+
+    def test_any_text_comes_back(self, store: Store) -> None:
+        headers = (("a", ""), ("b c", '\t\n\r\0"\\'), ("traceparent", "00-4bf9-01"), ("é", "🙂" * 100))
+        specs = (job("a", headers=headers), job("b", headers=headers, delay_ms=5, arguments=b"\t\n"))
+        store.enqueue(*specs)
+        assert [store.record(job_id).spec for job_id in "ab"] == list(specs)
+        assert [grant.spec for grant in store.exchange(limit=9).grants] == [specs[0]]
+
+    def test_they_do_not_tell_one_job_from_another(self, store: Store) -> None:
+        """A request that is sent again has another trace, and asks for the same job."""
+        store.enqueue(job("a", headers=(("h", "1"),), arguments=b"[" + b"1" * 300 + b"]"), job("b"))
+        for headers in ((("h", "1"),), (("h", "2"), ("i", "3")), ()):
+            again = store.enqueue(
+                job("a", headers=headers, arguments=b"[" + b"1" * 300 + b"]"), job("b", headers=headers)
+            ).jobs
+            assert [made.created for made in again] == [False, False]
+        assert store.record("a").headers == {"h": "1"}, "the first ones stay"
+        with pytest.raises(DuplicateJobError) as refused:
+            store.enqueue(job("a", headers=(("h", "2"),), priority=5))
+        assert "headers" not in str(refused.value)
+        store.run()
+        store.apply(Delete(("a", "b")))
+        assert not store.enqueue(job("b", headers=(("h", "4"),))).jobs[0].created, "its id is still taken"
+
+    def test_a_key_gives_a_job_the_headers_of_what_replaces_it(self, store: Store) -> None:
+        store.enqueue(job("a", key="k", on_conflict="replace", headers=(("h", "1"),)))
+        store.enqueue(job("b", key="k", on_conflict="replace", headers=(("h", "2"),)))
+        store.enqueue(job("c", key="k", headers=(("h", "3"),)))
+        assert store.record("a").headers == {"h": "2"}
+        assert not store.enqueue(job("a", key="k", on_conflict="replace", headers=(("h", "5"),))).jobs[0].created
+
+    def test_a_schedule_keeps_tags_and_headers_for_its_jobs(self, store: Store) -> None:
+        spec = job("s", tags=("x",), headers=(("h", "1"),))
+        due_ms = store.clock.now_ms() + 60_000
+        changes = [
+            store.apply(PutSchedule("s", each, EVERY_MINUTE, due_ms)).changed
+            for each in (spec, spec, attrs.evolve(spec, headers=(("h", "2"),)))
+        ]
+        schedule = get(store, "s")
+        assert changes == [True, False, True]
+        assert schedule is not None
+        assert (schedule.spec.tags, schedule.spec.headers) == (("x",), (("h", "2"),))
+
+    def test_what_is_too_much_is_refused_before_anything_is_kept(self, store: Store) -> None:
+        with pytest.raises(InvalidJobError, match="tags"):
+            store.apply(Enqueue((job("c"), job("a", tags=("x" * 65,)))))
+        with pytest.raises(InvalidJobError, match="headers"):
+            store.apply(Enqueue((job("c"), job("a", headers=(("h", "x" * 4096),)))))
+        assert store.stats().enqueued == 0

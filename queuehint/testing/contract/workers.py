@@ -1,0 +1,120 @@
+"""The rules of workers that announce themselves: who is known, for how long, and what is told of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint.errors import InvalidJobError
+from queuehint.operations import WORKER_SEEN_MS, WORKERS_MAX, Announce, Exchange, ListWorkers, Verdict
+from queuehint.testing.driver import job
+from queuehint.values.report import ReasonKind, WorkerInfo
+
+if TYPE_CHECKING:
+    from queuehint.testing.contract.store import Store
+
+
+def announce(store: Store, name: str, **told: Any) -> Verdict:
+    return store.apply(Announce(name, "host", 7, 4, **told)).verdict
+
+
+def names(store: Store) -> list[str]:
+    return [worker.name for worker in store.apply(ListWorkers()).workers]
+
+
+class KnownWorkers:
+    """
+    A worker that announces itself is known until it leaves, or has been silent for a minute.
+
+    .. versionadded:: 0.1.0
+    """
+
+    def test_all_that_a_worker_says_is_told_with_since_when_it_is_known(self, store: Store) -> None:
+        told = {"pools": ("b", "a"), "users": ("ann", None), "steal": ("bob",), "version_name": "v 1"}
+        assert announce(store, "w", running=2, **told) is Verdict.DONE
+        began_ms = store.clock.now_ms()
+        store.wait(15_000)
+        assert announce(store, "w", running=3, **told) is Verdict.DONE
+        known = store.apply(ListWorkers())
+        worker = WorkerInfo(
+            name="w", host="host", pid=7, version="v 1", pools=("b", "a"), users=("ann", None), steal=("bob",),
+            slots=4, running=3, since_ms=began_ms, seen_ms=began_ms + 15_000,
+        )  # fmt: skip
+        assert (known.workers, known.now_ms) == ((worker,), began_ms + 15_000)
+        announce(store, "w", users=("ann",), steal="*")
+        (now,) = store.apply(ListWorkers()).workers
+        assert now == attrs.evolve(worker, users=("ann",), steal="*", pools=("default",), version=None, running=0)
+
+    def test_workers_are_told_in_order_of_name(self, store: Store) -> None:
+        for name in ("b", "c", "\u00e9", "a"):
+            announce(store, name)
+        assert names(store) == ["a", "b", "c", "\u00e9"]
+
+    def test_a_worker_that_leaves_is_known_no_more(self, store: Store) -> None:
+        announce(store, "a")
+        announce(store, "b")
+        assert announce(store, "a", gone=True) is Verdict.DONE
+        assert announce(store, "a", gone=True) is Verdict.UNKNOWN
+        assert names(store) == ["b"]
+
+    def test_a_worker_that_is_silent_for_a_minute_is_known_no_more(self, store: Store) -> None:
+        announce(store, "a")
+        store.wait(WORKER_SEEN_MS)
+        assert names(store) == ["a"]
+        store.wait(1)
+        assert names(store) == []
+        assert announce(store, "a", gone=True) is Verdict.UNKNOWN
+        announce(store, "a")
+        assert store.apply(ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it is another life"
+
+    def test_an_exchange_alone_does_not_make_a_worker_known(self, store: Store) -> None:
+        store.apply(Exchange("w", limit=1))
+        assert names(store) == []
+
+    def test_one_too_many_takes_the_place_of_the_one_that_was_silent_for_longest(self, store: Store) -> None:
+        announce(store, "b")
+        announce(store, "a")
+        for number in range(WORKERS_MAX - 3):
+            announce(store, f"w{number}")
+        store.wait(1)
+        announce(store, "z")
+        announce(store, "a")
+        assert len(names(store)) == WORKERS_MAX
+        announce(store, "new")
+        known = names(store)
+        assert len(known) == WORKERS_MAX
+        assert "b" not in known
+        assert {"a", "new", "w0", "z"} <= {*known}
+
+    def test_a_job_that_nobody_serves_tells_which_workers_there_are(self, store: Store) -> None:
+        store.enqueue(job("gpu", pool="gpu"), job("ann", user="ann"))
+        assert store.why("gpu").detail == "pool gpu; there are no workers"
+        announce(store, "w1", pools=("default", "mail"))
+        assert store.why("gpu").detail == "pool gpu; the only worker does not serve it: w1 (pools default, mail)"
+        announce(store, "w2", users=("bob", None), steal=("eve",))
+        announce(store, "w3", users=("bob",), steal="*", pools=tuple("abcdefg"))
+        announce(store, "w4")
+        reason = store.why("ann")
+        assert (reason.kind, reason.stuck) == (ReasonKind.NO_WORKER, True)
+        assert reason.detail == (
+            "pool default, user ann; none of 4 workers serves it: w1 (pools default, mail), w2 (pools default, users "
+            "bob, (no user), eve), w3 (pools a, b, c, d, e and 2 more) and 1 more"
+        )
+        store.apply(Exchange("w4", pools=("gpu",)))
+        assert store.why("gpu").detail == "pool gpu"
+
+    def test_what_no_worker_can_be_is_refused(self, store: Store) -> None:
+        wrong: dict[str, dict[str, Any]] = {
+            "users is empty": {"users": ()},
+            "steal needs users": {"steal": ("bob",)},
+            "pools: 65 in one operation, limit 64": {"pools": tuple([f"p{number}" for number in range(65)])},
+            "version_name is 257 bytes, limit 256": {"version_name": "v" * 257},
+            "version_name holds a control character": {"version_name": "a\nb"},
+            "running must be from 0": {"running": -1},
+        }
+        for named, told in wrong.items():
+            with pytest.raises(InvalidJobError, match=named):
+                announce(store, "w", **told)
+        assert names(store) == []

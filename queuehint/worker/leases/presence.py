@@ -1,0 +1,74 @@
+"""
+What a worker tells the store about itself, so that others can see that it is there and what it serves.
+
+It is told beside the first exchange and every 15 seconds after that, as long as exchanges are answered; the store
+forgets a worker that has not been heard of for a minute, and at once one that says that it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.base import Backend
+    from queuehint.operations import Announce
+
+logger = logging.getLogger("queuehint.worker")
+
+ANNOUNCE_EVERY_S = 15.0
+
+
+class Presence:
+    """
+    Announces one worker.
+
+    Args:
+        announcement: what to say of it.
+        running: how many jobs it runs now.
+    """
+
+    def __init__(self, backend: Backend, announcement: Announce, running: Callable[[], int]) -> None:
+        self._backend = backend
+        self._announcement = announcement
+        self._running = running
+        self._task: asyncio.Task[None] | None = None
+        self.due_s = 0.0
+        """When to announce it again, by the clock of its exchanges."""
+
+    def announce(self, now_s: float) -> None:
+        """Tell the store, in a task of its own; an announcement that is under way is enough."""
+        self.due_s = now_s + ANNOUNCE_EVERY_S
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            await self._backend.call(attrs.evolve(self._announcement, running=self._running()))
+        except BackendError as error:
+            # Exchanges say so too, and go on; this is said again in time.
+            logger.debug("not announced: %s", error, extra={"event": "worker.not_announced", "error": str(error)})
+
+    async def leave(self) -> None:
+        """
+        Tell the store that the worker leaves.
+
+        Raises:
+            BackendError: it cannot be told, and forgets the worker in a minute.
+        """
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self._backend.call(attrs.evolve(self._announcement, gone=True))
+
+    def cancel(self) -> None:
+        """Tell nothing more: the worker has ended."""
+        if self._task is not None:
+            self._task.cancel()

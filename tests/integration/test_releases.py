@@ -1,0 +1,104 @@
+"""Two releases side by side: renamed tasks, changed arguments, arguments of a later release."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from queuehint import (
+    HandlerError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobHandle,
+    JobSpec,
+    JobState,
+    Policy,
+    ReasonKind,
+    Scheduler,
+)
+from tests.doors import until
+
+
+async def enqueue(sched: Scheduler, task: str, arguments: dict[str, Any]) -> JobHandle[Any]:
+    """Enqueue a job as another release does."""
+    spec = JobSpec(id=task, task=task, arguments=json.dumps(arguments).encode(), policy=Policy(max_attempts=1))
+    (job,) = await sched.submit([spec])
+    return job
+
+
+async def why(job: JobHandle[Any], *kinds: ReasonKind) -> None:
+    async def is_so() -> bool:
+        return (await job.why()).kind in kinds
+
+    await until(is_so)
+
+
+async def test_a_job_with_an_argument_of_a_later_release_waits_for_that_release() -> None:
+    sched, ran = Scheduler(), []
+
+    @sched.job
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    job = await enqueue(sched, "work", {"n": 1, "unit": "t"})
+    async with sched.worker():
+        await why(job, ReasonKind.UNKNOWN_TASK)
+    record = await job.record()
+    assert (record.state, record.attempts, record.errors, ran) == (JobState.QUEUED, 0, (), [])
+
+
+async def test_a_renamed_task_runs_jobs_of_its_old_name_with_upgraded_arguments() -> None:
+    sched, ran = Scheduler(), []
+
+    def split(arguments: dict[str, Any]) -> dict[str, Any]:
+        a, b = arguments["text"].split()
+        return {"a": int(a), "b": int(b)}
+
+    @sched.job(aliases=("old", "older"), upgrade=split)
+    async def work(a: int, b: int = 9) -> None:
+        ran.append((a, b))
+
+    await enqueue(sched, "old", {"text": "1 2"})
+    await enqueue(sched, "work", {"a": 3})
+    await sched.drain()
+    assert sorted(ran) == [(1, 2), (3, 9)]
+
+
+@pytest.mark.parametrize("returned", [None, {"c": 1}, {}])
+async def test_an_upgrade_that_makes_no_arguments_fails_the_job_or_gives_it_back(returned: Any) -> None:
+    sched = Scheduler()
+
+    @sched.job(upgrade=lambda _: returned)
+    async def work(a: int) -> None: ...
+
+    job = await enqueue(sched, "work", {"text": "x"})
+    async with sched.worker():
+        await why(job, ReasonKind.UNKNOWN_TASK, ReasonKind.OVER)
+    assert (await job.record()).state is (JobState.QUEUED if returned == {"c": 1} else JobState.FAILED)
+
+
+@pytest.mark.parametrize(
+    "options, error, said",
+    [
+        ({"aliases": "old"}, InvalidJobTypeError, "aliases"),
+        ({"aliases": [""]}, InvalidJobError, "aliases is empty"),
+        ({"aliases": [str(n) for n in range(101)]}, InvalidJobError, "aliases"),
+        ({"aliases": ["other"]}, HandlerError, "task 'other' is"),
+        ({"upgrade": 1}, InvalidJobTypeError, "upgrade must be callable"),
+    ],
+)
+def test_wrong_options_of_a_release_are_refused_by_name(
+    options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    sched = Scheduler()
+
+    @sched.job
+    async def other() -> None: ...
+
+    async def work() -> None: ...
+
+    with pytest.raises(error, match=said):
+        sched.job(**options)(work)
+    assert sched.handler("work") is None

@@ -1,0 +1,475 @@
+"""The lifespan of workers: entered before the first claim, left after the last job, and what it yields."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from queuehint import BackendDeniedError, HandlerError, JobContext, JobState, Scheduler
+from queuehint.backends.memory import MemoryBackend
+from queuehint.cli.loading import load_scheduler
+from queuehint.cli.logs import LogFormat, LogLevel
+from queuehint.cli.worker import Options, _run
+from queuehint.operations import Exchange
+from queuehint.testing import drain, drain_sync, on_memory, simulate
+from tests.doors import Gate, memory, scheduler, turns
+from tests.support import for_each
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+
+class Pool:
+    """A resource that tells its story."""
+
+    def __init__(self, story: list[str]) -> None:
+        self.story = story
+        self.thread = threading.get_ident()
+
+    def __enter__(self) -> Self:
+        self.story.append("open")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.story.append("closed")
+
+    async def __aenter__(self) -> Self:
+        await asyncio.sleep(0)
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(0)
+        self.__exit__()
+
+
+class PlainPool(Pool):
+    __aenter__ = None  # type: ignore[assignment]
+
+
+def lifespans(story: list[str]) -> dict[str, Callable[[], Any]]:
+    async def generator() -> AsyncIterator[Pool]:
+        async with Pool(story) as pool:
+            yield pool
+
+    def plain_generator() -> Iterator[Pool]:
+        with Pool(story) as pool:
+            yield pool
+
+    return {
+        "async generator": generator,
+        "generator": plain_generator,
+        "asynccontextmanager": contextlib.asynccontextmanager(generator),
+        "contextmanager": contextlib.contextmanager(plain_generator),
+        "returns one": lambda: Pool(story),
+        "returns a plain one": lambda: PlainPool(story),
+    }
+
+
+def telling(sched: Scheduler, story: list[str]) -> tuple[Any, Any]:
+    @sched.job
+    async def on_loop(ctx: JobContext[Pool]) -> bool:
+        story.append("on loop")
+        return ctx.state.thread == threading.get_ident()
+
+    @sched.job
+    def in_thread(ctx: JobContext[Pool]) -> None:
+        ctx.state.story.append("in thread")
+
+    return on_loop, in_thread
+
+
+@pytest.mark.parametrize("name", lifespans([]))
+async def test_a_worker_enters_it_on_its_loop_before_it_claims_and_leaves_it_after_the_last_job(name: str) -> None:
+    sched, _ = scheduler()
+    story: list[str] = []
+    sched.worker_lifespan(lifespans(story)[name])
+    sched.before_job(lambda ctx: story.append(type(ctx.state).__name__))
+    sched.after_job(lambda ctx, _: story.append(type(ctx.state).__name__))
+    on_loop, in_thread = telling(sched, story)
+    first = await on_loop.enqueue()
+    async with sched.worker(1):
+        assert await first.result(), "its own loop"
+        await (await in_thread.enqueue()).result()
+        assert story[-1] != "closed"
+    kind = "PlainPool" if name == "returns a plain one" else "Pool"
+    assert story == ["open", kind, "on loop", kind, kind, "in thread", kind, "closed"]
+
+
+async def test_a_job_that_goes_on_in_the_grace_time_still_has_it() -> None:
+    sched, _ = scheduler()
+    story: list[str] = []
+    gate = Gate()
+    sched.worker_lifespan(lambda: Pool(story))
+
+    @sched.job
+    async def slow(ctx: JobContext[Pool]) -> None:
+        await gate.wait()
+        ctx.state.story.append("done")
+
+    await slow.enqueue()
+    async with sched.worker():
+        await gate.reached()
+        asyncio.get_running_loop().call_soon(gate.open)
+    assert story == ["open", "done", "closed"]
+
+
+def test_every_way_to_run_jobs_enters_it() -> None:
+    story: list[str] = []
+    whole = ["open", "on loop", "closed"]
+
+    def made() -> tuple[Scheduler, Any]:
+        sched = Scheduler()
+        sched.worker_lifespan(lambda: Pool(story))
+        on_loop, _ = telling(sched, story)
+        return sched, on_loop
+
+    def told() -> list[str]:
+        told, story[:] = story[:], []
+        return told
+
+    sched, job = made()
+    with sched.worker_sync():
+        job.enqueue_sync().result_sync()
+    assert told() == whole
+
+    job.enqueue_sync()
+    sched.drain_sync()
+    assert told() == whole
+
+    with on_memory(sched):
+        job.enqueue_sync()
+        drain_sync(sched)
+        assert told() == whole
+
+        async def main() -> None:
+            await job.enqueue()
+            await drain(sched)
+            await job.enqueue()
+            async with sched.lifespan()(None):
+                await sched.drain()
+
+        asyncio.run(main())
+        assert told() == whole * 2
+
+
+def test_in_a_simulated_world_each_process_enters_it_and_one_that_dies_does_not_leave_it() -> None:
+    story: list[str] = []
+    lives: list[Any] = []
+    sched = Scheduler()
+
+    @sched.worker_lifespan
+    async def resources() -> AsyncIterator[object]:
+        await asyncio.sleep(0.01)
+        lives.append(object())
+        try:
+            yield lives[-1]
+        except Exception:
+            story.append("an error of a worker that went on")
+            raise
+
+    used: set[Any] = set()
+
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        used.add(ctx.state)
+        await asyncio.sleep(1)
+
+    jobs = [work.enqueue] * 6
+    simulate(sched, jobs, workers=2, concurrency=1, faults="none")
+    assert len(lives) == 2
+    assert used == set(lives)
+    lives.clear()
+    world = simulate(sched, jobs, workers=2, concurrency=1, seed=3, faults="crashes")
+    assert len(lives) == 2 + world.faults["crash"]
+    assert None not in used
+    assert story == []
+
+
+async def test_without_one_the_state_is_none() -> None:
+    sched, _ = scheduler()
+
+    @sched.job
+    async def work(ctx: JobContext) -> bool:
+        return ctx.state is None
+
+    handle = await work.enqueue()
+    await sched.drain()
+    assert await handle.result()
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+class BrokenError(Exception):
+    pass
+
+
+async def test_a_failure_on_entering_ends_the_worker_with_its_error_and_without_a_claim(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sched, _ = scheduler(redact=lambda text: text.replace("no database", "***"))
+    asked: list[object] = []
+    call = MemoryBackend.call
+
+    async def noted(self: MemoryBackend, operation: Any) -> Any:
+        asked.append(operation)
+        return await call(self, operation)
+
+    monkeypatch.setattr(MemoryBackend, "call", noted)
+
+    @sched.worker_lifespan
+    async def broken() -> AsyncIterator[None]:
+        raise BrokenError("no database")
+        yield
+
+    on_loop, _ = telling(sched, [])
+    handle = await on_loop.enqueue()
+    with pytest.raises(BrokenError, match="no database"):
+        async with sched.worker():
+            pass
+    with pytest.raises(BrokenError):
+        await sched.drain()
+    assert not any(isinstance(each, Exchange) for each in asked)
+    record = await handle.record()
+    assert (record.state, record.attempts, record.losses) == (JobState.QUEUED, 0, 0)
+    (first, *_) = caplog.records
+    assert (first.levelno, first.__dict__["event"]) == (logging.ERROR, "worker.lifespan_failed")
+    assert "broken" in first.__dict__["lifespan"]
+    assert "no database" not in caplog.text, "it is redacted like errors of handlers"
+    with pytest.raises(BrokenError), sched.worker_sync():
+        pass
+
+
+async def test_a_failure_on_leaving_ends_the_worker_with_its_error_when_all_is_settled() -> None:
+    sched, _ = scheduler()
+
+    @sched.worker_lifespan
+    def broken() -> Iterator[None]:
+        yield
+        raise BrokenError
+
+    @sched.job
+    async def work() -> str:
+        return "well"
+
+    handle = await work.enqueue()
+    with pytest.raises(BrokenError):
+        async with sched.worker():
+            assert await handle.result() == "well"
+
+
+async def test_it_hears_of_the_error_that_ends_the_worker_when_code_has_ended_and_cannot_hide_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sched, _ = scheduler()
+    story: list[str] = []
+    gate = Gate()
+
+    @sched.worker_lifespan
+    async def hiding() -> AsyncIterator[None]:
+        try:
+            yield
+        except BackendDeniedError:
+            story.append("left")
+
+    @sched.job
+    async def work() -> None:
+        try:
+            await gate.wait()
+        finally:
+            await turns(3)
+            story.append("ended")
+
+    await work.enqueue()
+    worker = sched.make_worker()
+    task = asyncio.create_task(worker.run())
+    await gate.reached()
+
+    async def denied() -> bool:
+        raise BackendDeniedError("no")
+
+    monkeypatch.setattr(worker._exchanges, "exchange", denied)
+    worker._wake()
+    with pytest.raises(BackendDeniedError):
+        await task
+    assert story == ["ended", "left"]
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_a_worker_that_is_told_to_stop_cancels_it_while_it_is_entered(swallows: bool) -> None:
+    sched, _ = scheduler()
+    story: list[str] = []
+
+    @sched.worker_lifespan
+    async def slow() -> AsyncIterator[None]:
+        story.append("begun")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            story.append("canceled")
+            if not swallows:
+                raise
+        yield
+        story.append("left")
+
+    on_loop, _ = telling(sched, story)
+    handle = await on_loop.enqueue()
+    worker = sched.make_worker()
+    task = asyncio.create_task(worker.run())
+    await turns(3)
+    worker.stop()
+    worker.abandon()
+    await task
+    assert story == ["begun", "canceled", "left"] if swallows else ["begun", "canceled"]
+    assert task.cancelling() == 0
+    assert await handle.state() is JobState.QUEUED
+    assert memory(sched).engine.table.counts[JobState.STARTED] == 0
+
+
+async def test_a_worker_that_is_canceled_while_it_enters_it_is_canceled() -> None:
+    sched, _ = scheduler()
+
+    @sched.worker_lifespan
+    async def slow() -> AsyncIterator[None]:
+        await asyncio.sleep(3600)
+        yield
+
+    for stops in (False, True):
+        worker = sched.make_worker()
+        task = asyncio.create_task(worker.run())
+        await turns(3)
+        if stops:
+            worker.stop()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+async def coroutine() -> None: ...
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (5, "^worker_lifespan takes a function, got int: 5$"),
+    (coroutine, "coroutine is a coroutine function; is a `yield` missing"),
+    (lambda app: app, "is called without arguments: missing a required argument: 'app'"),
+]
+
+
+@for_each(REFUSED)
+def test_a_wrong_one_is_refused_where_it_is_given(case: tuple[Any, str]) -> None:
+    function, message = case
+    with pytest.raises(HandlerError, match=message):
+        Scheduler().worker_lifespan(function)
+
+
+def test_there_is_one_which_a_notebook_may_define_anew() -> None:
+    sched = Scheduler()
+
+    def define() -> Callable[[], Iterator[int]]:
+        @sched.worker_lifespan
+        def resources() -> Iterator[int]:
+            yield 1
+
+        return resources
+
+    assert list(define()()) == [1], "the function itself is what it was"
+    define()
+    with pytest.raises(
+        HandlerError, match=r"the lifespan of workers is .*resources and cannot be .*coroutine_less too"
+    ):
+
+        @sched.worker_lifespan
+        def coroutine_less() -> Iterator[int]:
+            yield 1
+
+
+async def test_what_returns_no_context_manager_ends_the_worker() -> None:
+    sched, _ = scheduler()
+    sched.worker_lifespan(lambda: 5)  # type: ignore[type-var]
+    with pytest.raises(HandlerError, match=r"has to yield, or to return a context manager, got int: 5$"):
+        async with sched.worker():
+            pass
+
+
+def test_a_context_is_known_by_its_annotation_with_the_type_of_its_state_too() -> None:
+    sched = Scheduler()
+
+    @sched.job
+    async def unresolved(context: JobContext[NowhereAtRunTime]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    @sched.job
+    async def resolved(context: JobContext[Pool], doc: str) -> None: ...
+
+    assert unresolved.handler.wants_context
+    assert resolved.handler.wants_context
+    assert list(resolved.handler.parameters) == ["doc"]
+    with pytest.raises(HandlerError, match="has to be the first parameter"):
+
+        @sched.job
+        async def second(doc: str, context: JobContext[Pool]) -> None: ...
+
+
+# --- queuehint worker ------------------------------------------------------------------------------------------------
+
+APP = """
+import os, signal
+from queuehint import JobContext, Scheduler
+
+sched = Scheduler("sqlite:///jobs.db?durability=process")
+story = []
+
+@sched.worker_lifespan
+async def resources():
+    story.append("open")
+    if STORY:
+        raise ConnectionError("no database")
+    yield story
+    story.append("closed")
+
+@sched.job
+async def last(ctx: JobContext[list[str]]) -> None:
+    ctx.state.append("job")
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_worker_process_enters_it_and_ends_with_1_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, fails, code in (("lifespan_broken", True, 1), ("lifespan_sound", False, 0)):
+        (tmp_path / f"{name}.py").write_text(APP.replace("STORY", str(fails)))
+        app = import_app(f"{name}:sched", tmp_path)
+        app.last.enqueue_sync()
+        app.sched.close_sync()
+        given: dict[str, Any] = {
+            "processes": 1,
+            "concurrency": 1,
+            "grace": 1,
+            "abandon_after": 1,
+            "health_host": "127.0.0.1",
+        }
+        given |= dict.fromkeys(["pools", "users", "lease", "health_file", "health_port"])
+        given |= {"log_format": LogFormat.TEXT, "log_level": LogLevel.INFO, "steal": []}
+        assert _run(Options(target=f"{name}:sched", **given)) == code
+        assert app.story == (["open"] if fails else ["open", "job", "closed"])
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert record.getMessage() == "the lifespan of a worker failed"
+    assert record.__dict__["lifespan"] == "lifespan_broken.resources"
+
+
+def import_app(target: str, folder: Path) -> Any:
+    sys.path.insert(0, str(folder))
+    load_scheduler(target)
+    return sys.modules[target.partition(":")[0]]
