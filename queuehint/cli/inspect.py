@@ -99,7 +99,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     yield "attempts", cell(f"{record.attempts} of {spec.policy.max_attempts}")
     yield "losses", cell(f"{record.losses} of {spec.policy.max_losses}" if record.losses else None)
     yield "progress", cell(progress(record))
-    for name in ("enqueued", "due", "queued", "started", "ended"):
+    for name in ("enqueued", "due", "queued", "started", "ended", "updated"):
         time_ms = getattr(record, f"{name}_ms")
         yield name, cell(None if time_ms is None else when(time_ms))
     yield "worker", cell(record.worker)

@@ -192,6 +192,24 @@ class JobRecord:
         return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
 
     @property
+    def updated_ms(self) -> int:
+        """See `updated_at`."""
+        times = [self.enqueued_ms, self.queued_ms, self.started_ms, self.ended_ms]
+        times += [attempt.ended_ms for attempt in self.history[-1:]]
+        times += [error.at_ms for error in self.errors[-1:]]
+        return max([time_ms for time_ms in times if time_ms is not None])
+
+    @property
+    def updated_at(self) -> datetime:
+        """
+        When it last moved: the latest of its enqueue, its place, the start and the end of its last attempt, its end.
+
+        A change without a time of its own is not counted: of owner, progress or log, or that a dead job was discarded.
+        `version` grows with those of the record too.
+        """
+        return moment(self.updated_ms)
+
+    @property
     def enqueued_at(self) -> datetime:
         """When it was enqueued."""
         return moment(self.enqueued_ms)

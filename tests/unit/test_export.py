@@ -76,7 +76,7 @@ def test_a_line_is_one_object_in_ascii() -> None:
 
 def test_every_field_is_there_under_its_name() -> None:
     names = {name.removesuffix("_ms") + "_at" * name.endswith("_ms") for name in attrs.fields_dict(JobRecord)}
-    assert exported().keys() == names
+    assert exported().keys() == names | {"updated_at"}
     times = {"run_at_ms": "run_at", "scheduled_ms": "scheduled_at"}
     spec = {times.get(name, name) for name in attrs.fields_dict(JobSpec)}
     assert exported()["spec"].keys() == spec
@@ -88,6 +88,7 @@ def test_times_are_iso_8601_in_utc() -> None:
     assert record["enqueued_at"] == NOON
     assert datetime.fromisoformat(record["ended_at"]) == datetime(2026, 1, 1, 12, 0, 0, 1000, UTC)
     assert record["due_at"] is None
+    assert record["updated_at"] == record["ended_at"]
     assert record["errors"] == [
         {"type": "ValueError", "message": "no", "traceback": None, "attempt": 1, "at": NOON},
     ]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FIRST_MS = -62_135_596_800_000
 """The first moment of the calendar; a job may be due at any time before."""
-_TIMES = ("enqueued", "due", "queued", "started", "ended")
+_TIMES = ("enqueued", "due", "queued", "started", "ended", "updated")
 
 
 class Export:

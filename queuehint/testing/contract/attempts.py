@@ -254,3 +254,20 @@ class History:
             store.start(worker=f"w{number}")
             store.settle("a", OutcomeKind.RELEASED)
         assert [attempt.worker for attempt in store.record("a").history] == [f"w{number}" for number in range(2, 22)]
+
+    def test_a_record_tells_when_the_job_last_moved(self, store: Store) -> None:
+        began = store.clock.now_ms()
+        store.enqueue(job("a", max_attempts=2), job("d", delay_ms=1_000), job("p"))
+        assert [store.record(job_id).updated_ms - began for job_id in "adp"] == [0, 0, 0]
+        store.wait(5)
+        store.start(worker="one")
+        assert store.record("a").updated_ms == began + 5
+        store.wait(5)
+        store.fail("a", error=error(), delay_ms=100)
+        store.enqueue_from("p", job("c", delay_ms=10_000))
+        store.await_children("p", "c")
+        assert [store.record(job_id).updated_ms - began for job_id in "ap"] == [10, 10]
+        store.wait(1_000)
+        assert [store.record(job_id).updated_ms - began for job_id in "ad"] == [10, 1_010]
+        store.run()
+        assert [store.record(job_id).updated_ms - began for job_id in "ad"] == [1_010, 1_010]
