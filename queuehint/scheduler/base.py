@@ -98,6 +98,8 @@ class SchedulerBase:
         self.header_sources: list[Callable[[Any], Mapping[str, str] | None]] = []
         self._event_readers = EventReaders(self)
         self._lifespan: Lifespan | None = None
+        self._given_state: Lifespan | None = None
+        """In place of the lifespan, in a test."""
         self._announcer = Announcer(self, self._event_readers)
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ class Hosting(SchedulerBase):
             steal=steal,
             lease=self.lease_ms / 1000 if lease is None else lease,
             grace=grace,
-            lifespan=self._lifespan,
+            lifespan=self._given_state or self._lifespan,
             **options,
         )
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
@@ -32,6 +32,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import ReasonKind
 from queuehint.worker.firing import fire_due
+from queuehint.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -51,6 +52,8 @@ FAST_TURNS = 8
 """So many looks come one after the other; then code that runs is left alone for a while."""
 PAUSE_S = 0.0005
 GET_MAX = 1000
+AS_DECLARED: Final[Any] = object()
+"""The state that the application's lifespan opens."""
 
 
 class TooManyRunsError(AssertionError):
@@ -58,7 +61,7 @@ class TooManyRunsError(AssertionError):
 
 
 @contextlib.contextmanager
-def on_memory(sched: Scheduler, clock: FakeClock | None = None) -> Iterator[FakeClock]:
+def on_memory(sched: Scheduler, clock: FakeClock | None = None, *, state: Any = AS_DECLARED) -> Iterator[FakeClock]:
     """
     Give a scheduler an empty store in memory and a clock to move, while the block runs.
 
@@ -67,6 +70,8 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None) -> Iterator[Fake
 
     Args:
         clock: by default one that begins now.
+        state: what jobs get as `JobContext.state`, None too; the lifespan of workers is not entered then, whatever runs
+            the jobs: `drain`, a worker inside the application, or `simulate`. By default what the lifespan yields.
 
     Returns:
         The clock.
@@ -83,20 +88,34 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None) -> Iterator[Fake
     ...     [record.state.value for record in drain_sync(sched)]
     ['FINISHED']
 
+    >>> @sched.worker_lifespan
+    ... def resources():
+    ...     yield connect("postgresql://db.example/documents")
+    >>> @sched.job
+    ... def count(ctx) -> int:
+    ...     return len(ctx.state)
+    >>> with on_memory(sched, state=["a", "b"]):
+    ...     handle = count.enqueue_sync()
+    ...     [record] = drain_sync(sched)
+    ...     handle.result_sync()
+    2
+
     .. versionadded:: 0.1.0
     """
     if sched._workers:
         raise RuntimeError("a worker of this scheduler runs here; begin on_memory() before it, and end it after")
     clock = clock or FakeClock(time.time_ns() // 1_000_000)
-    before = sched._backend, sched._clock, sched.url
+    before = sched._backend, sched._clock, sched.url, sched._given_state
     options = BackendOptions(namespace=sched.namespace, retention=sched._retention, clock=clock)
     # The URL too: after a `close` inside the block the scheduler must not open the real store.
     sched._backend, sched._clock, sched.url = MemoryBackend(options), clock, "memory://"
+    if state is not AS_DECLARED:
+        sched._given_state = Lifespan(lambda: contextlib.nullcontext(state))
     try:
         yield clock
     finally:
         sched.close_sync()
-        sched._backend, sched._clock, sched.url = before
+        sched._backend, sched._clock, sched.url, sched._given_state = before
 
 
 async def drain(

@@ -2,6 +2,7 @@
 The pytest plugin: fixtures for applications. Loaded by the entry point ``pytest11``.
 
 Each test has a scheduler of its own, or the application's on a store of the test's own: override `queuehint_app`.
+Override `queuehint_state` to give jobs something in place of what the application's lifespan of workers opens.
 """
 
 from __future__ import annotations
@@ -39,7 +40,17 @@ def queuehint_app() -> Scheduler | None:
 
 
 @pytest.fixture
-def queuehint_sched(queuehint_app: Scheduler | None, queuehint_clock: FakeClock) -> Iterator[Scheduler]:
+def queuehint_state() -> Any:
+    """What jobs get as `JobContext.state`: override this fixture to return it. By default what the lifespan yields."""
+    from queuehint.testing.draining import AS_DECLARED
+
+    return AS_DECLARED
+
+
+@pytest.fixture
+def queuehint_sched(
+    queuehint_app: Scheduler | None, queuehint_clock: FakeClock, queuehint_state: Any
+) -> Iterator[Scheduler]:
     """
     A scheduler on an empty store in memory whose time is `queuehint_clock`; it is closed at the end of the test.
 
@@ -49,7 +60,7 @@ def queuehint_sched(queuehint_app: Scheduler | None, queuehint_clock: FakeClock)
     from queuehint.testing.draining import on_memory
 
     sched = queuehint_app if queuehint_app is not None else Scheduler("memory://")
-    with on_memory(sched, queuehint_clock):
+    with on_memory(sched, queuehint_clock, state=queuehint_state):
         yield sched
 
 

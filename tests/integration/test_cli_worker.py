@@ -680,7 +680,19 @@ def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(desk: Desk
 # --- several processes -------------------------------------------------------------------------------------------
 
 
+LIFESPAN = """
+@sched.worker_lifespan
+async def resources():
+    note(f"open {os.getpid()}")
+    yield os.getpid()
+    note(f"closed {os.getpid()}")
+"""
+
+
 def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk: Desk) -> None:
+    app = APP.replace("pid(n: int)", "pid(ctx: JobContext, n: int)")
+    app = app.replace("return os.getpid()\n\n@sched.job\ndef die", "return ctx.state\n\n@sched.job\ndef die")
+    (desk.folder / "app.py").write_text(app + LIFESPAN)
     port = free_port()
     parent = desk.worker(
         "--processes=2", "--concurrency=2", f"--health-port={port}", QUEUEHINT_PROCESSES="7", QUEUEHINT_POOLS="default"
@@ -694,7 +706,8 @@ def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk:
     first = pids()
     assert len(first) == 2
     assert parent.pid not in first
-    os.kill(next(iter(first)), signal.SIGKILL)
+    killed = next(iter(first))
+    os.kill(killed, signal.SIGKILL)
     until(lambda: "process.ended" in desk.events())
     until(lambda: len(pids() - first) == 1)
     status, known = ask(port)
@@ -702,6 +715,9 @@ def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk:
     assert (known["pid"], len(known["processes"])) == (parent.pid, 2)
     parent.send_signal(signal.SIGTERM)
     assert finish(parent) == 0
+    opened, closed = ([int(note.split()[1]) for note in desk.notes() if word in note] for word in ("open", "closed"))
+    assert len(opened) == len({*opened}) == 3, "each process has entered its lifespan once"
+    assert sorted(closed) == sorted({*opened} - {killed})
 
 
 def test_the_parent_s_signals_are_its_children_s(desk: Desk) -> None:

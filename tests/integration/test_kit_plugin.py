@@ -12,20 +12,25 @@ from typing import Any
 
 import pytest
 
-from queuehint import FakeClock, JobRecord, JobState, Scheduler
+from queuehint import FakeClock, JobContext, JobRecord, JobState, Scheduler
 from queuehint.testing import assert_enqueued_sync
 
 app = Scheduler("redis://nowhere.invalid:1/0")
 
 
 @app.job(queue_hint=["{doc}"])
-def render(doc: str) -> str:
-    return doc.upper()
+def render(ctx: JobContext[str], doc: str) -> str:
+    return f"{ctx.state} {doc.upper()}"
 
 
 @pytest.fixture
 def queuehint_app() -> Scheduler:
     return app
+
+
+@pytest.fixture
+def queuehint_state() -> str:
+    return "fake"
 
 
 def test_the_applications_scheduler_is_on_a_store_of_the_tests_own(
@@ -36,7 +41,7 @@ def test_the_applications_scheduler_is_on_a_store_of_the_tests_own(
     render.using(id="a", delay=3600).enqueue_sync("doc1")
     assert_enqueued_sync(app, render, args=["doc1"], delay=3600)
     (record,) = drain_sync()
-    assert (record.state, app.records.result_of(record)) == (JobState.FINISHED, "DOC1")
+    assert (record.state, app.records.result_of(record)) == (JobState.FINISHED, "fake DOC1")
     assert queuehint_clock.now_ms() - began == 3_600_000
 
 

@@ -204,6 +204,51 @@ async def test_without_one_the_state_is_none() -> None:
     assert await handle.result()
 
 
+async def test_on_memory_gives_jobs_a_state_in_place_of_what_the_lifespan_opens(queuehint_state: object) -> None:
+    sched = Scheduler()
+    seen: list[object] = []
+
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        seen.append(ctx.state)
+
+    with on_memory(sched, state="before it is declared"):
+
+        @sched.worker_lifespan
+        def resources() -> Iterator[str]:
+            yield "real"
+
+        await work.enqueue()
+        await drain(sched)
+        for state in (None, "a fake"):
+            with on_memory(sched, state=state):
+                await work.enqueue()
+                async with sched.worker():
+                    await sched.drain()
+                simulate(sched, [work.enqueue], workers=1, faults="none")
+        with on_memory(sched, state=queuehint_state):
+            await work.enqueue()
+            await drain(sched)
+    await work.enqueue()
+    await sched.drain()
+    assert seen == ["before it is declared", None, None, "a fake", "a fake", "before it is declared", "real"]
+
+
+@pytest.mark.redis
+async def test_a_worker_on_a_server_enters_it_once_and_leaves_it_after_the_last_job(
+    redis_url: str, namespace: str
+) -> None:
+    sched = Scheduler(redis_url, namespace=namespace)
+    story: list[str] = []
+    sched.worker_lifespan(lifespans(story)["async generator"])
+    on_loop, in_thread = telling(sched, story)
+    async with sched.worker(2):
+        assert await (await on_loop.enqueue()).result(timeout=30)
+        await (await in_thread.enqueue()).result(timeout=30)
+    await sched.close()
+    assert story == ["open", "on loop", "in thread", "closed"]
+
+
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
