@@ -1,7 +1,7 @@
 """
-What Hypothesis calls when it is imported.
+Entry point of Hypothesis, which calls it when it is imported.
 
-It is no part of the package, whose import would make every import of Hypothesis three times as long.
+It lies outside the package: importing the package here would make every import of Hypothesis three times as long.
 """
 
 from __future__ import annotations

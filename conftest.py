@@ -1,5 +1,5 @@
 """
-Code in Markdown, wherever it is, runs as doctests: the output expected by one ends at the fence that closes its block.
+Run the code in all Markdown files as doctests; an expected output ends at the fence that closes its block.
 
 In the pages of `PLAIN` the blocks `python` run too, each as a whole; a block `text` right below one is what it prints.
 """

@@ -1,5 +1,5 @@
 """
-What every contender of `benchmarks.redis` has: orders from the environment, a meter in its worker, ways to enqueue.
+Base class of the contenders of `benchmarks.redis`: settings from the environment, a meter in the worker, enqueueing.
 
 Producer and worker are processes of their own: `BENCH='{...}' python -m benchmarks.redis_peers NAME produce MODE SHAPE
 JOBS` prints its seconds, and `... NAME work` writes a file once the expected number of jobs has run.

@@ -1,4 +1,4 @@
-"""The memory backend through the public door, which `benchmarks.memory` measures too, by itself."""
+"""The memory backend through the public API, which `benchmarks.memory` measures among other things."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, *, quick: bool) -> None:
-    """Measure it."""
+    """Measure the public API."""
     public_door(report, jobs=5_000 if quick else 50_000)

@@ -1,5 +1,5 @@
 """
-What edges cost: fans beside other queues, a parent with very many dependents, a long chain.
+Cost of edges: fan-ins compared with other queues, a parent with very many dependents, a long chain.
 
 A flow is 100 jobs and one that runs when they are over; time is taken from before the first is enqueued until the last
 of these has run, with a worker that waits already. Each contender enqueues 20 of them in the way it documents.

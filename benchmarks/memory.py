@@ -1,5 +1,5 @@
 """
-The engine in memory: lifecycles a second, what waiting jobs cost, and the distance to plainer ways and to peers.
+The engine in memory: lifecycles per second, the cost of waiting jobs, and the same work by simpler designs and peers.
 
 Unless said otherwise jobs carry hints of depth 3, ``["doc-000017", "section-2", "branch-1"]``, spread at random over so
 many documents that a branch has five jobs; one in fifty claims the whole section. So under a steady load some are

@@ -1,5 +1,5 @@
 """
-No-op jobs through in-memory brokers of other libraries: at the fastest settings found, and as they come.
+No-op jobs through in-memory brokers of other libraries: at the fastest settings found, and at their defaults.
 
 None of them knows places: their jobs carry the same arguments, but nothing keeps any two apart. Each function enqueues
 all jobs, then works them off in this process, and returns the seconds of both until the last handler has run. A peer

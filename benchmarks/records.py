@@ -1,5 +1,5 @@
 """
-What records cost on Redis: bytes a record, pages of a million, counts, and how fast what has expired goes.
+Cost of records on Redis: bytes per record, pages of a million, counts, and the speed of dropping expired ones.
 
 Half of the records have a place, and each has one of two services and one of 100 users; then of a thousand users, so
 that hardly two records next to each other have the same. Times of questions are those of a client, times of changes

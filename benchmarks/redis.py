@@ -1,5 +1,5 @@
 """
-On a real Redis: jobs a second, latency, server time and bytes a job, with other queues on the same machine in turn.
+A real Redis: jobs per second, latency, server time and bytes per job, compared with other queues on the same machine.
 
 Each figure is of a fresh server, pinned to one CPU; producer and worker are one process each, pinned to another. Jobs
 are enqueued before the worker starts, and the handlers themselves take the time from the first to the last of them.

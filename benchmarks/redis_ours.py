@@ -1,4 +1,4 @@
-"""Ourselves, as a contender of `benchmarks.redis`."""
+"""Queuehint as a contender of `benchmarks.redis`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queuehint asks of a server, whatever its clients do: yardsticks, the longest scripts, an idle worker."""
+"""Load on the server, independent of the speed of clients: yardsticks, the longest scripts, an idle worker."""
 
 from __future__ import annotations
 

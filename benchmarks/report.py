@@ -1,4 +1,4 @@
-"""How figures are taken and shown: medians of three with their range, and targets that are reached or not."""
+"""Take and show figures: medians of three with their range, and targets with whether they are reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many seeds of 200 steps a simulated world plays in a second: the gates, the whole engine, real handlers."""
+"""Seeds of 200 steps that a simulated world plays per second: the gates, the whole engine, real handlers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lines(now: dict[str, Any], before: dict[str, Any] | None = None) -> Iterator[str]:
-    """Yield the lines: for each target what is wanted, what was measured, and whether that is enough."""
+    """Yield the lines: for each target the wanted figure, the measured one, and whether it is reached."""
     earlier = {target["name"]: target["value"] for target in (before or {}).get("targets", ())}
     heads = ["", "wanted", *(["before"] if before else []), "now", ""]
     yield f"| {' | '.join(heads)} |"

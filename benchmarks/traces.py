@@ -1,4 +1,4 @@
-"""How many events of a trace are read and checked in a second, and that ten times as many take ten times as long."""
+"""Events of a trace read and checked per second, and whether the time grows linearly with their number."""
 
 from __future__ import annotations
 

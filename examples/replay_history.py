@@ -10,9 +10,9 @@ at ``[repository]`` checks the whole tree. No edge between jobs is written anywh
   prefix of the other;
 - a check waits for all changes enqueued before it and holds back all enqueued after it: a barrier by place.
 
-That this was so is not believed but looked at. A change knows what it must find, a check knows the tree as git lists
-it, and both look again after a little random delay: had any job run too early, too late, twice or not at all, the
-replay would say so and exit with 1. To see it notice, place the checks nowhere: ``--break checks``.
+The replay verifies this. A change knows what it must find, a check knows the tree as git lists it, and both look again
+after a little random delay: had any job run too early, too late, twice or not at all, the replay would say so and exit
+with 1. To see it fail, place the checks nowhere: ``--break checks``.
 
     python examples/replay_history.py                      this repository; without a history, a recorded one
     python examples/replay_history.py --repo ~/src/attrs   any other

@@ -1,4 +1,4 @@
-"""Numbers in the repository and those counted now: read, compared, shown, written."""
+"""Compare the counts stored in the repository with those of this run; read, show and write them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ local sethook, loadstring, setfenv = debug.sethook, loadstring, setfenv
 local count, functions, known = 0, {}, {}
 local function step() count = count + 1 end
 
--- What a script sees; the interpreter's own globals stay as they are.
+-- The globals of scripts; the interpreter's own globals stay as they are.
 local seen = {redis = {call = call, pcall = call, sha1hex = sha1, LOG_WARNING = 3}}
 function seen.redis.error_reply(text) return {err = text} end
 function seen.redis.status_reply(text) return {ok = text} end

@@ -1,5 +1,5 @@
 """
-What is counted: scripts one by one, and a client and a worker of one process on Redis and in memory.
+The counted workloads: single scripts, and a client and a worker of one process on Redis and in memory.
 
 Nothing in here depends on a clock, a network or chance: time goes on with the turns of the loop, its connections lead
 to a server in this process, and garbage is not collected meanwhile.

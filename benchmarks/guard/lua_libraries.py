@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WORD: Final = 0xFFFFFFFF
 _ENDS: Final = {"little": "<", "big": ">"}
 _SIZES: Final = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "l": 8, "L": 8, "T": 8}
-"""Of the integers of `struct`, where a form names none."""
+"""Sizes of the integers of `struct` where a format names none."""
 
 
 class MessagePack:

@@ -1,4 +1,4 @@
-"""Outages of a store, as its clients see them: one warning each."""
+"""Outages of a store, seen by its clients: one warning each."""
 
 from __future__ import annotations
 

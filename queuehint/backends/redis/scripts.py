@@ -1,13 +1,13 @@
 """
 The Lua scripts: package data, put together from their includes.
 
-A script begins with ``#!lua`` and a header that says what it takes and gives back. ``-- @include lib/jobs/fields``
-puts a file in, by its path in the folder ``lua``, each once. A line ``local NAME, ... = 1, ... -- @const`` names
-numbers or strings that are written in place of the names: Lua allows 200 locals, and a number costs nothing to look up.
+A script begins with ``#!lua`` and a header that describes its arguments and its reply. ``-- @include lib/jobs/fields``
+inserts a file once, by its path in the folder ``lua``. A line ``local NAME, ... = 1, ... -- @const`` defines constants
+that are inlined: Lua allows 200 locals, and a literal needs no lookup.
 ``lib/jobs/moves`` is made from the table of legal moves, so that one table serves both backends.
 
-The same files make the library of functions, see `queuehint.backends.redis.functions.library`: what of a file is made
-once there and what at every call. ``-- @once`` marks what is kept from call to call.
+The library of functions is built from the same files; `queuehint.backends.redis.functions.library` says which code
+runs once there and which at every call. ``-- @once`` marks a variable that is kept from call to call.
 """
 
 from __future__ import annotations

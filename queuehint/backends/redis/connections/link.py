@@ -1,5 +1,5 @@
 """
-What links have in common: the node that has the namespace, where else to look, and the options of the driver.
+Base of the links: the node that has the namespace, where else to look, and the options of the driver.
 
 redis-py makes the connections of synchronous callers and to sentinels; its own retries are switched off, for only the
 session knows which requests may be repeated. When a node is no primary any more, all connections to it are dropped, so

@@ -1,9 +1,8 @@
 """
-A connection on which requests are in flight one behind the other, answered in the order in which they were sent.
+A pipelined connection: several requests are in flight, answered in the order in which they were sent.
 
-In place of the driver's own asynchronous client, which makes a task and several turns of the loop of each call: here a
-call is one write and one future. A connection that fails takes all its requests with it: none of them is known to have
-been done or not.
+It replaces the driver's asynchronous client, which needs a task and several turns of the loop for each call: here a
+call is one write and one future. When a connection fails, the outcome of each of its requests is unknown.
 """
 
 from __future__ import annotations

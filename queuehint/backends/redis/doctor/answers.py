@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def text_of(value: bytes) -> str:
-    """Return text of the store for people and for going back: what is no UTF-8 survives both ways."""
+    """Decode text of the store so that `bytes_of` restores it, even where it is no UTF-8."""
     return value.decode("utf-8", "surrogateescape")
 
 

@@ -1,11 +1,11 @@
 """
 Examination and repair of a namespace and its server: ``queuehint doctor``.
 
-Everything in a namespace follows from the heads of its jobs (``lib/structures/indexes.lua``), so the doctor reads the
-heads in batches and compares. A script checks at one moment that a head has its entries and an entry its head, so that
-is exact during any other work. Sums over many heads (gates, counters) are exact only if nothing changed while they were
-read, or if they are few enough for one script: else they are read again, and in the end listed as not checked. A
-finding is never a change between two reads.
+All data of a namespace derive from the heads of its jobs (``lib/structures/indexes.lua``), so the doctor reads the
+heads in batches and compares. One script checks atomically that a head has its entries and an entry its head; this is
+exact under concurrent work. Sums over many heads (gates, counters) are exact only if nothing changed while they were
+read, or if the heads fit into one script: else they are read again, and in the end listed as not checked. A change
+between two reads is never reported as a finding.
 
 Repairs are conditional on the state: the server's clock is in it, so it changes with every operation. A repair script
 that comes after any other change does nothing; else it is done whole.

@@ -1,4 +1,4 @@
-"""Compare the places of all jobs of a namespace with the places that placing them anew gives."""
+"""Compare the stored places of all jobs of a namespace with those computed by placing the jobs anew."""
 
 from __future__ import annotations
 

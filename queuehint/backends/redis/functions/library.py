@@ -1,5 +1,5 @@
 """
-The library of Redis Functions, made of the same files as the scripts.
+The library of Redis Functions, built from the same files as the scripts.
 
 A script runs anew at every call. A library is loaded once; its functions are made at the first call and stay, and all
 else that a file says outside of functions happens again at the *begin* of each call. So nothing that belongs to a call

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
---[[ announce: say what a worker is and what it serves, or that it leaves.
+--[[ announce: register a worker with what it serves, or sign it off.
   ARGV[9] worker    str  ARGV[10] told opaque; ARGV[11] gone int 1 if it leaves
   Returns more, now, next, D done or U if it leaves and was not known.
-  Mirrors core.working   Cost O(1), of a new one O(workers) ]]
+  Mirrors core.working   Cost O(1), for a new worker O(workers) ]]
 -- @include lib/rules
 -- @include lib/asking/workers
 args.count(11)

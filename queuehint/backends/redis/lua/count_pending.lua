@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
---[[ count_pending: what is unfinished at or below a path, and whether it can move without a person.
+--[[ count_pending: count the unfinished jobs at or below a path, and tell whether any can go on without an operator.
   ARGV[9] path      str  "/" and the gate key, "-" for everywhere; ARGV[10] 1 to count SCHEDULED jobs too
-  Returns how many, 1 if some can move, and up to 100 reasons of those that cannot.
+  Returns how many, 1 if some can go on, and up to 100 reasons of those that cannot.
   Mirrors core.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
@@ -9,7 +9,7 @@ local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const
 args.count(10)
 local everywhere, with_scheduled = args.path(9, '-') == nil, args.flag(10)
 
--- Whether any job at all can go on without a person.
+-- Return whether any job of the namespace can go on without an operator.
 local function anything_moves()
   if redis.call('LLEN', store.left) > 0 or S[COUNT_OF.R] > 0 then return true end
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ delete: drop records before their time.
+--[[ delete: drop records before they expire.
   ARGV[9..]         ids, each with the version its record must have, "" for any
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown, T of another version) and state
     ("-" none).

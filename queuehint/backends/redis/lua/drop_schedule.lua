@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ drop_schedule: forget a schedule.
+--[[ drop_schedule: delete a schedule.
   ARGV[9] name      str
   Returns more, now, next, 1 if this changed anything.
   Mirrors core.operating ]]

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[ exchange: settle a batch of started jobs and claim the next.
   ARGV[9] worker    str  unique to this incarnation; ARGV[10] lease_ms int; ARGV[11] limit int, -1 for the last
-                    exchange of a worker, which hands on what it alone was told
-  ARGV[12] users    str  "" for everyone, else "=" and whom the worker is there for, one a line, "" for jobs without a user
-  ARGV[13] steal    str  the same of those it helps; "" for none, "*" for anyone
-  ARGV[14] announces int  1 if the worker says by `renew` when the code of a job on its last life begins
+                    exchange of a worker, which passes on the wake-ups that only it received
+  ARGV[12] users    str  "" for everyone, else "=" and the users that the worker serves, one a line, "" for jobs without one
+  ARGV[13] steal    str  the same of the users it helps; "" for none, "*" for anyone
+  ARGV[14] announces int  1 if the worker reports by `renew` that the code of a suspected poison job (one loss left) begins
   ARGV[15] count    int  how many pools follow
   ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown

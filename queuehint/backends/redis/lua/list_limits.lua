@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ list_limits: all limits, and what counts towards them now.
+--[[ list_limits: all limits, each with its current counts.
   Returns seven for each, in no order: field, most, tokens, per_ms, max_pending, how many run, how many are unfinished; "" for
   none.
   Mirrors core.questions   Cost O(limits and places that have jobs) ]]

@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
---[[ list_workers: the workers that were heard of lately.
-  Returns now, and for each its name, what it says (opaque), since when it is known and when it was heard of last.
+--[[ list_workers: the workers with a recent announcement.
+  Returns now, and for each its name, its last announcement (opaque), the time of the first one and of the last one.
   Mirrors core.questions   Cost O(workers) ]]
 -- @include lib/questions
 -- @include lib/asking/workers

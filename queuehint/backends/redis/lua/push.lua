@@ -11,7 +11,7 @@ local stored = redis.call('HGET', store.shared, place)
 local replaced = stored and tonumber(string.match(stored, '^%d+')) > NOW
 for at, gone in ipairs(work.shared_gone) do
   if gone == place then
-    -- What has just been dropped is put there again.
+    -- The key was dropped a moment ago, by this step: put it there again.
     table.remove(work.shared_gone, at)
     S[SHARED_VALUES] = S[SHARED_VALUES] + 1
     break

@@ -1,5 +1,5 @@
 #!lua
---[[ put_schedule: store a schedule; it replaces one of its name that differs.
+--[[ put_schedule: store a schedule, in place of a different one of that name.
   ARGV[9] name      str  ARGV[10] next_ms int, when it is due first, "" for never
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL
@@ -8,7 +8,7 @@
 -- @include lib/request/asked
 -- @include lib/rules
 args.count(13)
--- It is what its jobs will be.
+-- Checks the head as `enqueue` will check those of the jobs it fires.
 parse_asked(11)
 local SCHEDULES_MAX = 10000 -- @const
 local name, next_ms = ARGV[9], args.int_or_none(10, -INT_MAX)

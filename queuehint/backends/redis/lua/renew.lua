@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ renew: extend leases, and the presence of callers that wait.
+--[[ renew: extend leases, and the presence leases of waiting callers.
   ARGV[9] lease_ms  int  from now
   ARGV[10] begun    int  1 if the code of these jobs begins now, so that from here on losing them counts
   ARGV[11] blocked_ms int for how long code has blocked the event loop of the worker that runs these jobs; 0 if none does

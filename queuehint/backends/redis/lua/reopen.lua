@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ reopen: undo the closing of this very path.
+--[[ reopen: undo the closing of this path, not of those above or below it.
   ARGV[9] path      str  the gate key
   Returns more, now, next, 1 if this changed anything.
   Mirrors core.operating ]]

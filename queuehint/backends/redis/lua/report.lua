@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ report: store how far a running job is.
+--[[ report: store the progress of a running job.
   ARGV[9] id, ARGV[10] token, ARGV[11] progress (opaque)
   Returns more, now, next, D done or L lost.
   Mirrors core.working ]]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ resume_schedule: undo the pause of a schedule as it is in one version.
+--[[ resume_schedule: undo the pause of a schedule if it has the given version.
   ARGV[9] name      str  ARGV[10] version int; ARGV[11] next_ms int, when it is due now, "" for never
   Returns more, now, next, 1 if this changed anything.   Refuses NO_SCHEDULE
   Mirrors core.operating ]]

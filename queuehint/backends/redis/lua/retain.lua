@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
---[[ retain: store the retention of this namespace, as stated by one of its processes.
+--[[ retain: store the retention of this namespace, as set by one of its processes.
   ARGV[9] stated    str  finished, failed, canceled, with a service, ms; name and ms of single services in lines behind them
-  ARGV[10] wins     int  1 to take the place of what is kept, 0 of nothing only
-  Returns what was kept, "" if nothing.   Cost O(1) ]]
+  ARGV[10] wins     int  1 to replace a stored one, 0 to keep it
+  Returns the retention stored before, "" if none.   Cost O(1) ]]
 -- @include lib/request/keys
 -- @include lib/request/arguments
 args.count(10)

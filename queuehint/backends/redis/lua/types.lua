@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ types: for the first look of a process, what some keys of the namespace are.
+--[[ types: the types of some keys of the namespace, for the examination at a process's first use.
   ARGV[9..] names   str  of keys
   Returns the type of each, "none" if it is not there.   Cost O(names) ]]
 -- @include lib/request/keys

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---[[ unwatch: forget that a session waits for jobs, at its end.
-  ARGV[9] session   str  who waited; ARGV[10..] ids
+--[[ unwatch: remove the subscriptions of a session to jobs, at its end.
+  ARGV[9] session   str  the subscriber; ARGV[10..] ids
   Returns more, now, next. ]]
 -- @include lib/rules
 args.count(9, 1)

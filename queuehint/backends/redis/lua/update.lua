@@ -1,5 +1,5 @@
 #!lua
---[[ update: store what a running job has so far as its result.
+--[[ update: store the partial result of a running job.
   ARGV[9] id, ARGV[10] token, ARGV[11] 1 if the result is null, ARGV[12] result (opaque)
   Returns more, now, next, D done or L lost.
   Mirrors core.working ]]

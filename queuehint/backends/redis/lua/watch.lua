@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
---[[ watch: wake a session when jobs are over, or when one changes.
-  ARGV[9] session   str  who waits; ARGV[10] mode: "", or "keep": nobody is woken, the records that would go sooner are
-                         kept a minute; ARGV[11..] pairs of an id and the version that is known, "" for the end only
-  Returns more, now, next, and for each id w while it is unfinished and as it is known, o once it is over or if it is
-  unknown, v if it has another version. Those that wait for each change are remembered with a "~".
-  The record of a job that somebody waits for is kept a minute after its end at least (lib/jobs/transitions). ]]
+--[[ watch: subscribe a session to the ends of jobs, or to each change of one.
+  ARGV[9] session   str  the subscriber; ARGV[10] mode: "", or "keep": no subscription, records that would expire sooner are
+                         kept a minute; ARGV[11..] pairs of an id and the known version, "" for the end only
+  Returns more, now, next, and for each id w while it is unfinished and has that version, o if it has ended or is
+  unknown, v if it has another version. Subscriptions to each change are stored with a "~".
+  The record of a job with subscribers is kept a minute after its end at least (lib/jobs/transitions). ]]
 -- @include lib/rules
 args.count(10, 2)
 local keeps = ARGV[10] == 'keep'
@@ -13,7 +13,7 @@ for at = 12, #ARGV, 2 do args.int_or_none(at) end
 local GONE_MS, WATCHERS_ASKED_ABOUT = 60000, 8 -- @const
 local answers, waits = {}, false
 
--- Those of many who wait that were heard of lately: each is every few seconds, and a process that was killed is not.
+-- Drop silent subscribers where there are many: a live one repeats its subscription every few seconds, a killed process does not.
 local function still_there(watchers)
   if #watchers < WATCHERS_ASKED_ABOUT then return watchers end
   local left = {}

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---[[ weigh: give a user up to so many starts a turn.
-  ARGV[9] user      str  "" for jobs without a user; ARGV[10] weight int, 1 forgets it
+--[[ weigh: set the number of starts a user gets in a turn.
+  ARGV[9] user      str  "" for jobs without a user; ARGV[10] weight int, 1 is the default and deletes the entry
   Returns more, now, next, 1 if this changed anything.
   Refuses WEIGHTS_FULL; nothing is changed.
   Mirrors core.operating ]]

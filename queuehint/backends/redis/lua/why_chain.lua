@@ -10,7 +10,7 @@ local GOES_ON = {place = true, dependency = true}
 args.count(9)
 local seen, seen_count, way, first = {}, 0, {}, nil
 
--- Go on to a job and the jobs that it waits for; return whether the way ends at a wait that is stuck.
+-- Visit a job and the jobs that it waits for, depth first; return whether the chain ends at a wait that is stuck.
 local function finds_stuck(job)
   seen[job.id], seen_count = true, seen_count + 1
   local reason = reason_of(job)

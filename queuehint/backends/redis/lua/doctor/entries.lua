@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ entries: for the doctor, see of some entries of a key that they have a reason to be there.
+--[[ entries: for the doctor, check that each of some entries of a key follows from a head.
   ARGV[9] name      str  of the key in the namespace; ARGV[10] type; ARGV[11] cursor, "0" to begin; ARGV[12] count
   Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
     what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
---[[ kinds: for the doctor, what some keys of the namespace are.
-  ARGV[9] check     int  1 to see whether they have a reason to be there; ARGV[10..] names
-  Returns three for each: type, ms to live (-1 for ever, -2 if it is gone), 1 if it has no reason to be there. ]]
+--[[ kinds: for the doctor, the types of some keys of the namespace.
+  ARGV[9] check     int  1 to check whether the keys are in use; ARGV[10..] names
+  Returns three for each: type, ms to live (-1 for ever, -2 if it is gone), 1 if nothing uses it. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_keys
 args.count(9, 1)

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
---[[ repair: for the doctor, put right what it found, provided that nothing has changed since it looked.
+--[[ repair: for the doctor, repair its findings, provided that nothing has changed since they were made.
   ARGV[9] packed    str  the state as it was when the doctor looked, "" if there was none
   ARGV[10..]        three for each repair: kind, name, item; see REPAIR
   Returns DONE and the state as it is now, or CHANGED, and then nothing was done.
-  What a repair writes is worked out here from the heads, so it is right whatever the doctor thought; only counts over
-  many heads (place, gate, counter) are the doctor's, and are written only over what the doctor saw. ]]
+  A repair computes what it writes from the heads, not from the finding; only counts over many heads (place, gate,
+  counter) are computed by the doctor, and replace nothing but the values that it has read. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_keys
 args.count(9, 3)
 if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 
--- Writes that no head that changes leads to: they come last, after all that could fail.
+-- Writes that follow from no changed head: they come last, after everything that could fail.
 local writes = {}
 local function later(write, name, ...) writes[#writes + 1] = {write, store[name], ...} end
 local WRITE = {

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 --[[ turn_back: for the doctor, set the time of a namespace back to the server's, whose clock was ahead and was put right.
   Returns by how much time was set back, ms, 0 if it was not ahead, and how many jobs come due earlier.
-  Time cannot go back while jobs are on their way, for what was set by it would come due too late. So a lease ends no later
-  than the longest one given now would, and what was told to wait for a while, by a clock that was ahead, waits for that
-  while from now. A time that was named (run_at) stays.   Cost O(leases, and timers that are not due) ]]
+  Times computed by the clock that was ahead would come due too late. So a lease ends no later than the longest one granted
+  now would, and a delay that was counted from that clock is counted from now. A time that was named (run_at) stays.
+  Cost O(leases, and timers that are not due) ]]
 -- @include lib/rules
 args.count(8)
 local now_ms = tonumber(ARGV[1])

@@ -1,4 +1,4 @@
---[[ examine: for the doctor, what is stored, read so that nothing that is stored can make that fail. ]]
+--[[ examine: for the doctor, read stored data so that no damage to it makes the script fail. ]]
 local examine = {}
 
 do
@@ -7,7 +7,7 @@ local NAME_AT = #store.meta - 3
 -- The name of a key in its namespace.
 function examine.name(redis_key) return string.sub(redis_key, NAME_AT) end
 
--- What a name begins with, up to the last colon of a prefix, and the rest; a fixed key has no rest.
+-- Split a name into its prefix, with the colon, and the rest; a fixed key has no rest.
 function examine.base(name)
   local from, to = string.find(name, '^wake:%l+:')
   if not from then

@@ -1,6 +1,6 @@
---[[ examine_heads: for the doctor, what has to be there by the heads. Indexes are functions of the heads: what lib/structures/indexes
-  would write for a head if it were new has to be there. So this knows no index, and whatever a step did is compared with
-  what one step from nothing does. Each answer is about one moment, whatever else the server does between the scripts. ]]
+--[[ examine_heads: for the doctor, the entries that the heads require. Indexes are functions of the heads: the entries are
+  those that lib/structures/indexes would write for a head if it were new. So no index is named here, and the result of many
+  steps is compared with that of one step from nothing. Each answer is about one moment. ]]
 -- @include doctor/lib/examine
 do
 -- Counters of the state that say how many jobs there are of a kind.

@@ -1,9 +1,9 @@
---[[ examine_keys: for the doctor, what is in the keys but has no reason to be. ]]
+--[[ examine_keys: for the doctor, find entries of keys that no head requires. ]]
 -- @include doctor/lib/examine_heads
 do
 local WEIGHT_MAX = 100 -- @const
 
--- Where in a member the id is.
+-- The id in a member of each key.
 local ID_OF = {
   paths = function(member) return select(3, paths.split(member)) end,
   timers = function(member) return examine.id_of_tag(member, 2) end,

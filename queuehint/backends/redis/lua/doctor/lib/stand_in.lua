@@ -1,6 +1,6 @@
---[[ stand_in: stands between the rules and the server for the doctor, who works where the rules refuse to.
+--[[ stand_in: a proxy of the server for the doctor, which also works on states that the rules refuse.
   A state that is gone or cannot be read is replaced by a new one: `state` says so, `packed` is what was there.
-  While `noted` is a list, what the rules would write is noted there instead. ]]
+  While `noted` is a list, writes of the rules are recorded there and not made. ]]
 -- @include lib/formats/state_format
 local server = redis
 local stand_in = {noted = false, state = 'kept', packed = '', clock = 0}

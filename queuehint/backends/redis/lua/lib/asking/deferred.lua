@@ -1,4 +1,4 @@
---[[ deferred: a look at the jobs that wait for others, the oldest first, and at their edges. ]]
+--[[ deferred: statistics of the jobs that wait for others, the oldest first, and of their edges. ]]
 -- @include lib/structures/edges
 local DEFERRED_LOOKED_AT_MAX, EDGES_LOOKED_AT_MAX, ORPHANS_MAX = 1000, 4000, 100 -- @const
 

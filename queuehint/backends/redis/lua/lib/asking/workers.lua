@@ -1,6 +1,6 @@
---[[ workers: which workers there are, by what they say themselves; mirrors State.workers of core.state.
-  WORKERS holds a packed array a name: what it says, since when it is known, when it was heard of last. One that is silent is
-  left there until a new one comes. ]]
+--[[ workers: the registry of workers, filled by their announcements; mirrors State.workers of core.state.
+  WORKERS maps a name to a packed array: its last announcement, the time of the first one, the time of the last one. A
+  silent worker stays there until a new one announces itself. ]]
 local WORKER_SEEN_MS, WORKERS_MAX = 60000, 1000 -- @const
 local SINCE_AT, SEEN_AT = 2, 3 -- @const
 local workers = {}

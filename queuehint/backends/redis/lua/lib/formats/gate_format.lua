@@ -2,7 +2,7 @@
 local IS, IX, S_MODE, X_MODE, WAITING, TO_ADVANCE = 1, 2, 3, 4, 5, 6 -- @const
 local gate_format = {}
 
--- A gate of what is stored. Small numbers, which nearly all are, cmsgpack writes as a byte each.
+-- Unpack a gate. cmsgpack writes a small number, as nearly all are, as one byte.
 function gate_format.read(packed)
   if not packed then return {0, 0, 0, 0, 0, 0} end
   if #packed == 7 then return {string.byte(packed, 2, 7)} end

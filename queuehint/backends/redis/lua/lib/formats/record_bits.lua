@@ -5,7 +5,8 @@ local PER_BLOCK, TIMES_SIZE = 1024, 16 -- @const
 local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 local record_bits = {}
 
--- What is packed behind *times* bytes, with one bit changed; nil if its first or its last word may have to go, or a word before.
+-- Change one bit of the words packed behind *times* bytes; nil where the first or last word may become zero, or a word before
+-- the first is needed.
 local function with_one(packed, times, offset, is_there)
   local place, size = offset % 8, #packed
   local at, mask = (offset - place) / 8 - string.byte(packed, times + 1) * 4 + times + 2, MASKS[place]

@@ -1,6 +1,6 @@
---[[ archive: jobs that are over, brought back, kept or dropped; mirrors core.jobs.archive. ]]
+--[[ archive: jobs that have ended: redriven, kept or dropped; mirrors core.jobs.archive. ]]
 local ID_KEPT_MS = 600000 -- @const
--- In restarted jobs that have their key again and are in no index yet, by key.
+-- restarted: jobs that have their deduplication key again and are in no index yet, by key.
 local archive = {restarted = {}}
 
 lazily(archive, function()

@@ -1,5 +1,5 @@
 --[[ closings: closed paths, and the last job of each that was closed with one; mirrors core.jobs.closings.
-  CLOSED holds for the gate key of a path the id of its last job, '' for none. ]]
+  CLOSED maps the gate key of a path to the id of its last job, '' for none. ]]
 local closings = {}
 
 lazily(closings, function()

@@ -1,5 +1,5 @@
---[[ dependents: leftovers that go through the jobs that depend on one, as core.jobs.sweeps; one unit for each, and what its edges
-  and gates cost besides. ]]
+--[[ dependents: leftovers that visit the dependents of a job, as core.jobs.sweeps; each costs one unit, and those of its edges
+  and gates. ]]
 local dependents = {}
 
 lazily(dependents, function()
@@ -12,7 +12,7 @@ local function end_of(sweep)
   return dependency and dependency[STATE], not dependency or dependency[GONE]
 end
 
--- What a sweep over dependents does with each of them, whether it still has a reason to, and how it ends.
+-- By kind of sweep: the action on each dependent, whether it still applies, and the action at the end.
 local ACT = {
   r = function(job, sweep)
     local state, gone = end_of(sweep)

@@ -1,21 +1,21 @@
---[[ fields: what a job's head holds (lib/structures/head_format tells how it is stored). `false` is "none". What most jobs never have stands
-  from ENDED on: at the end of a packed head it is left out, and nil means none too (0 for what counts).
+--[[ fields: the fields of a job's head (lib/structures/head_format describes how it is stored). `false` is "none". Fields that
+  most jobs never use come from ENDED on: at the end of a packed head they are left out, and nil means none too (0 for counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
-  HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none of a job that has finished at its first.
+  HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none if the first attempt finished it.
   USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
-  AWAITED: other jobs have waited for this one; RESOLVING while it is over and those that wait for it are still gone through.
-  SINCE: 0 where it is the number.
-  STAGED: the token of the submission in parts that has not let it go yet; DELAYED and RUN_AT are kept for it meanwhile.
-  CAME: meanwhile its number, or the newest of its part if one there depends on a later one; once it is let go the number
-  of the commit, since which it is known. The start has that as SINCE.
-  NEEDS: HELD while it is in WAITING of all it was told to depend on, KNOWN after that. PORTIONS: how many portions of these
-  there are besides the first; each is bound and released in a step of its own. CANCELED_BY: the job because of which
-  it is canceled. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
-  LEVEL: what it is ranked by, if a job behind it has handed on a better one than its PRIORITY.
-  TO_BEGIN: it was granted on its last life, and its worker has not said yet that its code begins.
+  AWAITED: other jobs have waited for this one; RESOLVING: it has ended, and the sweep over its dependents has not.
+  SINCE: 0 where it equals NUMBER.
+  STAGED: the token of the submission in parts that has not released it yet; DELAYED and RUN_AT are kept for the release.
+  CAME: before the release its number, or the newest of its part if a job there depends on a later one; after it the number
+  of the commit that made it visible. The start has that number as SINCE.
+  NEEDS: HELD while it is in WAITING of all its declared dependencies, KNOWN after that. PORTIONS: how many portions of these
+  there are besides the first; each is bound and released in a step of its own. CANCELED_BY: the job whose end
+  canceled it. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
+  LEVEL: its inherited priority, if a job behind it has a better one than its PRIORITY.
+  TO_BEGIN: granted with one loss left (suspected poison job), and its worker has not reported yet that its code begins.
   LOOP_BLOCKED: since when code has blocked the event loop of the worker that runs it. ]]
 local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const
 local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, TASK, SERVICE = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const

@@ -1,6 +1,6 @@
---[[ jobs: heads, read once and changed in a table; lib/request/write writes those in `dirty`, with all that follows from them, and
-  first removes those in `buried`, whose ids were taken again, and keeps digests of what was asked of those in `forgotten`:
-  their records are gone, and arguments of more bytes than stands there. ]]
+--[[ jobs: heads, read once and changed in a table; lib/request/write writes those in `dirty`, with all derived data. Before, it
+  removes those in `buried`, whose ids are used again. Of those in `forgotten`, whose records are dropped, it keeps a digest of
+  the submitted spec where that is longer than the number of bytes stored there. ]]
 local DIGEST_FROM, DIGEST_MARK, LOADED_AT_ONCE = 256, '\1', 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
 -- The head of a job, with its id at .id; false where there is none.

@@ -1,7 +1,7 @@
---[[ leftovers: work that follows, first in first out. LEFT keeps what a budget cut: a line to advance (g), a sweep that
+--[[ leftovers: queue of follow-up work, first in first out. LEFT stores what exceeded the budget: a line to advance (g), a sweep that
   cancels (c, of a flow f), discards (d), offers again (u), goes through those that depend on one (r resolves edges, k commits, x drops a
-  submission in parts), releases edges (p), or revives (v). What is left of the budget is work.units. The state has at
-  LEFT_STORED how many are in LEFT. ]]
+  submission in parts), releases edges (p), or revives (v). work.units is the rest of the budget. The state counts at
+  LEFT_STORED the entries of LEFT. ]]
 local BUDGET = args.setting(8)
 local work = {units = BUDGET, cut = false, left_taken = 0, left_added = {}, left_added_at = 1, shared_put = {}, shared_gone = {}}
 local left_stored, left_at, left_read = {}, 1, false

@@ -1,6 +1,6 @@
 --[[ priority: priority inheritance. A job that begins to wait passes its level to the jobs it waits for; mirrors core.jobs.priority.
-  How many jobs there are of each level that have places is counted behind LEVELS, as of the begin of this step: `lowest`
-  returns the lowest there is or was in this step. So in the usual case, where all levels are alike, nothing is looked at. ]]
+  The state counts behind LEVELS the jobs with a place at each level, as of the begin of this step: `lowest` returns the
+  lowest level present then or since. Where all levels are alike, the usual case, nothing is searched. ]]
 local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const
 local priority = {seen = 9, stored = false, by_gate = false}
 
@@ -16,7 +16,7 @@ function priority.lowest()
   return priority.stored < priority.seen and priority.stored or priority.seen
 end
 
--- Note that a job has a place, or another priority.
+-- Record that a job has got a place, or another priority.
 function priority.see(job)
   if job[PRIORITY] < priority.seen then priority.seen = job[PRIORITY] end
   if priority.by_gate then priority.note(job) end

@@ -14,7 +14,7 @@ end
 function staging.commit(start)
   local staged = edges.count(start.id)
   staging.close_start(start, FINISHED)
-  -- The commit takes a number itself: what came after it, by enqueue or commit, is not what these depend on.
+  -- The commit takes a number itself: a job enqueued or committed later is no dependency of these.
   S[NUMBERS] = S[NUMBERS] + 1
   start[SINCE] = S[NUMBERS]
   S[COMMITTING] = S[COMMITTING] + 1

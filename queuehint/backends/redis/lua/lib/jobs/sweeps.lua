@@ -7,7 +7,7 @@ local TALLY_MS = 600000 -- @const
 local function store_tally(item)
   item[13] = true
   if not item[12] then return end
-  -- The place, a namespace that no user can name and the number of the sweep, is a new one.
+  -- The key is unused so far: a namespace that no user can name, and the number of the sweep.
   S[SHARED_VALUES] = S[SHARED_VALUES] + 1
   local until_ms = string.format('%.0f', NOW + TALLY_MS)
   work.shared_put[#work.shared_put + 1] = {'\0' .. string.format('%.0f', item[3]), until_ms .. string.format(' %.0f', item[11]), until_ms}

@@ -15,7 +15,7 @@ end
 
 transitions.kept_ms = kept_ms
 
--- What of a worker's jobs it has not been told to stop, in the order of asking.
+-- The cancellations of a worker's jobs that were not delivered to it yet, in the order of the requests.
 function transitions.undelivered_of(worker)
   local list = transitions.undelivered[worker]
   if not list then

@@ -1,4 +1,4 @@
---[[ work: what follows from an operation, bounded by an exact budget; mirrors core.work.
+--[[ work: follow-up work of an operation, bounded by an exact budget; mirrors core.work.
   Leftovers first in first out, then due timers, each timer's own leftovers before the next timer. ]]
 function work.step(item, budget)
   local kind = item[1]
@@ -14,7 +14,7 @@ end
 
 local EXPIRED_AT_ONCE = 1000 -- @const
 
--- Drop shared values whose time is over.
+-- Drop expired shared values.
 function work.expire_shared()
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', store.shared_ends, '-inf', string.format('%.0f', NOW), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
     work.shared_gone[#work.shared_gone + 1] = place

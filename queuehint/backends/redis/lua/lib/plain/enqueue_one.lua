@@ -1,13 +1,13 @@
---[[ enqueue_one: the way of most submissions of one job, at a third of the cost of the general one: a new plain job
-  (lib/structures/head_format) in a step in which nothing else is to be done. What it writes is what enqueue, `transitions.place` and
-  lib/request/write would write, and `is_quiet` and `plain_ask` alone say when that is so; all else goes the general way. It stands
-  before the rules, so that their modules need not begin. ]]
+--[[ enqueue_one: fast path for a submission of one new plain job (lib/structures/head_format) in a step without other work, at a
+  third of the cost of the general path. It writes what enqueue, `transitions.place` and lib/request/write would write;
+  `is_quiet` and `plain_ask` decide whether it applies, everything else takes the general path. It comes before the rules, so
+  that their modules need not be initialised. ]]
 -- @include lib/plain/quiet
 -- @include lib/request/asked
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
 do
--- What is asked, if it is one job that is plain, new, has one claim at most, and passes its level on to no other; else false.
+-- The request, if it is for one new plain job with at most one claim that passes its level on to no other job; else false.
 local function plain_ask()
   if #ARGV ~= 16 or ARGV[9] ~= '' or ARGV[10] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '' then return false end
   args.setting(8)

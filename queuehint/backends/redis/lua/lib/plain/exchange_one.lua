@@ -1,7 +1,7 @@
---[[ exchange_one: the way of most exchanges of a worker that settles one job at most and is granted one at most, both plain
-  (lib/structures/head_format), in a step in which nothing else is to be done; the one granted may be the next in the line of the
-  one settled. What it writes is what exchange, its rules and lib/request/write would write. All is read before anything is
-  written, and whatever is not as expected here goes the general way, which also says what is wrong. ]]
+--[[ exchange_one: fast path for an exchange that settles at most one job and grants at most one, both plain
+  (lib/structures/head_format), in a step without other work; the granted job may be the next in the line of the settled one.
+  It writes what exchange, its rules and lib/request/write would write. Everything is read before the first write, and what is
+  not as expected takes the general path, which also reports errors. ]]
 -- @include lib/plain/quiet
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
@@ -9,7 +9,7 @@
 do
 local WORDS = {f = 4, n = 3, z = 3}
 
--- A plain job in a state, with whose letter its head begins; false if it is none.
+-- Read a plain job in a state (its head begins with the letter of the state); false if it is not one.
 local function plain_job(id, state)
   local packed = redis.call('HGET', store.jobs, id)
   return packed and string.sub(packed, 1, 1) == state and heads.read(id, packed)

@@ -1,17 +1,17 @@
---[[ arguments: what every script is given, and see that it was, before it changes anything: Redis keeps what a script wrote before
-  it failed, and a number that is none would be stored. Clients refuse the same values earlier (operations.fields).
+--[[ arguments: check the arguments that all scripts have before anything is changed: Redis keeps what a script wrote before it
+  failed, and a malformed number would be stored. Clients refuse the same values earlier (operations.fields).
   KEYS[1] root      str  namespace root with its hash tag, "{qh:default}"; lib/request/keys builds every other key from it
   KEYS[2] meta      str  the only key that always exists: see session.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] lane      str  the session the request belongs to, "" for none; ARGV[3] request int, its number there
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
   ARGV[8] budget    int  units of following work
-  A question uses the time alone. From ARGV[9] on stands what a script is asked; its header says that. ]]
+  A question uses the time alone. The arguments of a script's own begin at ARGV[9]; its header describes them. ]]
 local INT_MAX, SETTINGS_KEPT = 9007199254740992, 100 -- @const
 
 local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end
 
--- The whole number that a text is, at most 2^53 and at least *least* (0 if that is not said).
+-- Parse a whole number from *least* (default 0) to 2^53.
 local function whole(text, what, least)
   local number = tonumber(text)
   if number and number >= (least or 0) and number <= INT_MAX and number % 1 == 0 then return number end

@@ -17,7 +17,7 @@ local function check_policy(text, at)
   return within_ms ~= '-'
 end
 
--- See that a text is claims, each a line that begins with the letter of its mode.
+-- Check that a text is claims, each a line that begins with the letter of its mode.
 local function check_claims(text, at)
   local mode = string.byte(text)
   if (mode ~= 120 and mode ~= 115) or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end

@@ -15,7 +15,7 @@ function epoch.know()
   local run = server_run()
   if S[RUN] == run then return end
   S[EPOCH] = math.max(S[EPOCH] + 1, math.floor(NOW / 1000) - EPOCH_BEGIN_S, 0)
-  -- Whatever was lost, and however often in one second: the count begins within the second. In tests it begins at 0.
+  -- The count begins at the fraction of the second, so that two restarts in one second repeat no token. In tests it begins at 0.
   S[GRANTS] = ARGV[1] == '' and NOW % 1000 * 2 ^ 20 or 0
   local longest_ms = math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE])
   if S[RUN] ~= '' then S[REAP_FROM] = NOW + longest_ms end

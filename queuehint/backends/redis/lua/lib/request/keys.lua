@@ -1,4 +1,4 @@
---[[ keys: every Redis key of a namespace; keys.py says of each what is in it and who deletes it.
+--[[ keys: every Redis key of a namespace; keys.py describes the content of each and the script that deletes it.
   KEYS[1] is the namespace's root with its hash tag, "{qh:default}"; all other keys are on the same slot.
   A fixed key is store.name, made when it is first used; a library of functions keeps it for the next call. ]]
 local ROOT = '' -- @once

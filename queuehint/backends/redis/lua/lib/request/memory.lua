@@ -1,9 +1,9 @@
---[[ memory: what is done when the server's memory is full. New jobs are refused by the server itself; all else goes on,
-  and records of jobs that are over go before their time, those first that would have gone first. From PRESSED_SHARE on
-  only those that nobody has to do with. From FULL_SHARE on memory counts as full: the server refuses a large submission
-  already when there is no room for its arguments. ]]
+--[[ memory: drop records early when the server's memory is full. The server itself refuses new jobs; all else goes on, and
+  records of ended jobs are dropped, those first that would expire first. From PRESSED_SHARE on only records that have no
+  dependents, waiters or places and ended some time ago. From FULL_SHARE on memory counts as full: the server refuses a large
+  submission already when there is no room for its arguments. ]]
 local PRESSED_SHARE, FULL_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 0.98, 1000, 500, 65536 -- @const
--- A client that an end has woken may read the result for so long.
+-- For this long after its end a job that has waiters is kept: they are about to read the result.
 local READ_WITHIN_MS = 10000 -- @const
 local memory = {dropped = 0}
 
@@ -22,8 +22,8 @@ end
 
 function memory.is_refused(result) return #result > RESULT_BYTES_MAX and memory.used_share() >= 1 end
 
--- How much is lost with a record: nothing that anybody has to do with (1), one that ended a moment ago (2), one whose end
--- somebody waited for, or that holds a place (3); false for one that stays in any case.
+-- Rank the loss of a record: 1 if nothing refers to it, 2 if it ended a moment ago, 3 if it had waiters or holds a place;
+-- false if it must be kept.
 local function loss_of(job)
   if job[TIMER] ~= PRUNE or jobs.dirty[job.id] or job[NEEDS] == HELD or edges.has_dependents(job) then return false end
   local is_late = job[ENDED] + ID_KEPT_MS <= NOW
@@ -32,8 +32,8 @@ local function loss_of(job)
   return is_late and 1 or 2
 end
 
--- Forget jobs that are over while memory is short, a few at a time: those that nobody has to do with. Only where memory is
--- full others too, of those looked at the ones of the least loss.
+-- Drop records while memory is short, a few at a time: those of loss 1. Only where memory is full others too, of each page
+-- those of the least loss.
 function memory.relieve()
   if NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS then return end
   S[MEMORY_SEEN] = NOW

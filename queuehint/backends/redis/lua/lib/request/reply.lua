@@ -1,8 +1,8 @@
---[[ reply: commit a plan, put down its receipt, and answer. ]]
+--[[ reply: commit a plan, store the receipt of the request, and return the reply. ]]
 local SESSION_KEPT_MS, POOL_SEEN_MS = 600000, 60000 -- @const
 local FORGET_EVERY_MS, FORGOTTEN_AT_ONCE = 1000, 100 -- @const
 
--- The first of the sessions that have not been heard of for long; the rest are looked for by the next request.
+-- The first of the sessions that have been silent for long; the next request reads on.
 local function silent_sessions()
   local silent = redis.call('ZRANGEBYSCORE', store.sessions, '-inf', string.format('(%d', NOW - SESSION_KEPT_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
   if #silent < FORGOTTEN_AT_ONCE then S[FORGOTTEN_AT] = NOW end

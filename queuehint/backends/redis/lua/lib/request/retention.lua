@@ -1,7 +1,7 @@
---[[ retention: how long the record of a job is kept that is over. ]]
+--[[ retention: how long the record of an ended job is kept. ]]
 local keep, kept_by_service = nil, nil
 
--- How long records are kept: what the namespace was told (retain.lua), else what ARGV says.
+-- The retention stored for the namespace (retain.lua), else that of ARGV.
 local function retention()
   if not request.retention then
     return {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), all = tonumber(string.match(ARGV[7], '^[^\n]*')), named = ARGV[7]}

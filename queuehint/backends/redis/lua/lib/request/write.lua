@@ -1,5 +1,5 @@
---[[ write: write what was planned: heads and gates with all that follows from them. Redis keeps what a script wrote
-  before it failed, so whatever may be refused is tried first: a key that somebody else has made is of another type. ]]
+--[[ write: write the plan: heads and gates with all derived data. Redis keeps what a script wrote before it failed, so
+  commands that may be refused come first: a key made by another program may be of another type. ]]
 local POOL_SEEN_MS, COMES_WITHIN_MS = 60000, 100 -- @const
 
 do

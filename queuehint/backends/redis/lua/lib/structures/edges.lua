@@ -1,18 +1,18 @@
---[[ edges: dependencies between jobs, as in core.structures.edges. waiting:{A} holds who depends on A and may still run, by number (by that
-  of their redrive, if they had one); blocked:{B} what B still waits for, with the policies of these edges; NEEDS, a field for
-  each job, what it was told to depend on: a line for each, policy and id. Of a job with more than 1 000 dependencies that is
-  the first portion; the others have fields of their own, the id, a line end and a number. BLOCKED in a head counts what is
-  in blocked. ]]
+--[[ edges: dependencies between jobs, as in core.structures.edges. waiting:{A} holds the dependents of A that may still run, by
+  number (by that of their redrive, if they had one); blocked:{B} the open dependencies of B, with the policies of these edges;
+  NEEDS, a field for each job, its declared dependencies: a line for each, policy and id. Of a job with more than 1 000
+  dependencies that is the first portion; the others have fields of their own, the id, a line end and a number. BLOCKED in a
+  head counts the entries of blocked. ]]
 local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const
 local ACTION_AT = {F = 1, X = 2, C = 3}
 local AFTER, START = 'ddd-', 'ddds' -- @const
 local REACH_MAX, SORTED_MAX = 1000, 4000 -- @const
--- In told what jobs of this step are told to depend on, by id; in coming ids that jobs of this submission depend on, and that come
--- later in it; in felled those that were canceled because of another in this step.
+-- told: the declared dependencies of jobs of this step, by id. coming: ids that jobs of this submission depend on and that come
+-- later in it. felled: jobs that were canceled in this step because of another one's end.
 local edges = {told = {}, coming = {}, felled = {}}
 
 lazily(edges, function()
--- What this step changes: for each set of dependents who is put in and who is taken out, for each job its open edges.
+-- Changes of this step: additions to and removals from each set of dependents, and the open edges of each job.
 local waiting, open, changed, needs_read, had_none = {}, {}, {}, {}, {}
 
 local function waiting_of(id)

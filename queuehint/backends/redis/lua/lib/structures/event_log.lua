@@ -7,8 +7,8 @@ local ERROR_BYTES_MAX = 1024 -- @const
 local OF_ERRORS = {retried = true, failed = true, lost = true}
 local is_followed = S[FOLLOWED] > 0 and S[FOLLOWED] >= NOW
 
--- Note a move that was made, from *old* (false: the job is new) to the state the job has now, or progress; a start before
--- its time is set. In no name is a control character; how long the cause and the type of the error are stands before them.
+-- Append the event of a transition from *old* (false: the job is new) to the job's state, or of progress; call it for a start
+-- before its time is set. Names hold no control characters; the lengths of the cause and the error's type stand before them.
 function event_log.note(job, kind, old, cause, progress)
   local total = TOTAL_OF[kind]
   if total then S[total] = S[total] + 1 end

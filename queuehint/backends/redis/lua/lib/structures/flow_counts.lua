@@ -1,11 +1,11 @@
---[[ flow_counts: how many jobs a flow has. FLOW_STATES names each by flow and state, and one that waits for the commit of its
-  submission by an H and what the parts of that have in common. ]]
+--[[ flow_counts: how many jobs a flow has. FLOW_STATES has a member for each: flow and state; for one that waits for the commit
+  of its submission H in place of the state, and the id shared by the parts. ]]
 local flow_counts = {}
 
 lazily(flow_counts, function()
 local function count(prefix) return redis.call('ZLEXCOUNT', store.flow_states, '[' .. prefix, '(' .. prefix .. '\255') end
 
--- In the order of the states. Those that wait for a commit, one submission after the other, are there once it has come.
+-- Counts in the order of the states. Staged jobs count once their submission is committed; submissions are visited one by one.
 function flow_counts.by_state(flow)
   local begin, counts = flow .. '\0', {}
   for at, letter in ipairs({SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED}) do counts[at] = count(begin .. letter) end

@@ -1,4 +1,4 @@
---[[ gates: FIFO gates on a path trie; mirrors core.structures.trie and core.structures.registry, which tell the theory.
+--[[ gates: FIFO gates on a path trie; mirrors core.structures.trie and core.structures.registry, which explain the theory.
   A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, and the mark by which
   that line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a sorted set by
   place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them

@@ -1,6 +1,6 @@
---[[ head_format: how a head is stored. Most jobs are plain: they use nothing special. `plain` alone tells what that is, and is asked
-  at every write; what it cannot hold is an array (lib/jobs/fields) by cmsgpack, and is handled as ever. Whether it is plain
-  changes nothing but how a job is stored and how fast: what is read is a job like any other.
+--[[ head_format: how a head is stored. Most jobs are plain: they use nothing special. `plain` alone decides that, at every
+  write; any other head is an array (lib/jobs/fields) by cmsgpack. The two formats differ in storage and speed only: both are
+  read into the same table.
   A plain head is the letter of its state, numbers, while it runs its token and its worker, then the facts, a text that is
   written once and in which nothing of the job's own stands, so that it is taken apart once for many jobs, and the claim.
   The facts are what the reply to its worker has between losses and claims: priority, pool, user, task, service, key (''),
@@ -11,7 +11,7 @@ local FACTS_FORM = '^(%d)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n\n([^\n]*)\
 local heads = {}
 
 do
--- What a head does not say at its end. Where none is set to none, nothing is.
+-- Defaults of the fields that are left out at the end of a head. Setting a missing field to none stores nothing.
 local function put(job, at, value)
   if value then rawset(job, at, value) end
 end

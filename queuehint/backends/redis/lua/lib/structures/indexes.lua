@@ -1,11 +1,11 @@
---[[ indexes: a head, and all that follows from it. Counts, indexes, timers, lines and offers are functions of the heads:
-  what a head said before this step and says now is compared, and what differs is written. ]]
+--[[ indexes: the data derived from heads. Counts, indexes, timers, lines and offers are functions of the heads: each head
+  is compared with itself before this step, and the difference is written. ]]
 local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
 local AT_ONCE, FIRST_CLAIM = 2000, '01' -- @const
 
 lazily(indexes, function()
--- What this step puts into sorted sets and takes out of them: by set, scores and members; heads, by id; fields that go.
+-- Changes of this step: additions to and removals from sorted sets, by set; heads, by id; fields to delete.
 local added, removed, written, gone, dropped = {}, {}, {}, {}, {}
 
 -- Do one thing with a key and any number of arguments: Lua's stack takes a few thousand.

@@ -1,4 +1,4 @@
---[[ limits: concurrency, rate and length limits of a place, as core.structures.limits, where the theory is.
+--[[ limits: concurrency, rate and length limits of a place; mirrors core.structures.limits, which explains the theory.
   LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace. A limit that parks
   jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
   time of the next check. A place is a sortable number and a gate; LOOKS sorts places by the time of their check, in ms. A

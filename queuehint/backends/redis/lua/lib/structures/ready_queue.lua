@@ -1,13 +1,13 @@
 --[[ ready_queue: jobs a worker may start now, by pool, user and rank; mirrors core.structures.ready_queue.
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
-  order in which users take turns; of each user it is known too how many starts of a turn were had, if any. Members that
-  are not there any more are passed over by asking the heads. ]]
+  order in which users take turns, with the number of starts that each has used of a turn, if any. Stale members are found by
+  reading the heads, and skipped. ]]
 local ready_queue = {pools = {}, users = {}}
 
 lazily(ready_queue, function()
 local function rank_of(job) return form.rank(job[LEVEL] or job[PRIORITY], job[ENQUEUED]) end
 
--- Where the ready jobs of a user of a pool begin; a user is '' where there is none.
+-- The prefix of the ready jobs of a user of a pool; the user is '' for jobs without one.
 local function ready_prefix(pool, user) return pool .. '\0' .. user .. '\0' end
 
 local rank_texts = {}

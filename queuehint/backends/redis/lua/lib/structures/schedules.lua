@@ -1,7 +1,7 @@
---[[ schedules: which are due, and who of those who see it may fire; mirrors core.schedules.
-  SCHEDULES holds a packed array a name, SCHEDULE_NAMES the names in lexical order, SCHEDULE_DUES those by ms that are not
-  paused and come to be due. NEXT_SCHEDULE of the state is the first of these times, -1 for none, so that all who do not ask
-  for schedules pay nothing for them. ]]
+--[[ schedules: which are due, and which of the workers that see it may fire them; mirrors core.schedules.
+  SCHEDULES holds a packed array a name, SCHEDULE_NAMES the names in lexical order, SCHEDULE_DUES the due times in ms of those
+  that are not paused and will be due. NEXT_SCHEDULE of the state is the first of these times, -1 for none, so that operations
+  that do not concern schedules pay nothing for them. ]]
 local VERSION_OF, NEXT_DUE, IS_PAUSED, LAST_DUE, LAST_FIRED, ASKED_HEAD, ASKED_SPEC, RECURRENCE = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local schedules = {}
 

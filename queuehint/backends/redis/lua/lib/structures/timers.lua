@@ -10,7 +10,7 @@ function timers.member(kind, job) return kind .. form.tag(job) end
 
 local FIRST_TIMES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE}
 local SET_BY_FIRST = {[NEXT_TIMER] = 'timers', [NEXT_LEASE] = 'leases', [NEXT_PRUNE] = 'prunes'}
--- The sets that have been looked into, by where their first times stand.
+-- The sets that have been read in this step, by the field of their first time.
 local due_stored = {}
 local due_added, due_added_at, due_sorted = {}, 1, true
 
