@@ -467,13 +467,12 @@ class QueueFullError(BackendError):
     """
     More jobs would be unfinished than a limit allows; nothing was enqueued. Try again when some are over.
 
-    *path_key* says where, None for the whole namespace; *pending* were unfinished there, *limit* may be.
+    *path_key* says where, None for the whole namespace; *pending* were unfinished there, *limit* may be. In about
+    *retry_after_s* seconds one more job has room, estimated from the jobs that run there; None while none does.
     """
 
-    def __init__(self, path_key: str | None, pending: int, limit: int) -> None:
-        self.path_key = path_key
-        self.pending = pending
-        self.limit = limit
+    def __init__(self, path_key: str | None, pending: int, limit: int, retry_after_s: float | None = None) -> None:
+        self.path_key, self.pending, self.limit, self.retry_after_s = path_key, pending, limit, retry_after_s
         where = "the namespace" if path_key is None else f"path {shown(path_key)}"
         super().__init__(f"{where} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued")
 

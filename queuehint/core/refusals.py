@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from queuehint.core.jobs.closings import closed_above
 from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.timers import TimerKind
 from queuehint.errors import (
     CycleError,
     DuplicateFlowError,
@@ -20,7 +21,7 @@ from queuehint.errors import (
 )
 from queuehint.operations import Enqueue
 from queuehint.operations.bounds import OTHER_FLOW
-from queuehint.values.hint import key_of
+from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX, JobSpec
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
     from queuehint.values.spec import Dependency
+
+LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS = 100, 1000, 3_600_000
+RETRY_MIN_MS, RETRY_MAX_MS = 100, 300_000
 
 
 def is_part(job: Job | None, start: Job) -> TypeGuard[Job]:
@@ -52,6 +56,28 @@ def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Depende
             raise UnknownDependencyError(job.id, edge.id)
         if is_part(other, start) and other.need_extras().came >= job.number:
             raise CycleError([job.id, edge.id])
+
+
+def retry_after_ms(table: JobTable, path: Path | None, too_many: int) -> int | None:
+    """
+    Estimate in how many ms so many jobs at or below a path (None: in the namespace) are over; None while none runs.
+
+    Of jobs that have run for *d* on average, seen at any time, the rest takes *d* on average too: of *n* such jobs one
+    ends each *d* / *n*. The first 100 leases are looked at, and stand for the others.
+    """
+    leases = table.timers.of(TimerKind.LEASE)
+    sample = leases[:LEASES_LOOKED_AT_MAX]
+    ages = [
+        min(max(table.limits.now_ms - (job.started_ms or 0), 0), AGE_MAX_MS)
+        for job in sample
+        if job.state is JobState.STARTED
+        and (path is None or any(is_prefix(path, claim.path) for claim in job.spec.claims))
+    ]
+    if not ages:
+        return None
+    spent_ms = min(too_many, RETRIES_COUNTED_MAX) * sum(ages) * len(sample)
+    wait_ms = -(-spent_ms // (len(ages) ** 2 * len(leases)))
+    return min(max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
 
 
 class Submission:
@@ -158,7 +184,9 @@ class Submission:
             new[path] += 1
             pending = self._table.unfinished if path is None else self._table.paths.watched[path]
             if pending + new[path] > most:
-                raise QueueFullError(None if path is None else key_of(path), pending, most)
+                retry_ms = retry_after_ms(self._table, path, pending + new[path] - most)
+                retry_after_s = None if retry_ms is None else retry_ms / 1000
+                raise QueueFullError(None if path is None else key_of(path), pending, most, retry_after_s)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)

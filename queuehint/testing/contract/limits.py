@@ -203,6 +203,26 @@ class LimitsInAll:
         store.finish(*store.start(limit=1))
         store.enqueue(*at("a", 3))
 
+    def test_it_says_when_to_try_again_from_how_long_jobs_run(self, store: Store) -> None:
+        limit(store, "a", max_pending=3)
+        store.enqueue(job("a1", ["a", "1"]), job("a2", ["a", "2"]), job("a3", ["a", "3"]), job("b"))
+
+        def retry_after_s(*jobs: JobSpec) -> float | None:
+            with pytest.raises(QueueFullError) as caught:
+                store.enqueue(*jobs)
+            return caught.value.retry_after_s
+
+        assert retry_after_s(job("a4", ["a"])) is None, "none runs"
+        store.start()
+        assert retry_after_s(job("a4", ["a"])) == 0.1, "none has run for long"
+        store.settle("a3", OutcomeKind.SNOOZED, delay_ms=100_000)
+        store.advance(5_000)
+        assert retry_after_s(job("a4", ["a"])) == 2.5, "one of two ends in half of what they take"
+        store.apply(SetLimit(Limit(path=None, max_pending=4)))
+        assert retry_after_s(job("b4")) == 1.667, "one of three in a third"
+        store.apply(SetLimit(Limit(path=None, max_pending=2)))
+        assert retry_after_s(job("b4")) == 5, "three have to end"
+
     def test_too_many_in_the_namespace(self, store: Store) -> None:
         store.apply(SetLimit(Limit(path=None, max_pending=3)))
         store.stage("S", job("1"), job("2"))

@@ -67,9 +67,10 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(key_of(claim.path[: int(words[3])]))
     if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
-        index, claim_at, depth, pending, most = map(int, words[1:])
+        index, claim_at, depth, pending, most, retry_ms = map(int, words[1:])
         path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
-        return QueueFullError(None if path is None else key_of(path), pending, most)
+        retry_after_s = None if retry_ms < 0 else retry_ms / 1000
+        return QueueFullError(None if path is None else key_of(path), pending, most, retry_after_s)
     if code == "LIMITS_FULL":
         return InvalidJobError(TOO_MANY_LIMITS)
     if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:

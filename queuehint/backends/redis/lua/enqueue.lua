@@ -11,8 +11,8 @@
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most (claim -1 for the namespace); nothing
-    is changed.
+    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms (claim -1 for the namespace,
+    retry_ms -1 for unknown); nothing is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/plain/enqueue_one
 -- @include lib/rules
@@ -112,7 +112,8 @@ local function too_many()
     new[field] = (new[field] or 0) + 1
     pending[field] = pending[field] or limits.count_pending(field)
     if pending[field] + new[field] <= limiter.pending then return nil end
-    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], limiter.pending}, ' ')
+    local retry_ms = limits.retry_after_ms(field, pending[field] + new[field] - limiter.pending)
+    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], limiter.pending, string.format('%d', retry_ms or -1)}, ' ')
   end
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]

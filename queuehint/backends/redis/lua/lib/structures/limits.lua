@@ -4,6 +4,7 @@
   time of the next check. A place is a sortable number and a gate; LOOKS sorts places by the time of their check, in ms. A
   parked job has its place as OFFER and is in PARKED under it, by rank. ]]
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
+local LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS, RETRY_MIN_MS, RETRY_MAX_MS = 100, 1000, 3600000, 100, 300000 -- @const
 local limits = {}
 
 lazily(limits, function()
@@ -40,6 +41,35 @@ function limits.count_pending(field)
     count = count + redis.call('ZLEXCOUNT', store.paths, range[1], range[2])
   end
   return count
+end
+
+-- Whether a job has a claim at or below the gate of a field; any job has for "-".
+local function is_at(field, job)
+  if field == '-' then return true end
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
+    for _, key in ipairs(claim.keys) do
+      if '=' .. key == field then return true end
+    end
+  end
+  return false
+end
+
+-- In how many ms so many of the jobs at the gate of a field are over, estimated from how long those that run have run; nil
+-- while none does.
+function limits.retry_after_ms(field, too_many)
+  local ages, running = 0, 0
+  local sample = redis.call('ZRANGE', store.leases, 0, LEASES_LOOKED_AT_MAX - 1)
+  for _, member in ipairs(sample) do
+    local _, id = form.split(member, 2)
+    local job = jobs.known(id, store.leases)
+    if job[STATE] == STARTED and is_at(field, job) then
+      running, ages = running + 1, ages + math.min(math.max(NOW - job[STARTED_AT], 0), AGE_MAX_MS)
+    end
+  end
+  if running == 0 then return nil end
+  local spent_ms = math.min(too_many, RETRIES_COUNTED_MAX) * ages * #sample
+  local wait_ms = math.ceil(spent_ms / (running * running * redis.call('ZCARD', store.leases)))
+  return math.min(math.max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
 end
 
 -- The limits on starts at which a job counts, each with the gate where: for each claim from the deepest gate up.
