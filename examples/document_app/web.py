@@ -1,0 +1,128 @@
+"""
+The web application: it enqueues jobs, and answers what has become of them.
+
+    uvicorn examples.document_app.web:app
+
+    POST /documents/{doc}/sections/{section}   {"insert": "text", "at": 0, "delete": 0}   -> 202 {"job": id}
+    POST /documents/{doc}/publication                                                     -> 202 {"job": id}
+    GET  /documents/{doc}                      its sections, and where it was published
+    GET  /jobs/{id}                            state, result, attempts, and what the job waits for
+    GET  /jobs?tag=import-7                    the newest jobs with a tag
+    GET  /workers                              which workers there are, and how much they run
+
+Each POST takes tags, ``?tag=import-7``, and the header ``X-User``: jobs of different users take turns.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+from fastapi import FastAPI, Header, HTTPException, Query, Request
+from fastapi.responses import JSONResponse
+
+from examples.document_app.database import Database
+from examples.document_app.jobs import Edit, edit_section, publish, sched
+from queuehint import (
+    BackendUnavailableError,
+    InvalidHintError,
+    InvalidJobError,
+    JobNotFoundError,
+    JobRecord,
+    JobState,
+    PayloadError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+User = Annotated[str | None, Header(alias="X-User")]
+Tags = Annotated[list[str], Query(alias="tag")]
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Open the database for reading; no worker runs in here where the jobs are on Redis."""
+    with Database() as app.state.database:
+        async with sched.lifespan()(app):
+            yield
+        await sched.close()
+
+
+# It makes a span of each request, below that of the caller, once a provider is set up; before FastAPI 0.165 that takes
+# `opentelemetry-instrumentation-fastapi`.
+app = FastAPI(title="Documents", lifespan=lifespan)
+
+
+@app.post("/documents/{doc}/sections/{section}", status_code=202)
+async def post_edit(doc: str, section: str, edit: Edit, user: User = None, tags: Tags = []) -> dict[str, str]:  # noqa: B006
+    job = await edit_section.using(user=user, tags=tags).enqueue(doc, section, edit)
+    return {"job": job.id}
+
+
+@app.post("/documents/{doc}/publication", status_code=202)
+async def post_publication(doc: str, user: User = None, tags: Tags = []) -> dict[str, str]:  # noqa: B006
+    job = await publish.using(user=user, tags=["publication", *tags]).enqueue(doc)
+    return {"job": job.id}
+
+
+@app.get("/documents/{doc}")
+async def get_document(doc: str) -> dict[str, Any]:
+    database: Database = app.state.database
+    sections = database.sections(doc)
+    if not sections:
+        raise HTTPException(404, f"there is no document {doc!r}")
+    return {"sections": sections, "published": database.published(doc)}
+
+
+@app.get("/jobs/{job_id}")
+async def get_job(job_id: str) -> dict[str, Any]:
+    handle = sched.handle(job_id)
+    record = await handle.record()
+    return {
+        **summary(record),
+        "result": await handle.result() if record.state is JobState.FINISHED else None,
+        "last_error": record.errors[-1].message if record.errors else None,
+        "attempts": [attempt.outcome for attempt in record.history],
+        "why": str(await handle.why()),
+    }
+
+
+@app.get("/jobs")
+async def get_jobs(tag: str) -> list[dict[str, Any]]:
+    page = await sched.records.list(tag=tag, newest_first=True, limit=100)
+    return [summary(record) for record in page]
+
+
+@app.get("/workers")
+async def get_workers() -> list[dict[str, Any]]:
+    return [attrs.asdict(worker) for worker in await sched.workers()]
+
+
+def summary(record: JobRecord) -> dict[str, Any]:
+    return {
+        "job": record.id,
+        "task": record.spec.task,
+        "state": record.state,
+        "user": record.spec.user,
+        "tags": record.tags,
+    }
+
+
+@app.exception_handler(JobNotFoundError)
+async def no_such_job(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 404)
+
+
+@app.exception_handler(InvalidHintError)
+@app.exception_handler(InvalidJobError)
+@app.exception_handler(PayloadError)
+async def no_such_place(_request: Request, error: Exception) -> JSONResponse:
+    """Refuse a name, a tag, a user or a text that no job can have; nothing was enqueued."""
+    return JSONResponse({"detail": str(error)}, 400)
+
+
+@app.exception_handler(BackendUnavailableError)
+async def no_store(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": "the jobs cannot be reached; try again"}, 503)
