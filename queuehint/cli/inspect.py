@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import attrs
@@ -197,15 +197,19 @@ def _states(states: Mapping[JobState, int]) -> Row:
     return Row([(state.value, cell(states.get(state, 0), STYLES[state])) for state in JobState])
 
 
-def stats_blocks(found: Stats) -> Iterator[Block | str]:
-    """Yield counts as they are printed."""
-    yield _states(found.states)
+def _ready(found: Stats) -> Iterator[Block | str]:
     ready = {pool: count for pool, count in found.ready.items() if count}
     if ready:
         yield "ready, by pool"
         yield Row([(f"ready {pool}", cell(count)) for pool, count in ready.items()])
         waits = [(f"oldest {pool}", cell(ago(found.oldest_ready_ms.get(pool)))) for pool in ready]
         yield Row([(name, value) for name, value in waits if value])
+
+
+def stats_blocks(found: Stats, pools: Iterable[Block | str] | None = None) -> Iterator[Block | str]:
+    """Yield counts as they are printed; *pools* in place of the ready jobs by pool."""
+    yield _states(found.states)
+    yield from _ready(found) if pools is None else pools
     stuck = {kind: count for kind, count in found.stuck.items() if count}
     if stuck:
         yield "stuck until a person helps"

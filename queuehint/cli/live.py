@@ -7,7 +7,7 @@ import itertools
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -19,11 +19,12 @@ from rich.text import Text
 from queuehint.backends.base import Interest
 from queuehint.cli.inspect import Id, brief, places, progress, spoken, stats_blocks
 from queuehint.cli.opening import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
-from queuehint.cli.render import Block, Grid, Lines, Printer, Row, ago, cell, group, plain, state_cell
+from queuehint.cli.render import STYLES, Block, Grid, Lines, Printer, Row, ago, bars, cell, group, plain, state_cell
+from queuehint.cli.workers import workers_grid
 from queuehint.errors import BackendError
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.record import JobRecord, JobState
-from queuehint.values.report import Stats
+from queuehint.values.report import Stats, WorkerInfo
 
 Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, max=3600, help="How often to look.")]
 
@@ -32,6 +33,8 @@ EXIT_OF = {JobState.FINISHED: 0, JobState.FAILED: 4, JobState.CANCELED: 5}
 WATCH_S = 0.5
 RUNNING_SHOWN = 50
 """How many of the jobs that run `top` shows, and counts by user."""
+RATES_SHOWN = 30
+"""Of how many looks `top` draws the rates."""
 SIGTERM_EXIT = 128 + signal.SIGTERM
 Look = Callable[[], tuple[Any, Sequence[Block | str]]]
 
@@ -100,12 +103,12 @@ def top(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what goes on: jobs by state, pools, users, rates, and what runs."""
+    """Show what goes on: jobs by state, pools, users, rates, workers, and what runs."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
         if times is None and not printer.is_terminal and not as_json:
             times = 1
-        repeat(printer, _Top(sched).look, every_s=every, times=times)
+        repeat(printer, _Top(sched, printer.console.encoding).look, every_s=every, times=times)
 
 
 class _Top:
@@ -113,9 +116,11 @@ class _Top:
 
     RATES = ("enqueued", "started", "settled")
 
-    def __init__(self, sched: Scheduler) -> None:
+    def __init__(self, sched: Scheduler, encoding: str) -> None:
         self._sched = sched
+        self._encoding = encoding
         self._last: tuple[float, Stats] | None = None
+        self._rates: dict[str, deque[float]] = {name: deque(maxlen=RATES_SHOWN) for name in self.RATES}
 
     def look(self) -> tuple[Any, list[Block | str]]:
         """Return the counts of now, and how many jobs a second since the last look."""
@@ -127,7 +132,10 @@ class _Top:
             rates = {
                 name: round(max(0, getattr(found, name) - getattr(before, name)) / passed_s, 1) for name in self.RATES
             }
+            for name, rate in rates.items():
+                self._rates[name].append(rate)
         self._last = now_s, found
+        workers = self._sched.workers_sync()
         value = {
             "namespace": namespace_of(self._sched),
             **attrs.asdict(found),
@@ -138,19 +146,52 @@ class _Top:
         users = Counter(record.spec.user for record in running).most_common()
         value["running"] = [brief(record) for record in running]
         value["users"] = [{"user": user, "running": count} for user, count in users]
+        value["workers"] = [attrs.asdict(worker) for worker in workers]
         is_empty = not any(found.states.values())
         blocks: list[Block | str] = [namespace_of(self._sched) + (": no jobs" if is_empty else "")]
-        blocks.append(Row([(f"{name}/s", cell(f"{rate:g}")) for name, rate in rates.items()]))
-        blocks += stats_blocks(found)
+        blocks.append(Row([(f"{name}/s", self._rate(name, rate)) for name, rate in rates.items()]))
+        blocks += stats_blocks(found, _pools(found, workers))
+        if workers:
+            busy, slots = sum(worker.running for worker in workers), sum(worker.slots for worker in workers)
+            blocks.append(f"workers: {busy} of {slots} slots busy")
+            blocks.append(workers_grid(workers))
         if running:
             if users[0][0] is not None or len(users) > 1:
                 blocks.append("what runs, by user")
                 blocks.append(Row([(f"user {user or '(none)'}", cell(count)) for user, count in users]))
-            blocks.append("what runs, by worker")
-            blocks.append(_workers(running))
+            names = {worker.name for worker in workers}
+            gone = [record for record in running if record.worker not in names]
+            if gone:
+                blocks.append("what runs, by worker not heard of in the last minute")
+                blocks.append(_gone(gone))
             blocks.append("what runs, in order of enqueue")
             blocks.append(_running(running))
         return value, blocks
+
+    def _rate(self, name: str, rate: float) -> Text:
+        """Return a rate, and those before it as bars."""
+        return Text.assemble(f"{rate:g} ", (bars(self._rates[name], self._encoding), "cyan"))
+
+
+def _pools(found: Stats, workers: Sequence[WorkerInfo]) -> Iterator[Block | str]:
+    """Yield the pools that have ready jobs or workers."""
+    names = sorted({pool for pool, count in found.ready.items() if count}.union(*[each.pools for each in workers]))
+    rows = []
+    for pool in names:
+        serving = [worker for worker in workers if pool in worker.pools]
+        ready = found.ready.get(pool, 0)
+        rows.append(
+            (
+                cell(pool),
+                cell(ready, STYLES[JobState.QUEUED] if ready else ""),
+                cell(ago(found.oldest_ready_ms.get(pool)) if ready else ""),
+                cell(len(serving), "" if serving else "bold red"),
+                cell(sum(worker.slots for worker in serving)),
+            )
+        )
+    if rows:
+        yield "pools"
+        yield Grid(("pool", "ready", "oldest", "workers", "slots"), rows)
 
 
 def _running(records: Sequence[JobRecord]) -> Grid:
@@ -175,8 +216,8 @@ def _running(records: Sequence[JobRecord]) -> Grid:
     )
 
 
-def _workers(records: Sequence[JobRecord]) -> Grid:
-    """Return the workers of running jobs, with how many each runs and for how long the longest has run."""
+def _gone(records: Sequence[JobRecord]) -> Grid:
+    """Return workers by the jobs they run, with how many each runs and for how long the longest has run."""
     begins: dict[str, list[int]] = {}
     for record in records:
         begins.setdefault(record.worker or "", []).append(record.started_ms or 0)

@@ -40,6 +40,7 @@ END_LENGTH = 13
 """How many characters of an id are shown where it is cut: by its end people tell one from another."""
 _FIRST_MS = -62_135_596_800_000
 """The first moment of the calendar; a job may be due at any time before."""
+_BARS = "▁▂▃▄▅▆▇█"
 _SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -113,6 +114,20 @@ def when(time_ms: int) -> str:
 def ago(time_ms: int | None) -> str:
     """Return how long ago something was, by the clock of this machine; nothing if it never was."""
     return "" if time_ms is None else span(max(0, SystemClock().now_ms() - time_ms))
+
+
+def bars(values: Iterable[float], encoding: str) -> str:
+    """
+    Draw values as bars, the largest as the highest; nothing of a single value, or where UTF-8 is not printed.
+
+    >>> bars([0, 1, 4, 8], "utf-8"), bars([0, 0], "utf-8"), bars([1, 2], "ascii")
+    ('▁▂▅█', '▁▁', '')
+    """
+    found = list(values)
+    if len(found) < 2 or not encoding.lower().startswith("utf"):
+        return ""
+    most = max(found) or 1
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in found)
 
 
 # --- blocks ----------------------------------------------------------------------------------------------------------

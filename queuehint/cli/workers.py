@@ -9,10 +9,11 @@ import attrs
 from queuehint.cli.opening import AsJson, Namespace, Target, opened
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import ANYONE
+from queuehint.values.report import WorkerInfo
 
 
 def workers(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """List the workers that were heard of in the last minute: where they run, what they serve, since when."""
+    """List the workers that were heard of in the last minute: where they run, what they serve, how busy, since when."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
         found = sched.workers_sync()
@@ -20,29 +21,34 @@ def workers(target: Target = None, namespace: Namespace = None, as_json: AsJson 
             for worker in found:
                 printer.json(attrs.asdict(worker))
             return
-        rows = [
-            (
-                cell(worker.name),
-                cell(worker.host),
-                cell(worker.pid),
-                cell(worker.version),
-                cell(", ".join(worker.pools)),
-                cell("" if worker.users is None else _named(worker.users)),
-                cell(_named(worker.steal)),
-                cell(f"{worker.running} of {worker.slots}"),
-                cell(ago(worker.since_ms)),
-                cell(ago(worker.seen_ms)),
-            )
-            for worker in found
-        ]
-        printer.put(
-            Grid(
-                ("worker", "host", "pid", "version", "pools", "users", "helps", "running", "for", "seen"),
-                rows,
-                shown=("worker", "version", "pools", "users", "helps", "running", "for"),
-                usual={"version": "", "users": "", "helps": ""},
-            )
+        printer.put(workers_grid(found))
+
+
+def workers_grid(found: Iterable[WorkerInfo]) -> Grid:
+    """Return workers as a table."""
+    rows = [
+        (
+            cell(worker.name),
+            cell(worker.host),
+            cell(worker.pid),
+            cell(worker.version),
+            cell(", ".join(worker.pools)),
+            cell("" if worker.users is None else _named(worker.users)),
+            cell(_named(worker.steal)),
+            cell(f"{worker.running} of {worker.slots}"),
+            cell(ago(worker.since_ms)),
+            cell(ago(worker.seen_ms)),
         )
+        for worker in found
+    ]
+    return Grid(
+        ("worker", "host", "pid", "version", "pools", "users", "helps", "running", "for", "seen"),
+        rows,
+        shown=("host", "pid", "version", "pools", "running", "for", "users", "helps", "worker"),
+        key="worker",
+        usual={"version": "", "users": "", "helps": ""},
+        short=("worker",),
+    )
 
 
 def _named(users: Iterable[str | None]) -> str:

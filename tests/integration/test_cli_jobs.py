@@ -17,6 +17,7 @@ from queuehint.backends.redis import session as redis_session
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
 from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
+from queuehint.operations import Announce
 from queuehint.values.outcome import JobError, Progress
 from tests.commands import FAILED, CliRunner, System, open_system
 from tests.terminal import Terminal
@@ -210,6 +211,30 @@ def test_top_tells_how_many_jobs_a_second(system: System) -> None:
     assert first["rates"] == {}
     assert second["rates"] == {"enqueued": 0.0, "started": 0.0, "settled": 0.0}
     assert "QUEUED: 1" in system.ok("top")
+
+
+def test_top_shows_all_workers_and_the_pools_they_serve(system: System) -> None:
+    def announce(name: str, pid: int, pools: tuple[str, ...], running: int) -> None:
+        said = Announce(worker=name, host="host1", pid=pid, slots=8, running=running, pools=pools, version_name="2.1")
+        system.sched.backend.call_sync(said)
+
+    announce("w1", 7, ("default", "mail"), 1)
+    announce("w2", 8, ("mail",), 0)
+    system.enqueue("step")
+    system.enqueue("step")
+    system.claim()
+
+    rows = [line.split("\t") for line in system.ok("top").splitlines()]
+
+    assert [row for row in rows if row[0] == "default"] == [["default", "1", "0 s", "1", "8"]]
+    assert [row for row in rows if row[0] == "mail"] == [["mail", "0", "", "2", "16"]]
+    (first, second) = [row for row in rows if row[0] in {"w1", "w2"}]
+    assert first[1:8] == ["host1", "7", "2.1", "default, mail", "", "", "1 of 8"]
+    assert second[7] == "0 of 8"
+    system.sched.backend.call_sync(Announce(worker="w1", host="host1", pid=7, slots=8, gone=True))
+    rows = [line.split("\t") for line in system.ok("top").splitlines()]
+    assert ["w1", "1", "0 s"] in rows, "it runs a job and is not heard of any more"
+    assert [worker["name"] for worker in system.json("top", "--times", "1")["workers"]] == ["w2"]
 
 
 def test_what_is_shown_again_and_again_outlives_a_store_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
