@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-ALL = ("memory", "sqlite", "redis", "edges", "records", "simulation", "traces")
+ALL = ("memory", "sqlite", "redis", "edges", "backlog", "records", "simulation", "traces")
 MODULES = (*ALL, "door")
 """Each has `run(report, *, quick)`; that of redis takes more. What `door` measures is part of `memory`."""
 
@@ -48,7 +48,11 @@ def main() -> None:
     report = Report()
     peers = None if options.peers is None else options.peers.split(",")
     more = {"items": options.items, "jobs": options.jobs, "blocked": options.blocked, "peers": peers}
-    settings = {"redis": {**more, "concurrency": options.concurrency}, "edges": {"peers": peers}}
+    settings = {
+        "redis": {**more, "concurrency": options.concurrency},
+        "edges": {"peers": peers},
+        "backlog": {"peers": peers},
+    }
     for name in options.modules or ALL:
         import_module(f"benchmarks.{name}").run(report, quick=options.quick, **settings.get(name, {}))
     report.summary()

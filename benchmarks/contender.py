@@ -31,6 +31,8 @@ PER_S = 100
 GATHERED = 50
 WIDTH = 100
 """How many jobs of a flow have to be over before its last."""
+HELD_S = 0.1
+"""How long a job of the backlog holds the one place that all of it needs."""
 
 
 @attrs.frozen
@@ -99,6 +101,8 @@ class Contender:
     modes: ClassVar[tuple[str, ...]] = ("one",)
     """Which of `one`, `one_sync`, `bulk`, `bulk_sync` it has."""
     has_flows: ClassVar[bool] = False
+    has_places: ClassVar[bool] = False
+    """Whether jobs may need a place: the shapes `held`, all the same one, and `free`, each one of its own."""
     is_plain: ClassVar[bool] = False
     """Whether `one` is no coroutine."""
     share: ClassVar[float] = 1.0
@@ -126,6 +130,18 @@ class Contender:
 
     def calls(self, shape: str, jobs: int) -> Iterable[Call]:
         return itertools.repeat((0,), jobs)
+
+    def places(self, shape: str, jobs: int) -> Iterator[Call]:
+        """Yield the calls of `held` or `free`: place, seconds to sleep."""
+        for number in range(jobs):
+            yield ("hot", HELD_S) if shape == "held" else (f"free-{number}", 0.0)
+
+    async def at_place(self, place: str, busy_s: float) -> None:
+        """What a job of `held` or `free` does; those of `free` are counted."""
+        if busy_s:
+            await asyncio.sleep(busy_s)
+        else:
+            self.meter.hit()
 
     def one(self, shape: str, call: Call) -> Any:
         """Enqueue one job and wait until the store has it."""

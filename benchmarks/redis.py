@@ -42,7 +42,7 @@ Key = tuple[str, str]
 OURS = "queuehint"
 ITEMS = "abcdefgh"
 WARM_UP = 100
-PATIENCE_S = 90
+PATIENCE_S = 90.0
 HOT_PER_S, DRAIN_PER_S = 3_000, 18_000
 """What one hot path has to reach where (a) shows so much."""
 SERVER_US = {"enqueue": 25, "claim and finish": 45, "enqueue one by one": 110}
@@ -107,6 +107,7 @@ class Bench:
     quick: bool
     concurrency: int
     shape: str = ""
+    patience_s: float = PATIENCE_S
     names: list[str] = attrs.field(factory=list)
     drained: dict[Key, float] = attrs.field(factory=dict)
     slow: list[tuple[float, str]] = attrs.field(factory=list)
@@ -194,7 +195,7 @@ class Bench:
             )
 
         def wait() -> dict[str, Any]:
-            end_s = time.monotonic() + PATIENCE_S
+            end_s = time.monotonic() + self.patience_s
             while not out.exists():
                 if process.poll() not in (None, 0) or time.monotonic() > end_s:
                     raise FailedError(f"{name} {role}: {process.poll()}: {log.read_text(errors='replace')[-1500:]}")

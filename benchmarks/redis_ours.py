@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.contender import DOCS, Call, Contender, Meter, Orders
 from queuehint import Scheduler
-from queuehint.backends.base import ENTRY_POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,10 +28,7 @@ class Queuehint(Contender):
     title = "queuehint, a hint each"
     modes = ("one", "one_sync", "bulk", "bulk_sync")
     has_flows = True
-
-    @classmethod
-    def lacks(cls) -> str:
-        return "" if entry_points(group=ENTRY_POINTS, name="redis") else "no Redis backend yet"
+    has_places = True
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
         super().__init__(orders, meter)
@@ -50,6 +45,10 @@ class Queuehint(Contender):
         @scheduler.job(queue_hint=["{doc}"])
         async def serial(doc: str, number: int) -> None:
             meter.in_line(doc, number)
+
+        @scheduler.job(queue_hint=["{place}"])
+        async def at_place(place: str, busy_s: float) -> None:
+            await self.at_place(place, busy_s)
 
         @scheduler.job(queue_hint=["{leaf}"])
         async def depth1(leaf: str, sent: int) -> None:
@@ -77,9 +76,13 @@ class Queuehint(Contender):
         self._hold = hold
         three = {"branches": branch, "depth3": branch, "blocked": branch}
         two: dict[str, Any] = {"parts": part, "serial": serial, "hot": serial, "depth1": depth1, "depth8": depth8}
+        two |= {"held": at_place, "free": at_place}
         self._jobs = two | three
 
     def calls(self, shape: str, jobs: int) -> Iterator[Call]:
+        if shape in ("held", "free"):
+            yield from self.places(shape, jobs)
+            return
         choose = random.Random(1)
         for i in range(jobs):
             doc = f"doc-{i % DOCS}"

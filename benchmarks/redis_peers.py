@@ -1,7 +1,8 @@
 """
 Other queues, as contenders of `benchmarks.redis`; each with the fastest settings found for it.
 
-Only Procrastinate knows any order, by its `lock`. Those with a command line run their worker by it.
+Only Procrastinate knows any order, by its `lock`, and the task table written here, by what its tasks reserve. Those
+with a command line run their worker by it.
 """
 
 from __future__ import annotations
@@ -268,10 +269,11 @@ class PgQueuer(Contender):
 
 
 class Procrastinate(Contender):
-    title = "Procrastinate on PostgreSQL, 20 at once"
+    title = "Procrastinate on PostgreSQL, at most 20 at once"
     packages = ("procrastinate", "psycopg")
     store = "postgres"
     modes = ("one", "bulk")
+    has_places = True
     share = 0.25
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
@@ -287,6 +289,7 @@ class Procrastinate(Contender):
 
         self._noop = self._app.task(name="noop")(noop)
         self._serial = self._app.task(name="serial")(serial)
+        self._at_place = self._app.task(name="at_place")(self.at_place)
 
     async def open(self) -> None:
         await self._app.open_async()
@@ -301,25 +304,120 @@ class Procrastinate(Contender):
     def calls(self, shape: str, jobs: int) -> Iterable[Call]:
         if shape == "serial":
             return ((f"doc-{i % DOCS}", i // DOCS) for i in range(jobs))
+        if shape in ("held", "free"):
+            return self.places(shape, jobs)
         return super().calls(shape, jobs)
 
     def one(self, shape: str, call: Call) -> Any:
         if shape == "serial":
             return self._serial.configure(lock=call[0]).defer_async(doc=call[0], number=call[1])
+        if shape in ("held", "free"):
+            return self._at_place.configure(lock=call[0]).defer_async(place=call[0], busy_s=call[1])
         return self._noop.defer_async(sent=call[0])
 
     async def bulk(self, shape: str, calls: Iterable[Call]) -> None:
+        if shape == "held":
+            # All of a batch have one lock.
+            at_hot = self._at_place.configure(lock="hot")
+            for batch in batches(calls, BATCH):
+                await at_hot.batch_defer_async(*({"place": place, "busy_s": busy_s} for place, busy_s in batch))
+            return
+        if shape == "free":
+            await self.gathered(shape, calls)
+            return
         for batch in batches(calls, BATCH):
             await self._noop.batch_defer_async(*({"sent": call[0]} for call in batch))
 
     async def work(self) -> None:
         await self.open()
-        await self._app.run_worker_async(concurrency=20, delete_jobs="always")
+        await self._app.run_worker_async(concurrency=min(20, self.orders.concurrency), delete_jobs="always")
+
+
+class Reserved(Contender):
+    """
+    A table of tasks in the order of their creation, each with the resource that it reserves, as Pulp's workers have it.
+
+    A worker that finds no task free for it looks through all unfinished ones in order, with a lock that one worker has
+    at a time: free is a task whose resource none before it reserves. See https://pulpproject.org/pulpcore/docs/.
+    """
+
+    title = "a task table with reserved resources on PostgreSQL"
+    packages = ("psycopg",)
+    store = "postgres"
+    modes = ()
+    has_places = True
+
+    async def set_up(self) -> None:
+        await self.open()
+        await self._connection.execute(
+            "create table task (id bigserial primary key, place text, busy_s float, state text default 'waiting', "
+            "is_free bool default false)"
+        )
+        await self._connection.execute("create index on task (id) where state = 'waiting' and is_free")
+        await self.close()
+
+    async def open(self) -> None:
+        self._connection = await self._connected()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    def calls(self, shape: str, jobs: int) -> Iterable[Call]:
+        return self.places(shape, jobs)
+
+    async def bulk(self, shape: str, calls: Iterable[Call]) -> None:
+        async with self._connection.cursor() as cursor:
+            await cursor.executemany("insert into task (place, busy_s) values (%s, %s)", list(calls))
+        await self._connection.execute("notify task")
+
+    async def work(self) -> None:
+        await asyncio.gather(*(self._worker() for _ in range(self.orders.concurrency)))
+
+    async def _connected(self) -> Any:
+        return await import_module("psycopg").AsyncConnection.connect(self.orders.url, autocommit=True)
+
+    async def _worker(self) -> None:
+        connection = await self._connected()
+        await connection.execute("listen task")
+        while True:
+            taken = await connection.execute(
+                "update task set state = 'running' where id = (select id from task where state = 'waiting' and is_free "
+                "order by id limit 1 for update skip locked) returning id, place, busy_s"
+            )
+            if (task := await taken.fetchone()) is not None:
+                number, place, busy_s = task
+                await self.at_place(place, busy_s)
+                await connection.execute("update task set state = 'over' where id = %s", (number,))
+            elif not await self._free(connection):
+                async for _ in connection.notifies(timeout=0.1, stop_after=1):
+                    pass
+
+    @staticmethod
+    async def _free(connection: Any) -> bool:
+        """Mark the tasks that nothing before them holds up; return whether there was one."""
+        locked = await connection.execute("select pg_try_advisory_lock(1)")
+        if not (await locked.fetchone())[0]:
+            return False
+        try:
+            found = await connection.execute(
+                "select id, place, is_free from task where state in ('waiting', 'running') order by id"
+            )
+            reserved, free = set(), []
+            for number, place, is_free in await found.fetchall():
+                if place not in reserved and not is_free:
+                    free.append(number)
+                reserved.add(place)
+            await connection.execute("update task set is_free = true where id = any(%s)", (free,))
+            if free:
+                await connection.execute("notify task")
+            return bool(free)
+        finally:
+            await connection.execute("select pg_advisory_unlock(1)")
 
 
 KINDS: dict[str, type[Contender]] = {
     kind.__name__.lower(): kind
-    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate, StreaQ)
+    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate, StreaQ, Reserved)
 }
 
 _METERS: list[Meter] = []
