@@ -1,4 +1,4 @@
-"""Draw the floors of the house from the lint contract, as docs/explanation/architecture.md has them."""
+"""Draw the layers of the package from the lint contract, as docs/explanation/architecture.md shows them."""
 
 import tomllib
 from pathlib import Path
@@ -8,14 +8,14 @@ NAME = "Imports go one way: from the door down to the errors"
 
 
 def floors() -> list[list[str]]:
-    """Return the rooms on each floor, from the door down."""
+    """Return the packages of each layer, from the command line down."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = next(each for each in project["tool"]["importlinter"]["contracts"] if each["name"] == NAME)
     return [[room.strip().removeprefix("queuehint.") for room in layer.split("|")] for layer in contract["layers"]]
 
 
 def drawn() -> str:
-    """Return the floors as a picture in text; a room may import what stands below it, and nothing beside or above."""
+    """Return the layers as a picture in text; a package may import from layers below its own only."""
     rows = ["   ".join(rooms) for rooms in floors()]
     width = max(len(row) for row in rows) + 4
     line = "+" + "-" * width + "+"

@@ -1,9 +1,9 @@
 """
-Trace what one call enters: the files of the package that it runs through, and the calls that go from one to another.
+Trace one call through the package: the files that it enters, and the calls that lead from one file to another.
 
 ``python -m scripts.journeys [-v] [redis://…]`` prints a line for each journey, with ``-v`` each step too;
-`tests/integration/test_journeys.py` holds the numbers as upper limits. Each journey is made once before it is traced,
-so that nothing counts that is made on first use.
+`tests/integration/test_journeys.py` holds the numbers as upper limits. Each journey runs once before it is traced, so
+that initialisation on first use does not count.
 """
 
 from __future__ import annotations

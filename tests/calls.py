@@ -1,4 +1,4 @@
-"""Scripts on their way to a server, as functions and by SHA-1: which one a command runs, and how many were run."""
+"""Calls of scripts on a server, as functions and by SHA-1: which one a command runs, and how many were run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 ARE_SINGLE = os.environ.get("TESTS_FUNCTIONS") == "never"
-"""Whether this run goes without functions but where a test asks for them."""
+"""Whether this run uses functions only in tests that ask for them."""
 COMMANDS = ("fcall", "fcall_ro", "evalsha", "eval")
 STATE_FORMAT = "\n".join(
     (*plain_lines(source("lib/formats/state_format"), constants_of(source("lib/request/state"))), "")

@@ -1,5 +1,5 @@
 """
-Points at which a worker process of a test dies: around its calls of the store, and before a handler runs.
+Crash points of a worker process of a test: around its calls of the store, and before a handler runs.
 
 The application of the test calls `install`; the worker knows nothing of it.
 """

@@ -1,4 +1,4 @@
-"""Fixtures of scheduler tests: a guarded loop, a scheduler with a manual clock, and waits by loop turns."""
+"""Helpers of scheduler tests: a loop with a time limit, a scheduler with a manual clock, and waits by loop turns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Points at which a process of a test dies, by its own hand.
+Crash points: a process of a test kills itself at a named point.
 
 A variable such as ``TESTS_DIE_AT=claim.after_reply:3`` kills the process with SIGKILL when it passes that point the
-third time (without a number: the first time). Who reaches a point is wrapped from outside: the package knows of none.
+third time (without a number: the first time). Tests wrap the functions at such points; the package contains none.
 """
 
 from __future__ import annotations

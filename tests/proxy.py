@@ -4,9 +4,8 @@ A TCP proxy that harms what passes through it, switched while it runs: cuts, sil
 One thread runs an event loop that does all the I/O, so that no connection is closed while a call waits on it, which
 would delay the close. Methods may be called from any thread and return once their effect is in force.
 
-Each direction of a connection has a reader and a writer with a line of chunks between them. The reader decides (cuts,
-silence), the writer takes its time (delay, slices, hold). How long a delay takes does not depend on the length of the
-line, as on a long wire.
+Each direction of a connection has a reader and a writer with a queue of chunks between them. The reader applies cuts
+and silence, the writer delay, slices and hold. A delay is independent of the length of the queue, as on a long wire.
 """
 
 from __future__ import annotations

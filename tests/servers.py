@@ -5,7 +5,7 @@ A port is taken from below those that outgoing connections get, and locked: one 
 a user, has a byte for each port. So a server that is down finds its port free when it starts again.
 
 No server outlives its test process. `Server.close` ends it, or the exit of this process, or, when this process was
-killed, its watchdog: one more process, which is told of every server and sees its standard input end. (A server could
+killed, its watchdog: one more process, which knows every server and acts when its standard input ends. (A server could
 ask to be killed with its parent, PR_SET_PDEATHSIG, but the system takes the starting *thread* for the parent.)
 """
 

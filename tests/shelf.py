@@ -1,4 +1,4 @@
-"""Fixtures of tests of records: jobs without handlers, started and ended by hand, on either store."""
+"""Helpers of record tests: jobs without handlers, started and ended by hand, on any store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs that contain a password, in the right part or in a wrong one."""
+"""URLs that contain a password, in the part meant for it or in another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiters of one process, indexed by topic: an operation wakes only those whom it concerns."""
+"""Waiters of one process, indexed by topic: an operation wakes only the waiters of its topics."""
 
 from __future__ import annotations
 

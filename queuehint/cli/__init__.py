@@ -11,11 +11,11 @@ NEEDS = ("rich", "typer")
 
 
 def main() -> None:
-    """Run the command, or say what is missing to run it."""
+    """Run the command, or name the packages that it lacks."""
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         sys.exit(f"queuehint: the command needs {', '.join(missing)}: pip install 'queuehint[cli]'")
-    # Looking for garbage in what the end of the process frees anyway would take a quarter of the time of a command.
+    # A garbage collection at exit, of memory that is freed anyway, would take a quarter of the time of a command.
     atexit.register(gc.freeze)
     from queuehint.cli.app import app
 

@@ -1,9 +1,9 @@
 """
-Several worker processes below one that watches over them.
+Several worker processes below a parent that supervises them.
 
 Each child is started anew as ``python -m queuehint worker``, never forked, in a process group of its own: signals of a
-terminal reach the parent only, which says to its children what they are to do over their standard input. A child whose
-input ends has lost its parent, and stops. A child that ends by itself is started again, later each time it ends soon.
+terminal reach the parent only, which sends commands to its children over their standard input. A child whose input
+ends has lost its parent, and stops. A child that ends by itself is restarted, with a back-off if it ends soon.
 """
 
 from __future__ import annotations

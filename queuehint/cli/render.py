@@ -1,8 +1,8 @@
 """
-What commands print: tables for people in a terminal, lines with tabs for programs behind a pipe, JSON on request.
+Output of commands: tables for people in a terminal, lines with tabs for programs behind a pipe, JSON on request.
 
-What is printed may come from anybody who may enqueue a job, so no text is ever markup, and what a terminal would obey
-is shown as its code: `plain`.
+The texts may come from any producer of jobs, so none is ever markup, and control characters that a terminal would obey
+are shown as their codes: `plain`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What commands say of what they were told: one door, for every text and those of the parser too.
+Redaction of all messages of commands that quote their arguments, those of the parser too.
 
-What was typed may hold a password, wherever it was typed: a URL as the name of a command, of an option, as a state. Of
-a URL among the words of the command line only what is known to be harmless is said again: its scheme, and where it
-leads. And nothing is left that a terminal would obey.
+An argument may hold a password in any position: a URL as the name of a command, of an option, as a state. Of a URL
+among the words of the command line only the parts known to be harmless are repeated: its scheme, host and database.
+Control characters that a terminal would obey are shown as their codes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
-``queuehint worker``: one process that claims and runs jobs, or several below one that watches over them.
+``queuehint worker``: one process that claims and runs jobs, or several below a parent that supervises them.
 
 The first SIGTERM or SIGINT lets running jobs end within the grace time and gives back what is left; a second one
 gives back at once. Code that does not end then, or not within `abandon_after` of being asked, goes with its process,
 which counts as a loss of those jobs and of no others.
 
-A store that cannot be reached never ends a worker: it goes on trying, at most once a second, its health is bad after
-15 seconds, and it fences itself as its leases run out. It ends by itself only when the store refuses it from the start,
-or when the application's lifespan of workers raises.
+A store that cannot be reached never ends a worker: it retries, at most once a second, its health is bad after 15
+seconds, and it fences itself as its leases expire. It ends by itself only when the store refuses it from the start, or
+when the application's lifespan of workers raises.
 """
 
 from __future__ import annotations

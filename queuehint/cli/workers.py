@@ -1,4 +1,4 @@
-"""``queuehint workers``: which workers there are, and what they serve."""
+"""``queuehint workers``: the registered workers, and what they serve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuehint.values.report import WorkerInfo
 
 
 def workers(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """List the workers that were heard of in the last minute: where they run, what they serve, how busy, since when."""
+    """List the workers that reported in the last minute: where they run, what they serve, how busy, since when."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
         found = sched.workers_sync()

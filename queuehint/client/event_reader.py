@@ -1,18 +1,18 @@
 """
-One reader of events for all that follow them in a process.
+One reader of the event log, shared by the subscribers of a process.
 
 The followers of an event loop share a reader, and those in threads without one share another. While any of them waits
 it asks, in one request, for the events that at least one of them wants, and hands each event to those whose filters it
-passes. While none waits nothing is asked.
+passes. While none waits it sends nothing.
 
 - A follower has a position in the event log: of what passes its filter it gets each event behind it once, in order, and
   what the log has lost meanwhile is counted. It may be given to another reader.
-- It reads by itself until it is no further behind than the reader, and joins it. What the reader asks for is settled
-  when it asks, so one that joins meanwhile is a member from the next request on.
+- It reads by itself until it is no further behind than the reader, and joins it. The filters of a request are fixed
+  when it is sent, so one that joins meanwhile is a member from the next request on.
 - A member that takes no events has up to `AHEAD_MAX` waiting for it; then it leaves, and reads on from the log when it
-  has taken them. It holds up nobody.
+  has taken them. It delays no other member.
 - A position before one that was seen is of another history of the namespace: all members read by themselves, from
-  where the store says, and join anew.
+  the position that the store returns, and join anew.
 """
 
 from __future__ import annotations

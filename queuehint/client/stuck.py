@@ -1,10 +1,10 @@
 """
-Waits that nothing will end by itself: a job that no worker serves, or one behind a dead job.
+Detection of stuck waits: for a job that no worker serves, or one behind a dead job.
 
-Who waits for a result asks now and then why the job waits, ever more seldom, and follows up to `JOBS_MAX` of the jobs
-that it waits for; all who wait together ask a question every few seconds at most. What only a person or a new worker
-can end is warned of, once for each cause. Behind a dead dependency the wait is over: that job's failure is raised,
-although it may yet be redriven.
+A wait for a result asks at growing intervals why the job waits, and follows up to `JOBS_MAX` of the jobs that it waits
+for; all waits together ask a question every few seconds at most. A cause that only an operator or a new worker can
+remove is logged as a warning, once. Behind a dead dependency the wait ends: that job's failure is raised, although it
+may yet be redriven.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The blockers of a queued job: the jobs that hold or precede it at a gate, named the same on every store.
 
 A walk waits at a gate for the holders in a mode that does not fit, and for the walks ahead in its line. Dead jobs among
-the holders block the line until a person frees their places, so where there are any, only they are named.
+the holders block the line until an operator frees their places, so where there are any, only they are named.
 """
 
 from __future__ import annotations

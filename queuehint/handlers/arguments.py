@@ -1,9 +1,9 @@
 """
 Checks of arguments against plain annotations, where a job is enqueued.
 
-Plain are str, int, float, bool and None, Literal of these, and lists, tuples, dictionaries and unions of what is plain.
-Values of any other annotation are the codec's. What a type checker accepts is accepted: an int for a float, a bool for
-an int; and what arrives as the same JSON: a tuple for a list.
+Plain are str, int, float, bool and None, Literal of these, and lists, tuples, dictionaries and unions of plain types.
+Values of any other annotation are left to the codec. Accepted are values that a type checker accepts (an int for a
+float, a bool for an int), and values that become the same JSON (a tuple for a list).
 """
 
 from __future__ import annotations

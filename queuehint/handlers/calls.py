@@ -1,4 +1,4 @@
-"""Calls of tasks as values, and what a running job has to know of the tasks that it enqueues."""
+"""Calls of tasks as values, and the facts about tasks that a running job needs to enqueue them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 Arguments and results as JSON: by the handler's annotations through cattrs, and nothing but JSON on the wire.
 
 A value whose annotation is a plain JSON type, or that has none, is written as it is and must be JSON; for any other
-annotation cattrs turns the value into JSON and back, so annotating a parameter with `datetime.datetime` or an attrs
-class is what opts it in. Never pickle, and nothing is imported because a message named it.
+annotation cattrs converts the value to JSON and back, so a parameter opts in by an annotation such as
+`datetime.datetime` or an attrs class. Pickle is never used, and no name in a message is ever imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which exceptions of a handler end its job at once, and which have it tried again: `fail_on` and `retry_on`."""
+"""Rules of one task for exceptions: those that fail its job at once and those that are retried."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ErrorRules:
     """
     The rules of one task.
 
-    Of a class in each list, the one nearer to the exception's own decides; what no list has is tried again, unless
-    there is a *retry_on*. A group of exceptions that no list has is final if each of them is.
+    If both lists have a class of the exception, the most derived one decides. An exception in neither list is retried,
+    unless there is a *retry_on*. An exception group in neither list is final if each of its exceptions is.
 
     Args:
         fail_on: a class of exceptions, or up to 100 of them, after which there is no further attempt.

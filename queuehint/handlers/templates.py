@@ -8,8 +8,8 @@ Templates: text with placeholders such as ``{{extract.rows[0].id}}``, filled fro
     index       = up to 9 digits; a "-" before them counts from the end
 
 ``\{{`` stands for ``{{`` itself, and everything else is literal. A text that is nothing but one placeholder becomes
-the value; in any other text a str is put in as it is, and what is no str as compact JSON. What was filled in is never
-looked at again.
+the value; in any other text a str is inserted as it is, and any other value as compact JSON. Inserted text is not
+searched for placeholders again.
 
 A field is a key of a dictionary or, if it is a number, an index of a list: no attribute is ever read and nothing is
 formatted, so a template reaches results and nothing else. The expression takes time linear in the text: its

@@ -3,7 +3,7 @@ Operations as bytes and back, for a journal that another process or another rele
 
 The bytes are ASCII JSON. A value of one of our classes is an object that names its class under the key ``""`` and has
 the fields that differ from their defaults; bytes are such an object too, of text where they are UTF-8, else of base64;
-a tuple is an array. Classes are looked up in a closed table: nothing is imported because a journal named it. A field
+a tuple is an array. Classes are looked up in a closed table: no name in a journal is ever imported. A field
 that was added later has its default; an unknown field is an error.
 
 A value is read back equal and of the same types, and the engine gives the same reply to both: so the operations with

@@ -1,4 +1,4 @@
-"""The state of a scheduler: its settings, its store, and what the application registered with it."""
+"""The state of a scheduler: its settings, its store, and the application's handlers, schedules and listeners."""
 
 from __future__ import annotations
 

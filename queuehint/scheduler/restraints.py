@@ -1,4 +1,4 @@
-"""What holds back ready jobs: pauses, limits, weights of users."""
+"""Restraints on ready jobs: pauses, limits, weights of users."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-Does a queue keep the rules of order? Any queue: ours, or one that somebody else wrote.
+Check whether a queue keeps the rules of order: this one or any other.
 
-Hypothesis makes up jobs and interleavings, a queue is asked three things, to take a job, to hand one out and to learn
-how one ended, and what it does is held against the rules by `find_faults`. A failing case is shrunk to few jobs and
-few steps, described step by step, and drawn.
+Hypothesis draws jobs and interleavings; the queue is called to enqueue a job, to hand one out, and to learn how one
+ended; `find_faults` checks the resulting trace. A failing case is shrunk to few jobs and few steps, described step by
+step, and drawn.
 
 >>> class Heap:  # hands out any job, as if places meant nothing
 ...     def __init__(self):

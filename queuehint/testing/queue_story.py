@@ -1,4 +1,4 @@
-"""One history of a queue: what it was asked, what it did, and which rule that breaks."""
+"""One history of a queue: its calls, their results, and the rule that they break."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _RESOLVES = frozenset({"finished", "canceled"})
 
 
 class Story:
-    """One history of a queue: what it was asked, what it did, and which rule that breaks."""
+    """One history of a queue: its calls, their results, and the rule that they break."""
 
     def __init__(self, queue: QueueUnderTest, slots: int, max_jobs: int) -> None:
         self.name = type(queue).__name__

@@ -1,8 +1,8 @@
 """
-Checks at the door: ids, numbers, times and names that users pass, with their limits.
+Checks of user input: ids, numbers, times and names, with their limits.
 
-Each function takes what a user passed and the parameter's name and returns the value in the form used inside
-(times in ms), or raises `InvalidJobTypeError` or `InvalidJobError` naming the parameter, the value and the limit.
+Each function takes the user's value and the parameter's name and returns the value in the form used inside (times in
+ms), or raises `InvalidJobTypeError` or `InvalidJobError` naming the parameter, the value and the limit.
 A bool is never a number, and subclasses such as NumPy's scalars are refused: they do not survive JSON.
 """
 

@@ -15,7 +15,7 @@ SCHEDULES_MAX = 10_000
 TOO_MANY_SCHEDULES = f"there are {SCHEDULES_MAX} schedules, the limit"
 SCHEDULE_BYTES_MAX = 65_536
 FIRINGS_MAX = 100
-"""So many missed firings are made up for in one step."""
+"""Maximum number of missed firings that one step catches up on."""
 
 Missed = Literal["skip", "once", "all"]
 MISSED: tuple[Missed, ...] = get_args(Missed)

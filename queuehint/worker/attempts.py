@@ -6,7 +6,7 @@ An attempt is over when its code has *really* ended: a thread cannot be stopped,
 A job with one loss left (one more lost worker makes it FAILED) is a suspected poison job, on its **last life**. Of the
 jobs that ran together when a worker died only one is to blame, so suspected jobs start one at a time: the next one
 starts when the one before has ended, or has run for `LAST_LIFE_S`. The store records the start of each one's code, and
-a lease that expires before that counts as no loss: so a job that kills its worker at once is given up alone.
+a lease that expires before that counts as no loss: so a job that kills its worker at once fails alone.
 
 Where many are suspected, as after a whole machine was lost, each is less so, and they start faster: all that wait start
 within `LAST_LIVES_WITHIN_S`.

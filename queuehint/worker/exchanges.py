@@ -2,8 +2,8 @@
 Exchanges of one worker with its store: outcomes are sent and grants received, in one round trip.
 
 An exchange without a reply is sent again unchanged, so that a backend recognizes the repetition and gives the same
-answer. One that fails with an error that is none of the store's may be the fault of an outcome: it is sent again in
-halves, until the outcome is found.
+answer. If it fails with an error other than the store's, an outcome may be the cause: the batch is sent again in
+halves, until that outcome is found.
 
 While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote
 store works while the worker does. Each claims at most half of the slots, both together at most all. A second exchange

@@ -1,10 +1,9 @@
 """
-Failed attempts: the texts that are stored of an exception, and the log lines that tell of it.
+Failed attempts: the stored texts of an exception, and its log lines.
 
 Nothing a handler does may harm its worker: texts are cut, redacted and made encodable, exceptions whose ``str``
-raises are named by their type, and tracebacks hold source lines, never the values of variables. The log lines say all
-in their message, so that they are worth reading where no logging is set up: Python then prints messages from WARNING
-on, and no fields.
+raises are named by their type, and tracebacks hold source lines, never the values of variables. The log messages are
+complete without their fields, because Python prints only the messages, from WARNING on, where no logging is set up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 M-sweep: a script with invalid arguments changes nothing: it checks before its first write.
 
-Questions change nothing in any case: they refuse with the words of every script, and never fail in the middle.
+Questions change nothing in any case: they refuse with the same error codes, and never fail in the middle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edges where several processes meet: a fan-in is queued once however its parents end, on a real server."""
+"""Edges under concurrent processes: a fan-in is queued once however its parents end, on a real server."""
 
 from __future__ import annotations
 

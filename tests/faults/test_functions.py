@@ -1,4 +1,4 @@
-"""The library of functions: denied, refused, lost, on another node, and beside that of another release."""
+"""The function library under faults: denied, refused, lost, on another node, beside that of another release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers that are faster than the workers, and worker processes that share a limit on starts."""
+"""Back-pressure on producers faster than the workers, and a rate limit shared by worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real recordings through four worker processes, killed in between: everything ends as it was recorded."""
+"""Recordings replayed by four worker processes, some of them killed: everything ends as it was recorded."""
 
 from __future__ import annotations
 

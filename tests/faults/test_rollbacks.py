@@ -1,4 +1,4 @@
-"""Answers that a store has acknowledged and not yet written, on a slow disk and in a file."""
+"""Replies acknowledged by a store and not yet durable, on a slow disk and in a file."""
 
 from __future__ import annotations
 

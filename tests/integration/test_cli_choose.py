@@ -1,4 +1,4 @@
-"""Commands that choose jobs by filters or by a flow, and what a terminal shows of lists of jobs."""
+"""Commands that select jobs by filters or by a flow, and lists of jobs in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that look at jobs and order them about: what they print, what they change, how they end."""
+"""The commands that inspect and control jobs: their output, their effects, their exit codes."""
 
 from __future__ import annotations
 

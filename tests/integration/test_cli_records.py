@@ -1,4 +1,4 @@
-"""The commands that list, count, write out and delete records, and those that choose among the dead."""
+"""The commands that list, count, export and delete records, and those that select dead jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands for what is set rather than enqueued: limits, weights, schedules."""
+"""The commands for settings of a namespace: limits, weights, schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queuehint doctor`: it finds what is missing, says nothing that is not so, and puts right what can be."""
+"""`queuehint doctor`: it finds damage, reports no false findings, and repairs what can be repaired."""
 
 from __future__ import annotations
 

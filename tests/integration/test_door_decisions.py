@@ -1,4 +1,4 @@
-"""Decisions of the public API where a user could expect either behaviour."""
+"""Behaviour of the public API where a user could expect either of two."""
 
 from __future__ import annotations
 

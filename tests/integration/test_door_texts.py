@@ -1,4 +1,4 @@
-"""Subclasses of `str` as arguments, on every store: the checked exact `str` is used."""
+"""Subclasses of `str` as arguments, on every store: the checked copy, an exact `str`, is used."""
 
 from __future__ import annotations
 

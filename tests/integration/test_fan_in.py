@@ -1,4 +1,4 @@
-"""A job after more jobs than are told to a store at once, through the door, on all stores."""
+"""A job with more dependencies than one request may hold, by the scheduler API, on all stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.doors import run, scheduler
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Tell a store five dependencies at once."""
+    """Send a store five dependencies in one request."""
     for module in ("client.submission", "core.refusals", "core.structures.edges", "operations.bounds"):
         monkeypatch.setattr(f"queuehint.{module}.PORTION_MAX", 5)
     return 5

@@ -1,4 +1,4 @@
-"""Flows: jobs with edges as one submission, built by nodes, by groups, or out of tasks that say what they depend on."""
+"""Flows: jobs with edges as one submission, built by nodes, by groups, or from tasks that declare dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many files a call runs through, and how often it goes from one to another: limits that only fall."""
+"""Upper limits of the files that a call enters, and of the calls from one file to another."""
 
 from __future__ import annotations
 

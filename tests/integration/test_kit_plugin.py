@@ -1,4 +1,4 @@
-"""The plugin as pytest loads it, and a contract that somebody else's backend inherits."""
+"""The plugin as pytest loads it, and the conformance suite inherited by a third-party backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leftover work is shared: every caller pays a bounded part, and some caller always pays."""
+"""Leftover work is shared: each call does a bounded part, and calls are made until none is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 5000
 
 
 def leave_over(sched: Scheduler) -> None:
-    """Leave the cancellation of many jobs to others."""
+    """Begin the cancellation of many jobs, which later calls complete."""
     for begin in range(0, COUNT, 1000):
         claims = [(f"j{n}", (Claim((f"doc{n}",)),)) for n in range(begin, begin + 1000)]
         sched.backend.call_sync(Enqueue(tuple(JobSpec(id=job, task="t", pool="p", claims=at) for job, at in claims)))

@@ -1,4 +1,4 @@
-"""Redrive, discard and cancel the jobs that fit a filter, and those of a flow."""
+"""Redrive, discard and cancel the jobs that pass a filter, and those of a flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README and the first pages of the docs: the picture is what its jobs do, and links lead to files."""
+"""The README and the first page of the docs: its jobs run as its picture shows, and its links lead to files."""
 
 from __future__ import annotations
 

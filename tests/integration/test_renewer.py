@@ -1,4 +1,4 @@
-"""The process that renews for a worker: it lives as long as the worker and no longer, and renews meanwhile."""
+"""The lease helper process of a worker: it renews the worker's leases, and ends with the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits that nothing ends by itself: who waits for a result, or for the end of all work, is told."""
+"""Stuck waits: a wait for a result, or for the end of all work, warns or raises where nothing will end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of real workers: in order as they are, convicted once they are tampered with; and the commands."""
+"""Traces of real workers: they pass the check, changed ones fail it; and the commands."""
 
 from __future__ import annotations
 

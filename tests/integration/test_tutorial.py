@@ -1,4 +1,4 @@
-"""The tutorial of the testing kit shows the programs in `examples/queues` as they are, and what they print."""
+"""The tutorial of the testing kit shows the source and the output of the programs in `examples/queues`."""
 
 from __future__ import annotations
 

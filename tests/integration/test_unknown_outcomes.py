@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lose_answers(sched: Scheduler) -> Callable[[], None]:
-    """Have the answers to submissions lost that a store has done; return how to end it."""
+    """Lose the replies to submissions that the store has applied; return a function that ends this."""
     call = sched.backend.call
 
     async def calling(operation: Any) -> Any:

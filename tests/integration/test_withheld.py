@@ -1,6 +1,6 @@
 """
-What the application's code raises around a handler, and what is withheld: the attempt ends, its slot is free, and no
-log line has what `redact` was given.
+Errors of application code around a handler, and redaction: the attempt ends, its slot is free, and no log line has a
+text that was given to `redact`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers: they run what is ready, settle what has really ended, and survive what handlers do."""
+"""Workers: they run ready jobs, settle a job when its code has really ended, and survive faults of handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are raised, and exceptions that a task retries or does not."""
+"""Answers raised as exceptions, and exceptions that a task retries or fails on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two exchanges of a worker under way: in whatever order they are done, answered or lost, all holds as with one."""
+"""Two concurrent exchanges of a worker: applied, answered or lost in any order, the result is as with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers for some users: whom they serve and help, without spinning or oversleeping."""
+"""Workers for some users: the users they serve and help, without busy waiting or missed wake-ups."""
 
 from __future__ import annotations
 

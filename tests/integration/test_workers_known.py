@@ -1,4 +1,4 @@
-"""The registry of workers, as an application and a person at a terminal see it."""
+"""The registry of workers, by the API and by the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 The gate as a table: `python -m tests.mutants [word ...]` tries the mutants whose names, kinds or files hold a word.
 
-Exits with 1 if one of them is caught by nobody who has to, or is out of date.
+Exits with 1 if one of them is not caught by one of its catchers, or is out of date.
 """
 
 from __future__ import annotations

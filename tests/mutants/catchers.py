@@ -15,7 +15,7 @@ TOKENS_ON_REDIS = Catcher(
 )
 """`Tokens` on the Redis backend."""
 MACHINE = Catcher("machine", ("tests/property/test_backend_machine.py::TestMemory",), is_kit=True)
-"""`BackendStateMachine` on the memory backend; it looks at less than the rules do, and at how they meet."""
+"""`BackendStateMachine` on the memory backend; it checks fewer facts than the rules do, but combinations of them."""
 MACHINE_ON_REDIS = Catcher("machine on redis", ("tests/property/test_backend_machine.py::TestRedis",), is_kit=True)
 """The same on the Redis backend."""
 SIMULATION = Catcher(

@@ -6,8 +6,8 @@ copied into a folder of their own, the text is replaced in the copy, and its *ca
 own: tests, as few as may be. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
 be imported proves nothing. Nor does a catcher that fails without a mutant: `try_catcher` runs one on an unchanged copy.
 
-What concerns order, exclusion, leases and edges has to be caught by the kit, `queuehint.testing`: what holds our own
-backends to these rules is what others hold theirs to.
+Mutants of order, exclusion, leases and edges have to be caught by the kit, `queuehint.testing`, because authors of
+other backends rely on it alone.
 """
 
 from __future__ import annotations

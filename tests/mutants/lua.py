@@ -1,4 +1,4 @@
-"""Mutants of the scripts: the same rules, written a second time."""
+"""Mutants of the Lua scripts."""
 
 from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, ON_REDIS, RESTARTS_ON_REDIS, TOKENS_ON_REDIS
 from tests.mutants.gate import Mutant, tests

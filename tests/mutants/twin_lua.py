@@ -1,4 +1,4 @@
-"""Mutants of the gates in Lua, each of which leaves other gates in the store than the program of the proof."""
+"""Mutants of the gates in Lua whose stored gates differ from those of the program of the proof."""
 
 from tests.mutants.catchers import PROVED_STORES
 from tests.mutants.gate import Mutant

@@ -1,5 +1,5 @@
 """
-Histories played on the in-memory engine, and each of its transitions on the machine made from the proof.
+Replay each transition of the in-memory engine on the state machine extracted from the proof.
 
 The machine has to allow each transition, in the order in which the engine makes them: its guards are the rules of the
 proof. After each operation both have to agree on the state of each job, its open edges with their policies, and on the

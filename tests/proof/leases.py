@@ -1,5 +1,5 @@
 """
-Histories of leases on an engine, beside the program made from the proof.
+Lockstep of an engine and the program extracted from the proof of leases.
 
 Workers claim, settle with tokens that are valid, lost, another job's or none, and renew; leases expire, jobs are
 canceled, the store is opened again. A settlement counts in the engine exactly if it does in the model, and after each

@@ -1,4 +1,4 @@
-"""The programs made from the proofs: compiled once for each process, fed with histories."""
+"""The programs extracted from the proofs: compiled once for each process, fed with histories."""
 
 from __future__ import annotations
 

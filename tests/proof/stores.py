@@ -1,9 +1,9 @@
 """
-The gates that a store keeps, beside those of the program made from the proof.
+Compare the gates of a store with those of the program extracted from the proof.
 
-What the trie of an engine is asked is recorded: places taken and left, lines advanced. An engine and a store that do
-the same operations have the same gates after each, and so has the program: the gates each walk has passed, what each
-node holds in each mode, its line in order, and whether that waits to be advanced.
+The calls of an engine's trie are recorded: places taken and left, lines advanced. An engine and a store that do the
+same operations have the same gates after each, and so has the program: the gates each walk has passed, the counts of
+each node in each mode, its line in order, and whether that waits to be advanced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine made from the proof allows each transition of the engine, and both have the same states and places."""
+"""The machine extracted from the proof allows each transition of the engine; states and places are the same."""
 
 from __future__ import annotations
 

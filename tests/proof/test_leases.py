@@ -1,4 +1,4 @@
-"""A settlement counts in the engine exactly if it does in the program made from the proof of leases."""
+"""The engine accepts a settlement exactly if the program extracted from the proof of leases does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gates that a store keeps are those of the program made from the proof, after each operation."""
+"""After each operation the gates of a store equal those of the program extracted from the proof."""
 
 from __future__ import annotations
 

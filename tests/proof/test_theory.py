@@ -1,4 +1,4 @@
-"""The theory says what its page says, and no fault in it goes unnoticed."""
+"""The proofs agree with their page in the docs, and each planted fault makes one of them fail."""
 
 from __future__ import annotations
 

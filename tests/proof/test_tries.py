@@ -1,4 +1,4 @@
-"""The trie does in every history what the program made from the proof does: states, counts, lines, grants."""
+"""The trie equals the program extracted from the proof in every history: states, counts, lines, grants."""
 
 from __future__ import annotations
 

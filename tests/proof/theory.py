@@ -15,7 +15,7 @@ AFTER: Final = {
     "Trie.v": ("Agreement.v", "Operations.v", "Promises.v", "Progress.v"),
     "edges/Jobs.v": ("edges/Safety.v", "edges/NoDeadlock.v", "edges/WithGates.v", "edges/Uncut.v", "edges/Cycles.v"),
 }
-"""What is compiled after a file, in this order."""
+"""The files that are compiled after a changed one, in this order."""
 BEFORE: Final = ("Claims.v", "Walks.v", "Settled.v", "Normalise.v")
 
 

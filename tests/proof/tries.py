@@ -1,5 +1,5 @@
 """
-Histories played on `PathTrie` and `normalise`, and the same on the program made from their proof.
+Lockstep of `PathTrie` and `normalise` with the program extracted from their proof.
 
 After each operation the whole state is compared: the gates that each walk has passed, each node with its four counts,
 its line and whether that waits to be advanced, and what an advance used, whether it was cut and which claims it

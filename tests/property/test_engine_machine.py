@@ -1,4 +1,4 @@
-"""The engine against its model as a state machine, cut wherever its budget ends: the rules are those of backends."""
+"""The engine against its model as a state machine, with budgets that cut its work anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose dependencies are told in portions does what one does that was told them at once."""
+"""Dependencies sent in portions have the same effect as dependencies sent at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of jobs: random ones that nothing wedges, and all small ones, which end alike in whatever order jobs end."""
+"""Graphs of jobs: random ones never deadlock; all small ones end in the same states for any order of ends."""
 
 from __future__ import annotations
 

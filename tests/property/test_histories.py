@@ -1,4 +1,4 @@
-"""Every history there is: all interleavings of enqueue, claim and end of a few jobs on all short paths."""
+"""Exhaustive histories: all interleavings of enqueue, claim and end of a few jobs on all short paths."""
 
 from collections.abc import Iterator
 from itertools import islice, product

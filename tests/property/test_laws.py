@@ -1,4 +1,4 @@
-"""Laws of the small parts: paths and their keys, claims, heaps, back-off, turns."""
+"""Properties of the small parts: paths and their keys, claims, heaps, back-off, turns."""
 
 from bisect import insort
 from collections import Counter

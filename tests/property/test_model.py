@@ -1,4 +1,4 @@
-"""The reference model by itself: it judges without being told more than replies, and answers what it allows."""
+"""The reference model by itself: it needs only replies to check them, and its own replies pass the check."""
 
 from __future__ import annotations
 

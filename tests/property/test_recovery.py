@@ -1,4 +1,4 @@
-"""P6 in virtual time: how long after the death of a worker its jobs run again, and what adds to it."""
+"""P6 in virtual time: the time from a worker's death until its jobs run again, and the delays in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world of operations keeps its promises, is the same for the same seed, and finds what breaks them."""
+"""The simulated engine keeps its promises, runs the same for the same seed, and detects broken promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies of the kit: what they draw is valid, small when it shrinks, and does meet."""
+"""Strategies of the kit: drawn values are valid, shrink to small ones, and often conflict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that somebody might write, each in a few lines: wrong ones are convicted by few jobs, right ones acquitted."""
+"""Queues of a few lines each: the check finds a short counterexample for wrong ones, and accepts right ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How walks go: in step with the model, cut, and with others overtaking."""
+"""Random walks of operations: in lockstep with the model, cut by budgets, and with overtaking jobs."""
 
 from __future__ import annotations
 

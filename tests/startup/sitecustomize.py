@@ -1,4 +1,4 @@
-"""Start-up of a process of a fault test: without functions, if all are; take part in the audit, if there is one."""
+"""Start-up of a process of a fault test: switch functions off and the audit on, as the environment says."""
 
 import os
 

@@ -1,8 +1,8 @@
 """
-What type checkers make of the door: right calls pass, wrong ones are errors.
+Types of the public API for type checkers: right calls pass, wrong ones are errors.
 
-Nothing here runs. Each line that has to be wrong says so to both checkers, which report an excuse that is not
-needed: a mistake that is no longer found fails too.
+Nothing here runs. Each wrong line has an ignore comment for both checkers, which report an unused one: a mistake that
+is no longer found fails too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Race of a worker that begins a job with its helper that gives the lease back: one of them wins, in any order."""
+"""Race of a worker that begins a job against its helper that releases the lease: exactly one wins, in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend inherits: every rule there is, none hidden by another of the same name."""
+"""The conformance suite inherits every rule, and no rule hides another of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explicit edges between jobs, kept at both ends, and what the end of a dependency does."""
+"""Explicit edges between jobs, stored at both ends, and the effect of a dependency's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a schedule is due: intervals, cron expressions, the days on which clocks change, and what was missed."""
+"""Due times of schedules: intervals, cron expressions, daylight saving changes, and missed firings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: explicit edges, what the end of a dependency does, and how graphs of jobs go."""
+"""The engine: explicit edges, the effect of a dependency's end, and graphs of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: attempts, ends, the dead shelf, cancellations, what is kept and for how long."""
+"""The engine: attempts, ends, the dead shelf, cancellations, retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: submissions in parts, hidden until their commit; and flows, which jobs belong to."""
+"""The engine: submissions in parts, hidden until their commit; and flows."""
 
 from __future__ import annotations
 

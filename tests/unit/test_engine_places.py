@@ -1,4 +1,4 @@
-"""The engine: who may run where, and in which order."""
+"""The engine: conflicts of places, and the order of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import thorough
 DONE, LOST = Verdict.DONE, Verdict.LOST
 
 
-# --- who conflicts with whom -----------------------------------------------------------------------------------------
+# --- conflicts -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.heavy

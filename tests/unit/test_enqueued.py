@@ -1,4 +1,4 @@
-"""What was enqueued, as assertions: what fits, what is told where nothing does, and how long is waited."""
+"""Assertions on enqueued jobs: which jobs match, the message where none does, and the time limit."""
 
 from __future__ import annotations
 

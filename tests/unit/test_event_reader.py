@@ -1,4 +1,4 @@
-"""What followers get of a log that one of them reads for all: each event once, in order, or told as lost."""
+"""A shared reader of the event log: each follower gets each event once, in order, or counted as missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed attempts: what is logged of them, and what of a traceback is shown."""
+"""Failed attempts: their log lines, and the shown part of a traceback."""
 
 from __future__ import annotations
 

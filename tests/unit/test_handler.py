@@ -1,4 +1,4 @@
-"""What a handler takes, and where its jobs go."""
+"""Handlers: accepted signatures and arguments, and the places of their jobs."""
 
 from __future__ import annotations
 

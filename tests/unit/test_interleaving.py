@@ -1,4 +1,4 @@
-"""Handlers in every order that the rules allow: which orders are tried, what is convicted, and what is told."""
+"""Handlers in every order that the rules allow: the orders tried, the races found, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that are asked for at about the same time are read by one request, and each caller gets its own."""
+"""Concurrent reads of records are combined into one request, and each caller gets its own record."""
 
 from __future__ import annotations
 

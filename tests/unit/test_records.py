@@ -1,4 +1,4 @@
-"""Values that leave a room: what a job may ask for, and how records and reasons read."""
+"""Public values: the options of a job, and the texts of records and reasons."""
 
 from __future__ import annotations
 

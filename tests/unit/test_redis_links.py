@@ -17,7 +17,7 @@ def full_room() -> _Room:
 
 
 async def turns() -> None:
-    """Let all tasks go as far as they get."""
+    """Run the loop until no task can make a step."""
     for _ in range(5):
         await asyncio.sleep(0)
 

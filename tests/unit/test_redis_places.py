@@ -1,4 +1,4 @@
-"""Places as heads of Redis tell them, compared with those of all jobs placed anew."""
+"""Places stored in the heads of Redis, compared with those of all jobs placed anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RESP2: what is packed and read here is what hiredis packs and reads."""
+"""RESP2: our packing and reading agree with hiredis."""
 
 from __future__ import annotations
 

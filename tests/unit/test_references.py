@@ -1,4 +1,4 @@
-"""References to results and texts with them, as arguments of a call, and how they become plain arguments."""
+"""References to results, alone or inside texts, as arguments of a call, and their replacement by plain arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data of applications is in no `repr`: arguments, results and values are there by their size alone."""
+"""Data of applications is in no `repr`, which gives arguments, results and values by their size alone."""
 
 from __future__ import annotations
 

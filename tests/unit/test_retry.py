@@ -1,4 +1,4 @@
-"""Attempt -> delay."""
+"""Back-off: from the number of an attempt to a delay."""
 
 from __future__ import annotations
 

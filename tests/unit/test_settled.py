@@ -1,4 +1,4 @@
-"""Settled gates: places of jobs compared with those that placing all anew gives, and replacement of gates."""
+"""Settled gates: places of jobs compared with those of all jobs placed anew, and replacement of gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of an engine: what is in them, which layout they have, and what is no snapshot."""
+"""Snapshots of an engine: their content, their layout, and bytes that are no snapshot."""
 
 from __future__ import annotations
 

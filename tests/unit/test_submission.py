@@ -1,4 +1,4 @@
-"""Submissions: names become ids, order by edges, parts within the limits, and what is said to a backend."""
+"""Submissions: names become ids, order by edges, parts within the limits, and the operations sent to a backend."""
 
 from __future__ import annotations
 

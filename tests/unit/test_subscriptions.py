@@ -1,4 +1,4 @@
-"""Who waits for jobs in one event loop: one question for all, by hand: no socket."""
+"""Subscriptions to jobs of one event loop: one request for all, on a hand-made store without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`for_each`: one test of many values, which fails with all that fail."""
+"""`for_each`: one test of many values, which reports each value that fails."""
 
 from __future__ import annotations
 

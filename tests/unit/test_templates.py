@@ -1,4 +1,4 @@
-"""Templates: what they name, what they become, and what they cannot do."""
+"""Templates: their placeholders, the filled text, and refused expressions."""
 
 from __future__ import annotations
 

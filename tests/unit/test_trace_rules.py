@@ -1,4 +1,4 @@
-"""Each rule of a trace: what keeps it, and what breaks it, told by its name and its two jobs."""
+"""Each rule of a trace: traces that keep it, and traces that break it, reported with its name and its two jobs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from queuehint.values.hint import Claim
 
 @dataclass
 class Owner:
-    """What the trie asks of a job: its place in the order."""
+    """The fields of a job that the trie reads: its place in the order."""
 
     seq: int
 

@@ -1,4 +1,4 @@
-"""Values constructed by users: a field of a wrong type is refused when it is made, or when it is checked."""
+"""Values constructed by users: a field of a wrong type is refused at construction, or at the check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test helpers for applications: a store for one test, and a time that is moved to what is due."""
+"""Test helpers for applications: a store for one test, and a clock that is moved to the next due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of the small store: what is asked of the backend, and what is refused before."""
+"""The API of the small shared store: its operations on the backend, and input refused before."""
 
 from __future__ import annotations
 

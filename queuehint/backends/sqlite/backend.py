@@ -7,16 +7,16 @@ time; a *snapshot* of the engine replaces a long journal now and then, so that o
 
     caller --ticket--> writer thread:  encode -> append to the journal, commit -> apply to the engine -> reply
 
-- An operation is in the file before it is applied, and is applied before anybody has the reply. If it cannot be
+- An operation is in the file before it is applied, and is applied before its reply is sent. If it cannot be
   written, nothing has changed anywhere. If the process dies in between, the operation may have been done without a
   reply: the next process replays it, and a repeated request (jobs by their ids, settlements by their tokens) gets its
   answer. An operation that the engine refuses is refused again in a replay, and changes as little.
 - One thread writes. Operations that arrive while it is busy share one transaction, so the disk is waited for once for
   many callers, and never on an event loop.
-- Questions change nothing and are answered at once, on the caller's own thread, by the engine. While something is
-  being written they see no later time than that, or the engine would be ahead of the file.
+- Questions change nothing and are answered at once, on the caller's own thread, by the engine. While an operation is
+  being written they see no later time than its own, or the engine would be ahead of the file.
 - The store's own changes are journaled too: the renewal of this process's leases, and each opening.
-- One process at a time has the file, and runs its jobs; others ask that one, see `queuehint.backends.sqlite.sharing`.
+- One process at a time owns the file, and runs its jobs; others send it requests, `queuehint.backends.sqlite.sharing`.
   The process that opens it has the lock, so all other lease holders are dead, and all their leases expire at once: a
   job is retried after a restart without waiting for its lease, and its loss is counted. Tokens count from a new epoch,
   in case a power failure lost operations that had no durable commit.

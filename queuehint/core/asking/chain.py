@@ -2,8 +2,8 @@
 The chain of reasons from a waiting job to the root cause of its wait.
 
 A depth-first search over the jobs that each reason names, each looked at once: `CHAIN_MAX` reasons deep and
-`CHAIN_LOOKED_AT_MAX` in all. The first way to a wait that does not end by itself is the chain; where there is none, the
-first way that ends.
+`CHAIN_LOOKED_AT_MAX` in all. The chain is the first path to a wait that does not end by itself; where there is none,
+the first path that ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Settled gates: where jobs stand once no line waits to be advanced.
+Settled gates: the positions of jobs once no line waits to be advanced.
 
-Theory of operation. Settled gates have no memory: whatever happened before, they are what placing the jobs with a place
-anew gives, in order of place (``settled_state`` of the proof). And how far lines have been advanced makes no
-difference in the end. So the gates that a store keeps are right exactly if advancing all lines leads to the gates of
-the jobs placed anew; if they are not, those may take their place.
+Theory of operation. Settled gates have no memory: after any history they equal the gates that result from placing the
+jobs with a place anew, in order of place (``settled_state`` of the proof). How far lines have been advanced makes no
+difference in the end. So the gates of a store are right exactly if advancing all lines leads to the gates of the jobs
+placed anew; if they are not, those may replace them.
 
 A job that runs, backs off, or is dead and holds its place, keeps its gates: nothing can make it wait again. If one has
 gates that an earlier job should have, it is *early*, and it is placed before all jobs that can wait.

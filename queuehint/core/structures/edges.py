@@ -1,12 +1,12 @@
 """
 Dependency edges between jobs, and the policy that applies when a dependency ends.
 
-An edge is kept at both ends. ``waiting`` holds, for each job, those that depend on it; a job's own ``blocked`` set
-holds what it still waits for, each with the *policy* of its edge. Both change in one step. An edge is open while it is
-in ``blocked``. One from ``depends_on`` stays in ``waiting`` after that, until the dependent cannot run any more: so
-long the result at its other end is kept. Others (a child's, a key's) leave ``waiting`` when they close.
+An edge is stored at both ends. ``waiting`` holds, for each job, its dependents; a job's own ``blocked`` set holds its
+open dependencies, each with the *policy* of its edge. Both change in one step. An edge is open while it is in
+``blocked``. One from ``depends_on`` stays in ``waiting`` after that, until the dependent cannot run any more: until
+then the dependency's result is kept. Others (a child's, a key's) leave ``waiting`` when they close.
 
-The policy of an edge is four letters: what becomes of the dependent when the dependency is FINISHED, FAILED and
+The policy of an edge is four letters: the action on the dependent when the dependency is FINISHED, FAILED and
 CANCELED, and whether the edge is kept when it closes.
 
 Source: FairQueue's dependency sets; failed dependencies follow the table of the documentation.

@@ -12,7 +12,7 @@ not start. A limit acts on ready jobs only, when they are claimed, so it never c
   queue (started, parked elsewhere, or over). So one slot releases one job; if there is still room, its start releases
   the next; and if it cannot start, the next is released in its stead, unless it was parked above: then none of the
   others could start either.
-- A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs looks
+- A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs checks
   again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
 The counts follow from the STARTED jobs. Setting a limit counts them; changing one makes a new limiter, and the jobs

@@ -3,9 +3,9 @@ Bitmap index of the kept records, in order of number, for filters.
 
 Numbers are cut into blocks of 1 024. An indexed value of a record (a tag, a user, a task, a pool, a state, …) is a
 *term*; the records of a block that have a term are the bits of one int, bit n for the n-th number of the block. A
-filter is an AND of such ints, that over states first an OR. So a question costs what its blocks cost, not its records
-(a bitmap index: O'Neil and Quass, "Improved query performance with variant indexes", 1997); the first and the last time
-of enqueue in a block pass over the others when a time is asked for, as zone maps do.
+filter is an AND of such ints, after an OR over states. So the cost of a question grows with its blocks, not with its
+records (a bitmap index: O'Neil and Quass, "Improved query performance with variant indexes", 1997); each block stores
+its first and last time of enqueue, so that a filter by time skips blocks outside of it, as zone maps do.
 
 Bits are computed on demand and dropped when a record of their block changes: a job that is never listed costs no more
 than its entry in its block. Which blocks a query visits is fixed, because this number is bounded and every backend

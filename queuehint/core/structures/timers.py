@@ -1,8 +1,7 @@
 """
 Timers of all jobs, a priority queue for each kind.
 
-Timers of the same ms fire in order of kind, then of the job's number, so that every backend does the same things in
-the same order.
+Timers of the same ms fire in order of kind, then of the job's number, so that the order is the same on every backend.
 """
 
 from __future__ import annotations

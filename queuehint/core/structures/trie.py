@@ -16,7 +16,7 @@ line are in order of place; no head of a line fits unless its node waits to be a
 something is held or waits there, or a child exists.
 
 A line that waits to be advanced is not empty, so a claim that comes meanwhile queues behind it: work can be cut between
-any two walks and the order holds. One walk, from where it stands to where it stops, is never cut.
+any two walks and the order holds. One walk, from its gate to the gate where it stops, is never cut.
 
 Source: J. Gray, R. Lorie, G. Putzolu, I. Traiger, "Granularity of Locks and Degrees of Consistency in a Shared Data
 Base" (1976); the fair line is that of PostgreSQL's lock manager.

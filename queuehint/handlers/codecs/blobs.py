@@ -3,9 +3,9 @@ Large arguments and results outside the store of jobs: the job keeps a reference
 
 ::
 
-    payload = what the inner codec made, if it is small | "qhB1" | length, 8 bytes | SHA-256 of it, 32 bytes
+    payload = the inner codec's payload, if it is small | "qhB1" | length, 8 bytes | SHA-256 of it, 32 bytes
 
-A blob is named by the SHA-256 of its bytes: equal ones are kept once, and one that was changed is noticed.
+A blob is named by the SHA-256 of its bytes: equal ones are kept once, and a changed one is detected.
 """
 
 from __future__ import annotations

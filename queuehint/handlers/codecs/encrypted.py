@@ -5,9 +5,9 @@ Encrypted arguments and results: AES-256-GCM, with the id of the key in front, s
 
     payload = "qhE1" | length of the id, one byte | id of the key | nonce, 12 bytes | ciphertext | tag, 16 bytes
 
-All before the nonce is authenticated too. The nonce is random: NIST SP 800-38D, section 8.3, allows one key 2**32
-payloads of this kind. A payload is not tied to its job, for a codec does not know it: a party that may write to the
-store can exchange the payloads of two jobs, yet neither read nor make one.
+The bytes before the nonce are authenticated too. The nonce is random: NIST SP 800-38D, section 8.3, allows 2**32
+payloads per key then. A payload is not bound to its job, which a codec does not know: an attacker with write access to
+the store can swap the payloads of two jobs, but neither read nor forge one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Orders to all jobs that fit a filter: read a page, order, read the next one."""
+"""Commands on all jobs that pass a filter, page by page: read a page, apply the command, read the next one."""
 
 from __future__ import annotations
 

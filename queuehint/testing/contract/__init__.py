@@ -1,18 +1,18 @@
 """
-The rules, said once against the operations of a `Backend`; a backend binds them to itself.
+The conformance suite: the rules as tests of a `Backend`, each written once.
 
-A test class that inherits `BackendConformance` and says how to open a store carries them all::
+A test class that inherits `BackendConformance` and defines how to open a store runs all of them::
 
     class TestMine(BackendConformance):
         def open(self, clock: FakeClock) -> Backend:
             return MyBackend(BackendOptions(clock=clock))
 
-A backend that leaves out a part names the rules that it keeps, one class each, after `Binding`::
+A backend that implements only a part inherits the rules that it keeps, one class each, after `Binding`::
 
     class TestMine(Binding, SerialPath, Ancestors, Leases):
         def open(self, clock: FakeClock) -> Backend: ...
 
-One whose jobs outlive what keeps them says in a second class how that is started anew::
+A durable backend defines in a second class how its store is restarted::
 
     class TestRestartsOfMine(Restarts):
         def open(self, clock: FakeClock) -> Backend: ...

@@ -17,7 +17,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 class Restarts(Binding):
     """
-    What is started anew knows all it knew, repeats no token, and gives workers time to come back.
+    A restarted store has all its jobs, repeats no token, and gives workers time to come back.
 
     No part of `BackendConformance`: a test class of its own inherits this one, and says how to start anew too.
 

@@ -16,7 +16,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Revivals:
-    """A redrive downstream brings back what was canceled because of a job, and nothing else."""
+    """A redrive downstream requeues the jobs that were canceled because of the redriven one, and no others."""
 
     def test_what_was_canceled_by_hand_is_not_revived(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b"))

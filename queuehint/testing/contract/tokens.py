@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 COUNT_END: Final = 1 << 32
-"""How many tokens an epoch has room for."""
+"""Number of tokens in an epoch."""
 
 
 class Tokens(Binding):

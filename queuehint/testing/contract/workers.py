@@ -1,4 +1,4 @@
-"""The rules of workers that announce themselves: who is known, for how long, and what is told of them."""
+"""The rules of the registry of workers: which are listed, for how long, and with which facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: how many jobs may run or be unfinished somewhere, and how many may start in a time."""
+"""Limits: on running and on unfinished jobs at a path, and on starts in a time."""
 
 from __future__ import annotations
 

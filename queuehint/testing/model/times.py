@@ -16,7 +16,7 @@ class Times(Edges):
     """Effects of time: due times, expiry of leases and of records."""
 
     def next_alarm(self) -> tuple[int, TimerKind, int, Actor] | None:
-        """Return what is due first: when, why, and who, the one enqueued first before others."""
+        """Return the first timer: its time, its kind, the job's number and the job; ties by kind, then by number."""
         return min(
             (
                 (at, kind, job.number, job)

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 def check_range(what: str, least: object, most_wanted: object, *, most: int) -> None:
-    """Check how much of something is wanted."""
+    """Check the bounds of a size."""
     for name, value in ((f"min_{what}", least), (f"max_{what}", most_wanted)):
         if type(value) is not int or not 0 <= value <= most:
             raise InvalidArgument(f"{name}={value!r} must be an int from 0 to {most}")

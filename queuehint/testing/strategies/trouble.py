@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def fault_plans(*, most: float = 0.2) -> SearchStrategy[FaultPlan]:
     """
-    Generate what goes wrong in simulations.
+    Generate plans of faults for simulations.
 
     Shrinks towards the plan by which nothing goes wrong, fault by fault, and towards the times a plan has by default.
 

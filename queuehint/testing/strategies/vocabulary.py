@@ -1,7 +1,7 @@
 """
 Strategies for operations.
 
-Ids, tokens and paths are drawn from few, so that they often name something that exists: by default the ids that
+Ids, tokens and paths are drawn from small sets, so that they often name something that exists: by default the ids that
 `queuehint.testing.jobs` draws first.
 """
 

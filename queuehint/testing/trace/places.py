@@ -17,7 +17,7 @@ from queuehint.values.hint import Claim
 
 Item = TypeVar("Item")
 Line = OrderedDict[int, Item]
-"""Who is there, by number."""
+"""Jobs or claims at a node, by number."""
 
 
 class _Node(Generic[Item]):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Slots:
     """
-    Who waits in vain.
+    Ready jobs that wait although a slot is free.
 
     A job is ready when nothing with an earlier place conflicts with it; it is told so when the last of them leaves. One
     with shared claims may have to wait for more, and counts as ready only when no rule lets it wait. A job in back-off

@@ -1,1 +1,1 @@
-"""Leases: their renewal by a thread or by a process beside the worker, and what is done while code blocks the loop."""
+"""Leases: renewal by a thread or by a process beside the worker, and measures while code blocks the loop."""

@@ -14,7 +14,7 @@ SEEN_AFTER_S = 1.0
 
 class BeginMarks:
     """
-    Marks of leases in memory that a worker and its helper share: whose code has begun, and what the helper has taken.
+    Marks of leases in memory shared by a worker and its helper: those with begun code, and those the helper has taken.
 
     The worker marks a lease as begun, then looks whether it was taken. The helper takes a lease, waits until that is
     seen everywhere (`SEEN_AFTER_S`), then looks whether it has begun, and if so leaves it. So at most one of them has

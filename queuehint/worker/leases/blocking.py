@@ -1,5 +1,5 @@
 """
-Blocking code in async handlers: noticed after about a second, and reported with the line where it stands.
+Detection of blocking code in async handlers, after about a second, with the line that blocks.
 
 The loop of each worker sends a pulse twice a second; one thread for all workers of a process looks twice a second
 whether one is overdue. A job costs nothing. Loops whose time is not that of this machine are not watched.

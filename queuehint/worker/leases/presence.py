@@ -1,8 +1,8 @@
 """
-What a worker tells the store about itself, so that others can see that it is there and what it serves.
+Registration of a worker with the store, so that operators can see that it runs and what it serves.
 
-It is told beside the first exchange and every 15 seconds after that, as long as exchanges are answered; the store
-forgets a worker that has not been heard of for a minute, and at once one that says that it leaves.
+It is sent beside the first exchange and every 15 seconds after that, as long as exchanges are answered; the store drops
+a worker a minute after its last announcement, and at once when it signs off.
 """
 
 from __future__ import annotations

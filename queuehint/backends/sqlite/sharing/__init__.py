@@ -1,1 +1,1 @@
-"""The socket beside a file: other processes ask the one that has it."""
+"""The socket beside a file: other processes send requests to the one that owns it."""

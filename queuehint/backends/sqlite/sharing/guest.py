@@ -1,8 +1,8 @@
 """
 Client of the process that owns the file: sends operations to it over the socket.
 
-The writer thread does this in place of writing. Each batch of tickets has a connection of its own. A process that does
-not answer is not waited for: a question then fails, and of a change it is said that it may have been done.
+The writer thread does this in place of writing. Each batch of tickets has a connection of its own. If the owner does
+not answer in time, a question fails, and a change raises an error that says that it may have been done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The socket of the process that owns a file, served by a thread with an event loop of its own.
 
-It is served whatever the application's own threads and loops do. It lies beside the file, or in a directory of the
+It is served independently of the application's own threads and loops. It lies beside the file, or in a directory of the
 user's own where that path is too long for a socket or the file system has none. Only the same user, and the system's
 administrator, may connect: the mode of the socket restricts it, and the user of each connection is checked where the
 system reports it. Requests are bounded in bytes and in time, connections in number; bytes that are not a request are

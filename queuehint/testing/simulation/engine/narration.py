@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def told(step: Step) -> str:
-    """Return a step as a line of a story."""
+    """Return the description of a step as one line."""
     at_ms, kind, *rest = step
     return f"{at_ms / 1000:9.3f} s  {_TELL[kind](*rest)}"
 
