@@ -135,7 +135,6 @@ class _Top:
             for name, rate in rates.items():
                 self._rates[name].append(rate)
         self._last = now_s, found
-        workers = self._sched.workers_sync()
         value = {
             "namespace": namespace_of(self._sched),
             **attrs.asdict(found),
@@ -143,6 +142,7 @@ class _Top:
             "rates": rates,
         }
         running = self._sched.records.list_sync(state=JobState.STARTED, limit=RUNNING_SHOWN)
+        workers = self._workers(running)
         users = Counter(record.spec.user for record in running).most_common()
         value["running"] = [brief(record) for record in running]
         value["users"] = [{"user": user, "running": count} for user, count in users]
@@ -167,6 +167,14 @@ class _Top:
             blocks.append("what runs, in order of enqueue")
             blocks.append(_running(running))
         return value, blocks
+
+    def _workers(self, running: Sequence[JobRecord]) -> Sequence[WorkerInfo]:
+        """Return the workers; how many jobs each runs is counted, which is newer, if these are all that run."""
+        workers = self._sched.workers_sync()
+        if len(running) == RUNNING_SHOWN:
+            return workers
+        counts = Counter(record.worker for record in running)
+        return [attrs.evolve(worker, running=counts[worker.name]) for worker in workers]
 
     def _rate(self, name: str, rate: float) -> Text:
         """Return a rate, and those before it as bars."""

@@ -72,7 +72,8 @@ def trace(
     """
     Write what happened to jobs: what their records tell of those that are over, or all that happens from now on.
 
-    A record tells when a job was queued, ran last and ended; only --follow tells everything.
+    A record tells when a job was queued, ran last and ended, and drawings show its last 20 attempts too; only --follow
+    tells everything.
     """
     with opened(target, namespace, as_json=False) as sched:
         chosen = choose()

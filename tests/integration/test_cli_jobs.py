@@ -218,8 +218,8 @@ def test_top_shows_all_workers_and_the_pools_they_serve(system: System) -> None:
         said = Announce(worker=name, host="host1", pid=pid, slots=8, running=running, pools=pools, version_name="2.1")
         system.sched.backend.call_sync(said)
 
-    announce("w1", 7, ("default", "mail"), 1)
-    announce("w2", 8, ("mail",), 0)
+    announce("w1", 7, ("default", "mail"), 5)
+    announce("w2", 8, ("mail",), 5)
     system.enqueue("step")
     system.enqueue("step")
     system.claim()

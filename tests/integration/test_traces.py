@@ -318,7 +318,7 @@ def test_a_store_is_drawn(system: System) -> None:
     drawn = json.loads(system.ok("trace", "--format", "perfetto"))["traceEvents"]
     assert {event["name"] for event in drawn if event["ph"] == "X" and event["pid"] == 1} == {"a", "b", "c"}
     assert sorted(event["ph"] for event in drawn if event.get("cat") == "dependency") == ["f", "s"]
-    assert "section doc1/intro\n    a :done, " in system.ok("trace", "--format", "mermaid")
+    assert "section doc1/intro\n    edit a :done, " in system.ok("trace", "--format", "mermaid")
 
 
 SPOILED = """\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,8 @@ from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.lines import LINE_BYTES_MAX
 from queuehint.testing.trace.records import Past, events_of
 from queuehint.values.hint import Claim
+from queuehint.values.outcome import JobError
+from queuehint.values.record import Attempt
 from queuehint.values.spec import Dependency
 
 J = TraceJob.of
@@ -327,6 +330,35 @@ def test_what_a_record_does_not_tell_is_left_out() -> None:
     ]
 
 
+def test_drawings_have_every_attempt_with_its_worker_and_its_error() -> None:
+    bad = JobError(type="ValueError", message="bad: 5", at_ms=3)
+    first = Attempt(started_ms=1, ended_ms=3, worker="w1", outcome="retried", error=bad)
+    gone = Attempt(started_ms=3, ended_ms=6, worker="w2", outcome="lost")
+    last = Attempt(started_ms=7, ended_ms=9, worker=None, outcome="finished")
+    tried = past("a", times=(0, 7, 9), token=3, task="edit")
+    tried = attrs.evolve(tried, worker="w3", attempts=(first, gone, last))
+    waits = attrs.evolve(past("b", "SCHEDULED", (None, None, None)), attempts=(first,))
+    canceled = attrs.evolve(past("c", "CANCELED", (0, 4, 5)), attempts=(attrs.evolve(gone, outcome="canceled"),))
+
+    events, notes = events_of([tried, waits, canceled], unfinished=True)
+
+    assert notes == []
+    runs = [(run.job, run.number, run.started_ms, run.ended_ms, run.how, run.worker) for run in runs_of(events)]
+    assert [run[1:] for run in runs if run[0] == "a"] == [
+        (1, 1, 3, "retried", "w1"),
+        (2, 3, 6, "lost", "w2"),
+        (3, 7, 9, "finished", "w3"),
+    ]
+    assert [run[1:] for run in runs if run[0] != "a"] == [(1, 1, 3, "retried", "w1"), (1, 3, 6, "canceled", "w2")]
+    chart = mermaid(events, [tried.job]).splitlines()
+    assert "    edit a ValueError :crit, 1, 3" in chart
+    assert "    edit a (3) :done, 7, 9" in chart
+    slices = [event["args"] for event in json.loads(perfetto(events, [tried.job]))["traceEvents"] if event["ph"] == "X"]
+    assert (slices[0]["cause"], slices[0]["worker"]) == ("ValueError: bad: 5", "w1")
+    # What is checked is the last attempt alone: when it kept its place before, nobody knows.
+    assert told(tried) == ["queued:a", "started:a", "finished:a"]
+
+
 # --- gaps ------------------------------------------------------------------------------------------------------------
 
 
@@ -402,7 +434,7 @@ def test_a_trace_is_drawn_for_perfetto() -> None:
 def test_a_trace_is_drawn_for_mermaid() -> None:
     assert mermaid(DRAWN, DRAWN_JOBS).splitlines()[3:8] == [
         "    section doc/1",
-        "    a :1010, 1020",
+        "    a :crit, 1010, 1020",
         "    a (2) :done, 1030, 1040",
         "    section doc_2",
         "    b :active, 1050, 1060",

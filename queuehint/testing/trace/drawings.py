@@ -15,7 +15,10 @@ from queuehint.values.hint import queue_key
 Tracks = Literal["path", "worker"]
 _RUNNING, _WAITING = 1, 2
 """Processes, as Perfetto calls its groups of tracks."""
-_STYLES = {"finished": "done, ", "ended": "done, ", "started": "active, ", "failed": "crit, ", "lost": "crit, "}
+_FAULTY = frozenset({"failed", "retried", "lost"})
+_STYLES = {"finished": "done, ", "ended": "done, ", "started": "active, ", **dict.fromkeys(_FAULTY, "crit, ")}
+ID_LENGTH = 12
+"""How many characters of an id the bar of a Gantt chart ends with."""
 _PLAIN = frozenset(" -_.()/[]+*")
 
 
@@ -28,6 +31,7 @@ class Run:
         queued_ms: when it took its place or was put back before, if known.
         ended_ms: None while it runs.
         how: the kind of its end; ``"started"`` while it runs.
+        cause: why it ended so, such as its error, if known.
         number: which attempt in the trace, from 1.
     """
 
@@ -36,6 +40,7 @@ class Run:
     ended_ms: float | None = None
     queued_ms: float | None = None
     how: str = "started"
+    cause: str | None = None
     worker: str | None = None
     token: int | None = None
     number: int = 1
@@ -69,7 +74,7 @@ def runs_of(events: Iterable[TraceEvent]) -> list[Run]:
         elif event.kind != "progressed":
             ended = running.pop(event.job, None)
             if ended is not None:
-                ended.ended_ms, ended.how = event.at_ms, event.kind
+                ended.ended_ms, ended.how, ended.cause = event.at_ms, event.kind, event.cause
             if event.state == "QUEUED" or (event.state is None and event.kind in PUT_BACK):
                 queued[event.job] = event.at_ms
             else:
@@ -99,7 +104,8 @@ def perfetto(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tra
     lines += _names(_RUNNING, "running", lanes)
     last: dict[str, tuple[int, float]] = {}
     for number, (run, (_, start_ms, stop_ms), lane) in enumerate(zip(runs, slices, lanes.numbers, strict=True)):
-        facts = {"job": run.job, "attempt": run.number, "ended": run.how, "worker": run.worker, "token": run.token}
+        facts: dict[str, Any] = {"job": run.job, "attempt": run.number, "ended": run.how, "cause": run.cause}
+        facts |= {"worker": run.worker, "token": run.token}
         job = known.get(run.job)
         if job is not None:
             facts |= {"path": _key(known, run.job), "task": job.task, "user": job.user, "pool": job.pool}
@@ -124,6 +130,8 @@ def mermaid(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, trac
     """
     Return a trace as a Gantt chart for Mermaid, with a section for each path or each worker.
 
+    A bar is an attempt: its task, the end of the job's id, which attempt it was, and the type of its error.
+
     >>> happened = [("started", 0), ("finished", 1500)]
     >>> events = [TraceEvent(kind=kind, job="a", at_ms=at_ms) for kind, at_ms in happened]
     >>> print(mermaid(events, [TraceJob.of("a", ["doc1"])]), end="")
@@ -144,7 +152,7 @@ def mermaid(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, trac
     for name in sorted(sections):
         lines.append(f"    section {_mermaid_text(name)}")
         for run in sections[name]:
-            text = _mermaid_text(run.job) + (f" ({run.number})" if run.number > 1 else "")
+            text = _mermaid_text(_bar(run, known.get(run.job)))
             stop_ms = end_ms if run.ended_ms is None else run.ended_ms
             lines.append(f"    {text} :{_STYLES.get(run.how, '')}{run.started_ms:.0f}, {stop_ms:.0f}")
     return "\n".join(lines) + "\n"
@@ -211,6 +219,16 @@ def _key(known: Mapping[str, TraceJob], job_id: str) -> str:
     if job is None:
         return "?"
     return ", ".join(queue_key(claim.path) for claim in job.claims) or "no place"
+
+
+def _bar(run: Run, job: TraceJob | None) -> str:
+    """Return what the bar of a run says."""
+    text = f"{job.task} {run.job[-ID_LENGTH:]}" if job is not None and job.task else run.job
+    if run.number > 1:
+        text += f" ({run.number})"
+    if run.how in _FAULTY and run.cause:
+        text += f" {run.cause.partition(':')[0]}"
+    return text
 
 
 def _mermaid_text(text: str) -> str:

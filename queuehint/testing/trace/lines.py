@@ -305,7 +305,7 @@ def _past(found: dict[str, Any]) -> records.Past:
     spec = found["spec"]
     policy = spec.get("policy") if isinstance(spec.get("policy"), dict) else {}
     described = {**policy, **spec, "job": found.get("id"), "needs_slot": spec.get("presence_ms") is None}
-    times = {
+    times: dict[str, Any] = {
         f"{name}_ms": None if found.get(f"{name}_at") is None else _time(found, f"{name}_at")
         for name in ("queued", "started", "ended")
     }

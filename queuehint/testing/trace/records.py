@@ -1,9 +1,9 @@
 """
 Traces from records: when a job took its place, ran last and ended.
 
-A record is no history. Uncertain facts are left out: the place of a canceled job, of one that waited for its children
-after its handler had ended, and of a dead job that was redriven. Unfinished jobs are left out: the next record is read
-a little later.
+For a check uncertain facts are left out: the place of a canceled job, of one that waited for its children after its
+handler had ended, and of a dead job that was redriven, and attempts before the last. Unfinished jobs are left out: the
+next record is read a little later. A drawing has all attempts that a record keeps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 import attrs
 
 from queuehint.testing.trace.values import Kind, TraceEvent, TraceJob
-from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record import Attempt, JobRecord, JobState
 from queuehint.values.spec import Dependency, When
 
 RESOLUTION_MS = 1.0
@@ -38,6 +38,8 @@ class Past:
     """When attempts have failed."""
     worker: str | None = None
     token: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    """The last attempts, for drawings."""
 
     @classmethod
     def of(cls, record: JobRecord) -> Past:
@@ -52,6 +54,7 @@ class Past:
             failed_ms=tuple(error.at_ms for error in record.errors),
             worker=record.worker,
             token=record.token,
+            attempts=record.history,
         )
 
 
@@ -66,15 +69,17 @@ def events_of(pasts: Iterable[Past], *, unfinished: bool = False) -> tuple[list[
     Return what happened to jobs, in order of time, and what could not be told, one sentence each.
 
     Args:
-        unfinished: tell also of jobs that are not over; what was read one after the other does not fit together then,
-            so it is for drawings.
+        unfinished: tell also of jobs that are not over, of canceled ones and of all attempts; what was read one after
+            the other does not fit together then, so it is for drawings.
     """
     found = list(pasts)
     parents = {past.parent for past in found if past.parent is not None}
     events: list[tuple[tuple[float, float], TraceEvent]] = []
     left_out: Counter[str] = Counter()
     for past in found:
-        if past.state == JobState.CANCELED:
+        if unfinished and past.attempts:
+            events += _attempts(past)
+        elif past.state == JobState.CANCELED:
             left_out["canceled, of which the record does not tell where they were"] += 1
         elif past.job.id in parents and not unfinished:
             left_out["with children, of which the record does not tell when their handlers ended"] += 1
@@ -91,13 +96,8 @@ def events_of(pasts: Iterable[Past], *, unfinished: bool = False) -> tuple[list[
 def _events(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
     """Return the events of one job, each with its rank among all: in one ms ends are first, and starts as granted."""
     job_id, token = past.job.id, past.token
-    queued_ms, started_ms, ended_ms = past.queued_ms, past.started_ms, past.ended_ms
-    events: list[tuple[tuple[float, float], TraceEvent]] = []
-    # One that was dead and brought back may have held an earlier place.
-    failed_ms = min(past.failed_ms, default=None)
-    is_redriven = past.job.on_dead != "continue" and None not in {queued_ms, failed_ms} and failed_ms < queued_ms  # type: ignore[operator]
-    if queued_ms is not None and not is_redriven:
-        events.append(((queued_ms, _QUEUED), TraceEvent(kind="queued", job=job_id, at_ms=queued_ms)))
+    started_ms, ended_ms = past.started_ms, past.ended_ms
+    events = _queued(past)
     # One that waits again has run in between, until nobody knows when.
     if started_ms is None or past.state in {"SCHEDULED", "DEFERRED", "QUEUED"}:
         return events
@@ -106,4 +106,37 @@ def _events(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
     if past.state in _OVER and ended_ms is not None:
         rank = _ENDED if ended_ms > started_ms else token or 0
         events.append(((ended_ms, rank), TraceEvent(kind=cast("Kind", _OVER[past.state]), job=job_id, at_ms=ended_ms)))
+    return events
+
+
+def _queued(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
+    """Return when a job took its place, if the record tells."""
+    queued_ms = past.queued_ms
+    # One that was dead and brought back may have held an earlier place.
+    failed_ms = min(past.failed_ms, default=None)
+    is_redriven = past.job.on_dead != "continue" and None not in {queued_ms, failed_ms} and failed_ms < queued_ms  # type: ignore[operator]
+    if queued_ms is None or is_redriven:
+        return []
+    return [((queued_ms, _QUEUED), TraceEvent(kind="queued", job=past.job.id, at_ms=queued_ms))]
+
+
+def _attempts(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
+    """Return the events of all attempts that a record keeps, with their workers and errors, ranked as `_events`."""
+    events = _queued(past)
+    for number, attempt in enumerate(past.attempts, 1):
+        is_last = number == len(past.attempts)
+        token = past.token if is_last else None
+        # Of one that has finished at once only the record itself names the worker.
+        worker = attempt.worker or (past.worker if is_last else None)
+        began_ms, ended_ms, error = attempt.started_ms, attempt.ended_ms, attempt.error
+        started = TraceEvent(kind="started", job=past.job.id, at_ms=began_ms, worker=worker, token=token)
+        events.append(((began_ms, token or 0), started))
+        if ended_ms is not None:
+            ended = TraceEvent(
+                kind=cast("Kind", attempt.outcome),
+                job=past.job.id,
+                at_ms=ended_ms,
+                cause=None if error is None else f"{error.type}: {error.message}",
+            )
+            events.append(((ended_ms, _ENDED if ended_ms > began_ms else token or 0), ended))
     return events
