@@ -120,6 +120,7 @@ class Job(Generic[P, R]):
         on_conflict: OnConflict | Unset = UNSET,
         claims: Sequence[Claim | Sequence[str] | tuple[Sequence[str], Mode]] | Unset | None = UNSET,
         delay: float | timedelta | Unset | None = UNSET,
+        max_delay: float | timedelta | Unset | None = UNSET,
         run_at: datetime | Unset | None = UNSET,
         user: str | Unset | None = UNSET,
         queue_hint: Sequence[str] | Unset | None = UNSET,
@@ -157,6 +158,8 @@ class Job(Generic[P, R]):
                 new job, with ``"after"`` one that waits for its end. ``"reject"`` raises while there is one.
             claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
+            max_delay: with a *key*, ``on_conflict="replace"`` and a *delay*: a replaced job is due this long after its
+                first enqueue at the latest, a timedelta or seconds, not less than *delay*.
             run_at: due at this timezone-aware time.
             user: whose it is, taken literally (no template); users take turns.
             queue_hint: the place itself, taken literally (no template); None for no place.
@@ -289,6 +292,7 @@ class Job(Generic[P, R]):
             options.on_conflict,
             options.delay_ms,
             options.run_at_ms,
+            options.max_delay_ms,
             None,
             tuple(edges),
             extracted.pointers or False,

@@ -32,6 +32,7 @@ from queuehint.values.spec import (
     Dependency,
     OnConflict,
     When,
+    check_max_delay,
     check_priority,
 )
 
@@ -82,6 +83,7 @@ class Options:
     on_conflict: OnConflict = "return"
     delay_ms: int | None = None
     run_at_ms: int | None = None
+    max_delay_ms: int | None = None
     after: tuple[str | Dependency | Awaited, ...] | None = None
     when: When = "success"
     name: str | None = None
@@ -121,6 +123,8 @@ class Options:
                 raise InvalidJobTypeError("give delay or run_at, not both")
             changes["run_at_ms" if "delay_ms" in changes else "delay_ms"] = None
             options_new = attrs.evolve(self, **changes)
+        replaces = options_new.key is not None and options_new.on_conflict == "replace"
+        check_max_delay(options_new.max_delay_ms, options_new.delay_ms, replaces=replaces, unit="")
         return options_new
 
 
@@ -132,6 +136,10 @@ def _check_run_at(value: Any) -> dict[str, Any]:
 
 def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
     return lambda value: {parameter: None if value is None else check_name(value, parameter=parameter)}
+
+
+def _optional_duration(parameter: str) -> Callable[[Any], dict[str, Any]]:
+    return lambda value: {f"{parameter}_ms": None if value is None else check_duration(value, parameter=parameter)}
 
 
 def _check_after(value: Any) -> dict[str, Any]:
@@ -180,7 +188,8 @@ _OF_A_CALL: dict[str, _Check] = {
     "id": lambda value: {"id": None if value is None else check_id(value)},
     "name": lambda value: {"name": None if value is None else check_id(value, parameter="name")},
     "on_conflict": lambda value: {"on_conflict": check_choice(value, ON_CONFLICT, parameter="on_conflict")},
-    "delay": lambda value: {"delay_ms": None if value is None else check_duration(value, parameter="delay")},
+    "delay": _optional_duration("delay"),
+    "max_delay": _optional_duration("max_delay"),
     "run_at": _check_run_at,
     "after": _check_after,
     "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},

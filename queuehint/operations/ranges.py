@@ -68,6 +68,7 @@ NUMBERS: Final = {
     "leases": _TOKEN,
     "limit": _ANY,
     "max_attempts": _COUNT,
+    "max_delay_ms": _DURATION,
     "max_hold_ms": _DURATION,
     "max_losses": _COUNT,
     "max_pending": _COUNT,

@@ -135,6 +135,7 @@ class JobSpec(_Checked):
         key, on_conflict: makes bursts one job, see `Job.using`.
         delay_ms: due this long after it is enqueued; or
         run_at_ms: due at this time. At most one of the two.
+        max_delay_ms: the most that replacements by *key* put off the time of a job, counted from its enqueue.
         presence_ms: only for `exclusive`: the caller's presence lease while it waits.
         depends_on: the jobs it waits for, at most 100 000: `Dependency` values, ids, or names of jobs in the same
             submission. A job with more than 1 000 has no key.
@@ -161,6 +162,7 @@ class JobSpec(_Checked):
     on_conflict: OnConflict = "return"
     delay_ms: int | None = None
     run_at_ms: int | None = None
+    max_delay_ms: int | None = None
     presence_ms: int | None = None
     depends_on: tuple[Dependency, ...] = ()
     templates: bool | tuple[str, ...] = False
@@ -189,11 +191,13 @@ class JobSpec(_Checked):
             if (value := getattr(self, parameter)) is not None:
                 plain[parameter] = check_name(value, parameter=parameter)
         plain["on_conflict"] = check_choice(self.on_conflict, ON_CONFLICT, parameter="on_conflict")
-        for parameter in ("delay_ms", "presence_ms"):
+        for parameter in ("delay_ms", "max_delay_ms", "presence_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
         if self.run_at_ms is not None and self.delay_ms is not None:
             raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
+        replaces = self.key is not None and self.on_conflict == "replace"
+        check_max_delay(self.max_delay_ms, self.delay_ms, replaces=replaces)
         for parameter in ("run_at_ms", "scheduled_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
@@ -272,6 +276,7 @@ def new_spec(
     on_conflict: OnConflict,
     delay_ms: int | None,
     run_at_ms: int | None,
+    max_delay_ms: int | None,
     presence_ms: int | None,
     depends_on: tuple[Dependency, ...],
     templates: bool | tuple[str, ...],
@@ -298,6 +303,7 @@ def new_spec(
     draft.on_conflict = on_conflict
     draft.delay_ms = delay_ms
     draft.run_at_ms = run_at_ms
+    draft.max_delay_ms = max_delay_ms
     draft.presence_ms = presence_ms
     draft.depends_on = depends_on
     draft.templates = templates
@@ -337,6 +343,27 @@ def _is_exact(spec: JobSpec) -> bool:
         and type(spec.policy.backoff) is Backoff
         and all(type(edge) is Dependency for edge in spec.depends_on)
     )
+
+
+def check_max_delay(most_ms: int | None, delay_ms: int | None, *, replaces: bool, unit: str = "_ms") -> None:
+    """
+    Check that a bound of the delays of a key's job has something to bound.
+
+    Args:
+        most_ms, delay_ms: the bound, None for none, and the delay.
+        replaces: there is a key, with ``on_conflict="replace"``.
+        unit: what the names of the parameters end in.
+
+    Raises:
+        InvalidJobError: it does not replace, or has no delay, or a longer one.
+    """
+    if most_ms is None:
+        return
+    if not replaces or delay_ms is None:
+        needed = f'give key, on_conflict="replace" and delay{unit} too'
+        raise InvalidJobError(f"max_delay{unit} is {most_ms} ms and bounds how long replacements delay a job: {needed}")
+    if most_ms < delay_ms:
+        raise InvalidJobError(f"max_delay{unit} must be at least delay{unit}, which is {delay_ms} ms, got {most_ms} ms")
 
 
 def check_dependencies(value: object) -> tuple[Dependency, ...]:

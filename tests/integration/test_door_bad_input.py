@@ -222,6 +222,24 @@ def test_a_time_in_a_gap_or_a_fold_goes_through_utc() -> None:
     assert due(gap) == gap.astimezone(dt.UTC)
 
 
+@pytest.mark.parametrize(
+    "value, words, kind",
+    [
+        (-1, "max_delay must be from 0 s to 10 years, got -1", ValueError),
+        ("5", "max_delay must be a timedelta or a number of seconds, got str: '5'", TypeError),
+        (1, "max_delay must be at least delay, which is 2000 ms, got 1000 ms", ValueError),
+    ],
+)
+def test_a_bad_bound_of_delays_is_refused(value: Any, words: str, kind: type[Exception]) -> None:
+    burst = job().using(key="k", on_conflict="replace", delay=2)
+    refused(lambda: burst.using(max_delay=value), words, kind=kind)
+    for changed in ({"key": None}, {"on_conflict": "return"}, {"delay": None}, {"run_at": dt.datetime.now(dt.UTC)}):
+        needs = 'max_delay is 3000 ms and bounds how long replacements delay a job: give key, on_conflict="replace"'
+        refused(lambda changed=changed: burst.using(max_delay=3, **changed), needs)  # type: ignore[misc]
+    assert burst.using(max_delay=2).spec("a").max_delay_ms == 2000
+    assert burst.using(max_delay=dt.timedelta(seconds=3)).using(max_delay=None).spec("a").max_delay_ms is None
+
+
 def test_a_delay_and_a_time_at_once_are_refused() -> None:
     when = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     refused(lambda: job().using(delay=1, run_at=when), "give delay or run_at", kind=TypeError)
@@ -416,6 +434,7 @@ def test_a_str_that_lies_is_copied() -> None:
         ({"delay_ms": -1}, "delay_ms"),
         ({"delay_ms": 1, "run_at_ms": 1}, "give delay_ms or run_at_ms"),
         ({"run_at_ms": 10**30}, "run_at_ms"),
+        ({"max_delay_ms": 1}, "max_delay_ms"),
         ({"policy": None}, "policy"),
         ({"key": ""}, "key"),
     ],

@@ -1,6 +1,6 @@
 """Mutants of single jobs in the engine: leases, retries, ends, records, and operators' settings."""
 
-from tests.mutants.catchers import CONFORMANCE, PROVED_LEASES, SIMULATION
+from tests.mutants.catchers import CONFORMANCE, MACHINE, PROVED_LEASES, SIMULATION
 from tests.mutants.gate import Mutant, tests
 
 MUTANTS = (
@@ -330,6 +330,22 @@ MUTANTS = (
         file="core/jobs/table.py",
         old="            self.keys.remove(spec.key, job)\n",
         new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A replacement puts its job off for as long as it asks",
+        kind="records",
+        file="core/jobs/table.py",
+        old="                due_ms = min(due_ms, job.enqueued_ms + spec.max_delay_ms)\n",
+        new="                pass\n",
+        caught_by=(CONFORMANCE, MACHINE),
+    ),
+    Mutant(
+        name="The most that a burst puts its job off is counted from each replacement",
+        kind="records",
+        file="core/jobs/table.py",
+        old="min(due_ms, job.enqueued_ms + spec.max_delay_ms)",
+        new="min(due_ms, now_ms + spec.max_delay_ms)",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

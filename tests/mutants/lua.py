@@ -627,6 +627,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a replacement puts its job off for as long as it asks",
+        kind="records",
+        file=f"{LUA}/enqueue.lua",
+        old="  if ask[P_MAX_DELAY] then delay_ms",
+        new="  if false then delay_ms",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a record that expires stays in the index of paths",
         kind="records",
         file=f"{LUA}/lib/structures/indexes.lua",

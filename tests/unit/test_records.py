@@ -122,6 +122,9 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
     )
 
 
+DEBOUNCED: dict[str, Any] = {"key": "k", "on_conflict": "replace", "delay_ms": 5}
+
+
 @pytest.mark.parametrize(
     "fields, error, text",
     [
@@ -246,6 +249,20 @@ def test_claims_in_a_list_are_copied() -> None:
         ({"delay_ms": -1}, InvalidJobError, "delay_ms must be from 0 to "),
         ({"delay_ms": 1.5}, InvalidJobTypeError, "delay_ms must be int, got float"),
         ({"delay_ms": 10**30}, InvalidJobError, "delay_ms must be from 0 to "),
+        ({**DEBOUNCED, "max_delay_ms": -1}, InvalidJobError, "max_delay_ms must be from 0 to "),
+        ({**DEBOUNCED, "max_delay_ms": 5.0}, InvalidJobTypeError, "max_delay_ms must be int, got float"),
+        (
+            {**DEBOUNCED, "max_delay_ms": 4},
+            InvalidJobError,
+            "max_delay_ms must be at least delay_ms, which is 5 ms, got 4",
+        ),
+        ({**DEBOUNCED, "max_delay_ms": 5, "key": None}, InvalidJobError, "max_delay_ms is 5 ms and .*: give key, "),
+        (
+            {**DEBOUNCED, "max_delay_ms": 5, "on_conflict": "return"},
+            InvalidJobError,
+            "max_delay_ms is 5 ms and .*: give",
+        ),
+        ({**DEBOUNCED, "max_delay_ms": 5, "delay_ms": None}, InvalidJobError, "max_delay_ms is 5 ms .* delay_ms too"),
         ({"presence_ms": -1}, InvalidJobError, "presence_ms must be from 0 to "),
         ({"run_at_ms": True}, InvalidJobTypeError, "run_at_ms must be int, got bool"),
         ({"run_at_ms": RUN_AT_MAX_MS + 1}, InvalidJobError, "run_at_ms must be from "),
@@ -287,6 +304,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], error: type[Ex
         {"run_at_ms": -62_135_596_800_000},
         {"run_at_ms": RUN_AT_MAX_MS},
         {"delay_ms": 0},
+        {**DEBOUNCED, "max_delay_ms": 5},
         {"presence_ms": 30_000},
         {"id": "{x}", "pool": "*", "user": "a:user:b", "key": "\\"},
         {

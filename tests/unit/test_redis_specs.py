@@ -78,6 +78,9 @@ def some_specs(draw: st.DrawFn) -> JobSpec:
     if kind != "caller":
         key = draw(st.none() | names)
     on_conflict = draw(st.sampled_from(ON_CONFLICT))
+    max_delay_ms = None
+    if delay_ms is not None and key is not None and on_conflict == "replace":
+        max_delay_ms = draw(st.none() | st.integers(delay_ms, 315_360_000_000))
     has_edges = kind != "caller" and not (key is not None and on_conflict == "replace")
     return JobSpec(
         id=draw(words),
@@ -97,6 +100,7 @@ def some_specs(draw: st.DrawFn) -> JobSpec:
         parent=draw(st.none() | words),
         delay_ms=delay_ms,
         run_at_ms=run_at_ms,
+        max_delay_ms=max_delay_ms,
         presence_ms=presence_ms,
         policy=draw(policies),
     ).check()

@@ -176,6 +176,9 @@ class JobTable:
         due_ms = spec.run_at_ms
         if spec.delay_ms:
             due_ms = now_ms + spec.delay_ms
+            if spec.max_delay_ms is not None:
+                # The replacements of a burst put a job off no longer than this after the first of them.
+                due_ms = min(due_ms, job.enqueued_ms + spec.max_delay_ms)
         job.due_ms = due_ms if due_ms is not None and due_ms > now_ms else None
         if job.expiry is not None:
             self.timers.drop(job.expiry)

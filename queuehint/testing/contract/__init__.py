@@ -33,6 +33,7 @@ from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPat
 from queuehint.testing.contract.chains import Chains
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
+from queuehint.testing.contract.debounces import Debounces
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
@@ -86,6 +87,7 @@ __all__ = [
     "Counting",
     "Counts",
     "Dead",
+    "Debounces",
     "Deletion",
     "Dependents",
     "Downstream",
@@ -185,6 +187,7 @@ class BackendConformance(
     History,
     Keys,
     KeyHolders,
+    Debounces,
     Identity,
     Records,
     Edges,

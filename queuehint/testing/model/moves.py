@@ -46,6 +46,8 @@ class Moves(Jobs, abc.ABC):
         spec = job.spec
         job.alarms = {}
         due = self.now_ms + spec.delay_ms if spec.delay_ms else spec.run_at_ms
+        if due is not None and spec.max_delay_ms is not None:
+            due = min(due, job.enqueued + spec.max_delay_ms)
         job.due = due if due is not None and due > self.now_ms else None
         if spec.policy.start_within_ms is not None:
             job.alarms[EXPIRY] = (job.due or self.now_ms) + spec.policy.start_within_ms

@@ -58,6 +58,7 @@ from queuehint.testing.state_machine.styles import (
     SHARED_MS,
     WOVEN_POLICIES,
     Style,
+    conflict,
     labels,
     one_claim,
 )
@@ -163,11 +164,10 @@ class OperationGenerator:
         self.made += 1
         delay_ms = run_at_ms = key = presence_ms = None
         roll = random.random()
-        now_ms = self.engine.now_ms
         if roll < 0.12:
             delay_ms = random.choice((1, MINUTE, 5 * MINUTE))
         elif roll < 0.16:
-            run_at_ms = now_ms + random.choice((-MINUTE, 0, MINUTE))
+            run_at_ms = self.engine.now_ms + random.choice((-MINUTE, 0, MINUTE))
         elif roll < 0.2:
             presence_ms = 3 * MINUTE
         if presence_ms is None and random.random() < self.style.keyed:
@@ -182,7 +182,7 @@ class OperationGenerator:
             user=random.choice((None, None, "u", "v")),
             **labels(random),
             key=key,
-            on_conflict=random.choice(("return", "replace", "replace", "after", "after", "after", "reject")),
+            **conflict(random, key, delay_ms),
             delay_ms=delay_ms,
             run_at_ms=run_at_ms,
             presence_ms=presence_ms,

@@ -60,6 +60,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "tags": st.sampled_from([("x",), ("x", "y")]),
     "headers": st.sampled_from([(("h", "1"),), (("h", "\t\n"), ("i", ""))]),
     "delay_ms": delays,
+    "max_delay_ms": st.sampled_from([2 * MINUTE, MINUTE]),
     "run_in_ms": st.sampled_from([0, -MINUTE, MINUTE]),
     "presence_ms": st.just(3 * MINUTE),
     "key": st.sampled_from("kkl"),

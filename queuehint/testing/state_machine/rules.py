@@ -148,6 +148,11 @@ class OperationMachine(RuleBasedStateMachine):
         """Make a job up; of wishes that do not go together the later ones are left out."""
         wished = dict(wished)
         policy = {name: wished.pop(name) for name in list(wished) if name in POLICY}
+        if "max_delay_ms" in wished and (fields.get("depends_on") or {"run_in_ms", "presence_ms"} & wished.keys()):
+            del wished["max_delay_ms"]
+        if "max_delay_ms" in wished:
+            wished = {"key": "k", "delay_ms": MINUTE, **wished, "on_conflict": "replace"}
+            wished["delay_ms"] = min(wished["delay_ms"], wished["max_delay_ms"])
         if "run_in_ms" in wished:
             wished["run_at_ms"] = self.now_ms + wished.pop("run_in_ms")
             wished.pop("delay_ms", None)
@@ -209,7 +214,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(staged=st.sampled_from(PARTS), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
     def enqueue_a_part(self, staged: str, jobs: list[Any], links: list[Any], known: list[str]) -> None:
-        refused = {"key", "flow"}
+        refused = {"key", "max_delay_ms", "flow"}
         fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
         self.submit(self.woven(fitting, links, known), staged=staged)
 
@@ -402,7 +407,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
     def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:
-        wished = {name: wish for name, wish in job[1].items() if name not in {"key", "presence_ms"}}
+        wished = {name: wish for name, wish in job[1].items() if name not in {"key", "max_delay_ms", "presence_ms"}}
         return self.submit([self.spec([path], wished)], closing=Closing(path_of(path), waiting))
 
     @rule(path=paths, limit=limits)

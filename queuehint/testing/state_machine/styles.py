@@ -151,6 +151,15 @@ EXCLUSIVE_STYLES = (CROWDED, SPREAD, KEYED, WOVEN, IN_PARTS)
 STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
 
 
+def conflict(random: Random, key: str | None, delay_ms: int | None) -> dict[str, Any]:
+    """Return what a job does that meets another of its key."""
+    chosen = random.choice(("return", "replace", "replace", "after", "after", "after", "reject"))
+    most_ms = None
+    if key is not None and chosen == "replace" and delay_ms is not None:
+        most_ms = random.choice((None, delay_ms, delay_ms + MINUTE))
+    return {"on_conflict": chosen, "max_delay_ms": most_ms}
+
+
 def labels(random: Random) -> dict[str, Any]:
     """Return what few jobs have that is theirs alone: a service, tags, headers."""
     return {

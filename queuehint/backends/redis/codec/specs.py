@@ -143,20 +143,27 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
 
 _NOTHING_SAID: Final = (None, None, None, None, None, None, None, (), False)
 _PLAIN_FACTS: Final = (
-    "on_conflict", "delay_ms", "run_at_ms", "name", "flow", "parent", "schedule", "scheduled_ms", "templates",
+    "on_conflict", "delay_ms", "run_at_ms", "max_delay_ms", "name", "flow", "parent", "schedule", "scheduled_ms",
+    "templates",
 )  # fmt: skip
 dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
 def spec_head(spec: JobSpec) -> str:
-    """Return the fields of a spec that the rules read; the line of its service ends in its tags, each behind a tab."""
-    service = spec.service or ""
+    """
+    Return the fields of a spec that the rules read.
+
+    The line of its service ends in its tags, each behind a tab; that of its delay in the most there may be of it.
+    """
+    service, delay = spec.service or "", text_of(spec.delay_ms)
+    if spec.max_delay_ms is not None:
+        delay += f" {spec.max_delay_ms}"
     if spec.tags:
         service = "\t".join([service, *spec.tags])
     return (
         f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{service}\n"
         f"{spec.key or ''}\n{spec.on_conflict}\n"
-        f"{text_of(spec.delay_ms)}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{spec.flow or ''}\n"
+        f"{delay}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{spec.flow or ''}\n"
         f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
     )
 
@@ -175,6 +182,7 @@ def spec_rest(spec: JobSpec) -> bytes:
         "on_conflict": on_conflict,
         "delay_ms": spec.delay_ms,
         "run_at_ms": spec.run_at_ms,
+        "max_delay_ms": spec.max_delay_ms,
         "name": spec.name,
         "flow": spec.flow,
         "parent": spec.parent,
@@ -204,6 +212,7 @@ class Facts(NamedTuple):
     on_conflict: OnConflict = "return"
     delay_ms: int | None = None
     run_at_ms: int | None = None
+    max_delay_ms: int | None = None
     depends_on: tuple[Dependency, ...] = ()
     templates: bool | tuple[str, ...] = False
     name: str | None = None
@@ -241,7 +250,7 @@ def _checked_facts(said: Any) -> dict[str, Any]:
     if isinstance(said.get("templates"), list):
         said["templates"] = tuple(said["templates"])
     plain = {name: value for name, value in said.items() if name in _PLAIN_FACTS}
-    JobSpec(id="any", task="any", **plain).check()
+    JobSpec(id="any", task="any", key="any", **plain).check()
     return said
 
 
@@ -277,6 +286,7 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         said.on_conflict,
         said.delay_ms,
         said.run_at_ms,
+        said.max_delay_ms,
         int(presence) if presence else None,
         said.depends_on,
         said.templates,

@@ -5,7 +5,7 @@
   ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
                     closed with this one as its last (lib/jobs/closings), "" for neither
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
-  ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service and tags, key, on_conflict, delay_ms, run_at_ms,
+  ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service and tags, key, on_conflict, delay_ms and, behind a space, its max_delay_ms, run_at_ms,
                     presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
@@ -287,7 +287,10 @@ local function respec(job, ask)
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
   plan.specs[job.id] = ask[SPEC]
-  transitions.set_time(job, ask[P_DELAY], ask[P_RUN_AT], NOW)
+  local delay_ms = ask[P_DELAY]
+  -- The delays of a burst end some time after its first job came.
+  if ask[P_MAX_DELAY] then delay_ms = math.min(delay_ms, job[ENQUEUED] + ask[P_MAX_DELAY] - NOW) end
+  transitions.set_time(job, delay_ms, ask[P_RUN_AT], NOW)
   job[VERSION] = job[VERSION] + 1
   if job[DUE_AT] then
     gates.vacate(job)
