@@ -120,7 +120,7 @@ def _dead(sched: Scheduler, choose: Choose, flow: str | None) -> Iterator[JobRec
     if flow is None:
         return sched.records.iterate_sync(**choose(JobState.FAILED))
     if choose():
-        raise UsageError("--flow is all of a flow: it goes with none of the options that choose")
+        raise UsageError("--flow selects all jobs of a flow: give no other option that selects jobs")
     return of_flow(sched, flow, (JobState.FAILED,))
 
 

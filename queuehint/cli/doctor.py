@@ -84,7 +84,7 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
     backend = open_backend(url, options)
     try:
         if not isinstance(backend, (RedisBackend, SqliteBackend)):
-            raise InvalidJobError(f"{masked(url)} lives in one process, and no other can open it")
+            raise InvalidJobError(f"{masked(url)} lives in one process, and no other process can open it")
         if namespace not in {None, namespace_of(backend)}:
             raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
         if isinstance(backend, RedisBackend):

@@ -145,7 +145,7 @@ def time_of(text: str) -> datetime:
         try:
             return datetime.now(UTC) - timedelta(**{UNITS[span[2]]: int(span[1])})
         except OverflowError:
-            raise UsageError(f"{text!r} is longer ago than the calendar is long") from None
+            raise UsageError(f"{text!r} is too long ago") from None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

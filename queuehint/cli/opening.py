@@ -123,7 +123,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
             check_scheme(target)
         scheduler = load_scheduler(target)
     if not scheduler.backend.is_durable:
-        raise TargetError(f"{masked(scheduler.url)} lives in one process, and no other can open it")
+        raise TargetError(f"{masked(scheduler.url)} lives in one process, and no other process can open it")
     found = namespace_of(scheduler)
     if namespace not in {None, found}:
         raise TargetError(f"--namespace {namespace}: {masked(target)} is of namespace {found}")

@@ -223,7 +223,7 @@ class FlowGroup:
         registry.check_open()
         full = check_id(f"{self._prefix}{check_id(name, parameter='name')}", parameter="name")
         if full in self.below:
-            raise InvalidJobError(f"the name {shown(full)} is that of another group of the flow")
+            raise InvalidJobError(f"the name {shown(full)} is used by another group of the flow")
         options = Options().changed(after=() if after is None else after, when=when)
         waiting: Sources = []
         for item in options.after or ():
@@ -325,7 +325,7 @@ class FlowRegistry:
         if spec.name is not None:
             name = check_id(f"{prefix}{spec.name}", parameter="name")
             if name in self.named:
-                raise InvalidJobError(f"the name {shown(name)} is that of another node of the flow")
+                raise InvalidJobError(f"the name {shown(name)} is used by another node of the flow")
         else:
             name = self._unused(check_id(prefix + _SPACE.sub("_", spec.task), parameter="name"), self.named)
             # With its number it may be too long.

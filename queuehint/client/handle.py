@@ -141,7 +141,7 @@ class JobHandle(Generic[R]):
             if mine.namespace != client.namespace:
                 raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(client.namespace)}")
             if _identity(mine.backend) != _identity(client.backend):
-                raise InvalidJobError(f"{job} is of another store; where both are the same after all, give its id")
+                raise InvalidJobError(f"{job} is of another store; if both are the same store, give its id")
         return self.id
 
     async def record(self) -> JobRecord:

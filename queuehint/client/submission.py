@@ -302,7 +302,7 @@ def _resolve(specs: list[JobSpec], codec: Codec | None) -> list[list[int]]:
     for index, spec in enumerate(specs):
         ids[spec.id] = index
         if spec.name is not None and names.setdefault(spec.name, index) != index:
-            raise InvalidJobError(f"specs[{index}]: the name {shown(spec.name)} is that of specs[{names[spec.name]}]")
+            raise InvalidJobError(f"specs[{index}]: the name {shown(spec.name)} is used by specs[{names[spec.name]}]")
     before: list[list[int]] = []
     for index, spec in enumerate(specs):
         inner: list[int] = []
@@ -372,7 +372,9 @@ def _with_data(spec: JobSpec, edges: tuple[Dependency, ...], codec: Codec | None
 
 def _check_edges(spec: JobSpec, edges: tuple[Dependency, ...]) -> None:
     if edges and spec.key is not None and spec.on_conflict == "replace":
-        raise InvalidJobError('on_conflict="replace" gives a job new arguments, not new edges: it can wait for nothing')
+        raise InvalidJobError(
+            'on_conflict="replace" gives a job new arguments, not new edges: after= and depends_on must be empty'
+        )
     called: dict[str, str] = {}
     for edge in edges:
         if edge.name is not None and called.setdefault(edge.name, edge.id) != edge.id:
@@ -410,7 +412,7 @@ def _check_keys(specs: list[JobSpec]) -> None:
 def _check_parts(specs: list[JobSpec]) -> None:
     """Refuse specs that must be atomic but do not fit into one submission."""
     if len(specs) > FLOW_JOBS_MAX:
-        raise InvalidJobError(f"{len(specs)} jobs are to take effect at once, limit {FLOW_JOBS_MAX}")
+        raise InvalidJobError(f"{len(specs)} jobs would take effect at once, limit {FLOW_JOBS_MAX}")
     for index, spec in enumerate(specs):
         if spec.flow != specs[0].flow:
             raise InvalidJobError(

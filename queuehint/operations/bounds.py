@@ -184,7 +184,7 @@ def _check_users(operation: op.Exchange | op.Announce) -> None:
             raise InvalidJobError("steal needs users: a worker without users already serves everyone")
         return
     if not users:
-        raise InvalidJobError("users is empty; a worker that names users is there for at least one")
+        raise InvalidJobError("users is empty; a worker with users serves at least one")
     _check_size("users", len(users), op.USERS_NAMED_MAX)
     if steal != op.ANYONE:
         _check_size("steal", len(steal), op.USERS_NAMED_MAX)

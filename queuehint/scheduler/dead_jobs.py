@@ -192,7 +192,7 @@ class DeadShelf:
 def _list(limit: object, after: object, cursor: object, part: Any) -> Steps[Sequence[JobRecord]]:
     if part or cursor is not None:
         if after != 0:
-            raise InvalidJobTypeError("list(): after is for all dead jobs; of those that fit a filter give cursor")
+            raise InvalidJobTypeError("list(): after pages through all dead jobs; with a filter give cursor")
         _refuse_states(part)
         part["state"] = JobState.FAILED
         return cast("Sequence[JobRecord]", (yield from ask.list_page(ask.asked_for(part), False, limit, cursor)))

@@ -312,7 +312,7 @@ def _failures_said(request: _Request) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - as above
         extra = {"event": "exclusive.not_renewed", "job_id": request.id, "error": f"{type(error).__name__}: {error}"}
-        logger.warning("the lease of a place was not renewed", extra=extra)
+        logger.warning("the lease of an exclusive section was not renewed", extra=extra)
 
 
 class Exclusive(_Entrance):

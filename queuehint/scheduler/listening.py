@@ -274,7 +274,7 @@ class Announcer:
                     pause_s = STORE_PAUSE_S
                 except Exception as error:
                     # Without this task nobody would be told anything any more.
-                    logger.exception("following events failed", extra={"event": "events.failed", "error": str(error)})
+                    logger.exception("reading events failed", extra={"event": "events.failed", "error": str(error)})
                     pause_s = STORE_PAUSE_S
             if is_last:
                 return

@@ -264,7 +264,7 @@ class Control(Restraints):
         if ids is None:
             asked = checked_filter("cancel()", part, _UNFINISHED, every=bool(every))
             if any(state.is_over for state in asked.states):
-                raise InvalidJobError("cancel(): state must be one of jobs that are not over")
+                raise InvalidJobError("cancel(): state must be a state of unfinished jobs")
             return (yield from order_all(asked, limit, lambda some: Cancel(some, reason)))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
         reply = yield Cancel(tuple([id_of(self, job, "ids") for job in found]), reason)
@@ -346,7 +346,7 @@ def _tree(path: Any, depth: Any) -> Tree:
 
 def _close(path: Any, waiting: Any) -> Close:
     if waiting != "cancel":
-        raise InvalidJobTypeError("close_path() takes waiting with last alone")
+        raise InvalidJobTypeError("close_path() takes waiting only together with last")
     return Close(parse_path(path))
 
 

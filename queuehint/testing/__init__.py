@@ -183,7 +183,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"hypothesis", "pytest"}:
             raise
-        raise MissingExtraError("testing", f"{__name__}.{name} and its like") from error
+        raise MissingExtraError("testing", f"{__name__}.{name} and similar names") from error
 
 
 def __dir__() -> list[str]:

@@ -201,7 +201,7 @@ class Driver(ABC):
         for _ in range(TICKS_MAX):
             if not self.tick().more:
                 return
-        raise AssertionError(f"after {TICKS_MAX} ticks the store still says that something is left to do")
+        raise AssertionError(f"after {TICKS_MAX} ticks the store still has leftover work")
 
     # --- operators ---
 

@@ -113,7 +113,7 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
             if reply.verdict is Verdict.LOST:
                 return None
             if not reply.results:
-                raise CorruptStateError(f"job {spec.id!r}: the store answers a question for results with none")
+                raise CorruptStateError(f"job {spec.id!r}: the store has returned none of the results asked for")
             for job_id, (state, payload) in zip(page, reply.results, strict=False):
                 if state is JobState.FINISHED:
                     payloads[job_id] = payload

@@ -52,7 +52,7 @@ def check_recurrence(
     if (cron is None) == (every is None):
         raise InvalidJobTypeError("give cron or every, one of them")
     if timezone is not None and cron is None:
-        raise InvalidJobTypeError("timezone is for cron: an interval passes everywhere alike")
+        raise InvalidJobTypeError("timezone is for cron: an interval is the same in every time zone")
     start_ms = None if start is None else check_run_at(start, parameter="start")
     end_ms = None if end is None else check_run_at(end, parameter="end")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
@@ -66,7 +66,7 @@ def check_recurrence(
         end_ms=end_ms,
     )
     if recurrence.cron is not None and next(_cron_times(recurrence, _SOME_TIME_MS), None) is None:
-        raise InvalidJobError(f"cron {shown(cron)} never comes")
+        raise InvalidJobError(f"cron {shown(cron)} never fires")
     return recurrence
 
 

@@ -260,7 +260,7 @@ class Exchanges:
         if not self._settlements.is_suspect(outcome):
             return False
         extra = {"event": "job.not_settled", "job_id": outcome.job_id, "error": qualified_name(error)}
-        logger.error("how job %s ended cannot be stored; it is FAILED", outcome.job_id, extra=extra)
+        logger.error("the outcome of job %s cannot be stored; the job is FAILED", outcome.job_id, extra=extra)
         given_up = self._settlements.replace(outcome, self._outcomes.of_refusal(outcome, error))
         if given_up is not None and self._renewal is not None:
             # Not even that: its lease ends.

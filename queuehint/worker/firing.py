@@ -245,9 +245,9 @@ class Timekeeper:
             is_well = await run_steps(self._backend, fire_due())
         except BackendError as error:
             extra = {"event": "schedule.backend", "error": str(error)}
-            logger.warning("schedules have to wait: %s", error, extra=extra)
+            logger.warning("schedules are not fired for now: %s", error, extra=extra)
         except Exception:
-            logger.exception("schedules cannot be looked after", extra={"event": "schedule.stuck"})
+            logger.exception("the task that fires schedules failed", extra={"event": "schedule.stuck"})
         if not is_well:
             self._rests_until_s = self._now_s() + REST_S
 

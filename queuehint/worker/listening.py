@@ -149,7 +149,9 @@ def _check_apart(users: tuple[str | None, ...] | None, steal: tuple[str | None, 
         return
     for name in steal:
         if name in users:
-            raise InvalidJobError(f"steal names {shown(name)}, who is one of users: their jobs are run in any case")
+            raise InvalidJobError(
+                f"steal names {shown(name)}, which is among users: a worker runs their jobs in any case"
+            )
 
 
 def _check_helped(steal: Iterable[str | None]) -> tuple[str | None, ...] | Literal["*"]:

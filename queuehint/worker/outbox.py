@@ -127,7 +127,7 @@ class OutboxBuffer:
         if not self._has_dropped:
             self._has_dropped = True
             logger.warning(
-                "log lines of job %s are dropped: more are written than the store takes",
+                "log lines of job %s are dropped: they are written faster than the store takes them",
                 job_id,
                 extra={"event": "worker.log_lines_dropped", "job_id": job_id, "lines_max": LINES_MAX},
             )
@@ -383,7 +383,7 @@ class Outbox:
                 self._refused[message.job_id, message.token] = message
                 self._full_until_s = self._now_s() + REST_S
                 extra = {"event": "worker.notes_wait", "job_id": message.job_id, "error": str(error)}
-                logger.warning("a partial result has to wait: the store is full", extra=extra)
+                logger.warning("a partial result waits: the store is full", extra=extra)
             else:
                 self._drop(message, error)
         except Exception as error:  # noqa: BLE001 - nothing that travels beside jobs may end the worker
@@ -393,7 +393,7 @@ class Outbox:
     @staticmethod
     def _say_away(error: Exception) -> None:
         extra = {"event": "worker.notes_wait", "error": str(error)}
-        logger.warning("messages of jobs have to wait: the store is out of reach", extra=extra)
+        logger.warning("messages of jobs wait: the store cannot be reached", extra=extra)
 
     async def _store(self, partial_result: PartialResult) -> None:
         """Send a partial result, merged over the stored one."""

@@ -187,7 +187,7 @@ class Stopping:
         assert self._give_up is not None
         job_ids = list(dict.fromkeys(slot.grant.spec.id for slot in self._slots))
         logger.error(
-            "the process ends with code that does not: jobs %s",
+            "the process exits although code of some jobs still runs: jobs %s",
             ", ".join(job_ids),
             extra={"event": "worker.gives_up", "worker": self._worker, "job_ids": job_ids},
         )
@@ -238,7 +238,7 @@ class Stopping:
     def _report_overdue(self, slot: Slot) -> None:
         spec = slot.grant.spec
         logger.error(
-            "job %s (%s) was asked to stop (%s) and goes on; it keeps its place until its code ends",
+            "job %s (%s) was asked to stop (%s) and still runs; it keeps its place until its code ends",
             spec.id,
             spec.task,
             slot.why_stop,

@@ -288,7 +288,7 @@ class Worker:
         except Exception as error:
             if not isinstance(error, BackendError):
                 extra = {"event": "worker.died", "worker": self.name, "running": self.running}
-                logger.exception("a worker was ended by an error", extra=extra)
+                logger.exception("a worker ended because of an error", extra=extra)
             # Nobody renews or settles what runs: others get it before long.
             self._stopping.ask_all("lease lost")
             raise

@@ -401,7 +401,7 @@ def test_a_store_nobody_else_can_look_into_is_refused() -> None:
     result = CliRunner().invoke(app, ["stats", "--target", "memory://"])
 
     assert result.exit_code == 2
-    assert "memory:// lives in one process, and no other can open it" in result.output
+    assert "memory:// lives in one process, and no other process can open it" in result.output
 
 
 def test_a_command_without_a_store_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

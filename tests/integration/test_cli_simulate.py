@@ -54,7 +54,7 @@ def test_a_seed_that_fails_is_told_and_fails_again(monkeypatch: pytest.MonkeyPat
     done = CliRunner().invoke(app, ["simulate", "simulated_worlds:careless", "--seeds", "300"])
     assert done.exit_code == 1
     first, *story, command = done.output.splitlines()
-    assert first.startswith("what has to hold at the end does not (seed ")
+    assert first.startswith("the condition at the end does not hold (seed ")
     assert len(story) < 12
     seed = command.partition("QUEUEHINT_SEED=")[2].partition(" ")[0]
     again = CliRunner().invoke(app, ["simulate", "simulated_worlds:careless", "--seed", seed])

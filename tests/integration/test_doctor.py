@@ -1568,7 +1568,7 @@ def test_the_command_shows_no_password(start_server: StartServer) -> None:
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["memory://"], "no other can open it"),
+        (["memory://"], "no other process can open it"),
         (["nonsense"], "no backend serves"),
         (["redis://localhost", "--namespace=a/b"], "namespace must be"),
         (["redis://localhost?namespace=a", "--namespace=b"], "different namespaces"),

@@ -481,8 +481,8 @@ def test_more_than_a_thousand_ids_are_refused() -> None:
 def test_ids_and_a_path_at_once_or_neither_are_refused() -> None:
     sched, _ = scheduler()
     cancel: Any = sched.cancel_sync
-    refused(cancel, "ids, a filter or all=True", kind=TypeError)
-    refused(lambda: cancel(["a"], path=["b"]), "ids, a filter or all=True", kind=TypeError)
+    refused(cancel, "exactly one of ids, a filter and all=True", kind=TypeError)
+    refused(lambda: cancel(["a"], path=["b"]), "exactly one of ids, a filter and all=True", kind=TypeError)
 
 
 def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_asked() -> None:
@@ -497,7 +497,7 @@ def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_ask
     refused(lambda: close(["doc"], last=work.using(key="k").spec("doc")), "has a key")
     word = "waiting must be one of cancel, run, got 'later'"
     refused(lambda: close(["doc"], last=work.spec("doc"), waiting="later"), word)
-    refused(lambda: close(["doc"], waiting="run"), "takes waiting with last alone", kind=TypeError)
+    refused(lambda: close(["doc"], waiting="run"), "takes waiting only together with last", kind=TypeError)
     refused(lambda: close(["doc"], last=JobSpec(id="", task="t")), "id")
     assert not sched.tree_sync(["doc"]).closed
 

@@ -295,7 +295,7 @@ def test_nodes_are_called_by_their_tasks_and_numbered() -> None:
         with pytest.raises(JobNotFoundError):
             flow["two"]
         for _ in range(2):
-            with pytest.raises(InvalidJobError, match="'one' is that of another node"):
+            with pytest.raises(InvalidJobError, match="'one' is used by another node"):
                 flow.add(shop.number.using(name="one"), 1)
     assert flow["one"].record_sync().spec.name == "one"
     assert repr(flow["one"]) == "Node('one')"
@@ -800,7 +800,7 @@ def test_bad_groups_are_refused() -> None:
         for bad in ("", "a b", 5, "x" * 129):
             with pytest.raises(InvalidJobError, match="name"):
                 flow.flow(bad)  # type: ignore[arg-type]
-        with pytest.raises(InvalidJobError, match="'a' is that of another group"):
+        with pytest.raises(InvalidJobError, match="'a' is used by another group"):
             flow.flow("a")
         with pytest.raises(InvalidJobTypeError, match="after must be a list"):
             flow.flow("b", after="a")

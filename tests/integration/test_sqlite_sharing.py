@@ -468,9 +468,9 @@ def test_an_operation_that_fails_in_an_unknown_way_may_have_been_done(
         raise ZeroDivisionError
 
     monkeypatch.setattr(owner, "call", fail)
-    with pytest.raises(OutcomeUnknownError, match="failed by ZeroDivisionError; the operation may have been done"):
+    with pytest.raises(OutcomeUnknownError, match="failed with ZeroDivisionError; the operation may have been done"):
         guest.call_sync(Draw(1))
-    with pytest.raises(BackendError, match="failed by ZeroDivisionError; nothing was changed"):
+    with pytest.raises(BackendError, match="failed with ZeroDivisionError; nothing was changed"):
         guest.call_sync(Peek())
     assert {each.__dict__["event"] for each in caplog.records} == {"sqlite.request_failed"}
 
@@ -528,7 +528,7 @@ def test_another_user_does_not_answer_for_the_process_that_has_the_file(
 ) -> None:
     table.have()
     monkeypatch.setattr(guest_module, "is_trusted", lambda *_: False)
-    with pytest.raises(BackendDeniedError, match="another user answers"):
+    with pytest.raises(BackendDeniedError, match="the socket belongs to another user"):
         table.open().call_sync(Peek())
 
 

@@ -128,7 +128,7 @@ def _drain(engine: Engine, now_ms: int) -> None:
             return
         engine.check()
         check_order(engine)
-    raise AssertionError("there is always more")
+    raise AssertionError("leftover work never ends")
 
 
 def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:

@@ -152,7 +152,7 @@ def test_what_has_not_begun_is_given_back_when_the_loop_has_not_turned_for_long(
     assert pair.look(5.0) == ["j1", "j2"], "once"
     pair.renewer.renew()
     assert pair.store.asked[-1].leases == (("j0", TOKEN), ("j3", TOKEN + 3))
-    assert [pair.marks.begin(TOKEN + n) for n in (1, 2)] == [False, False], "also when the loop turns again"
+    assert [pair.marks.begin(TOKEN + n) for n in (1, 2)] == [False, False], "also when the event loop runs again"
     pair.renewer.take([f"-{TOKEN + 1} j1"])
     assert pair.marks.begin(TOKEN + 1), "what the worker is done with is forgotten"
 

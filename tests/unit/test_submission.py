@@ -152,7 +152,7 @@ def test_one_name_for_two_dependencies_is_refused() -> None:
 
 
 def test_two_specs_with_one_name_are_refused() -> None:
-    with pytest.raises(InvalidJobError, match=r"specs\[2\]: the name 'a' is that of specs\[0\]"):
+    with pytest.raises(InvalidJobError, match=r"specs\[2\]: the name 'a' is used by specs\[0\]"):
         arrange([job("a"), job("b"), job("a", id="other")])
 
 

@@ -19,8 +19,8 @@ from queuehint.cli.worker import _listed, _names
         ({"users": ["ann", "bob", "ann"]}, "users names 'ann' twice"),
         ({"users": [None, None]}, "users names None twice"),
         ({"users": ["ann"], "steal": ["bob", "bob"]}, "steal names 'bob' twice"),
-        ({"users": ["ann", "bob"], "steal": ["cy", "bob"]}, "steal names 'bob', who is one of users"),
-        ({"users": ["ann", None], "steal": [None]}, "steal names None, who is one of users"),
+        ({"users": ["ann", "bob"], "steal": ["cy", "bob"]}, "steal names 'bob', which is among users"),
+        ({"users": ["ann", None], "steal": [None]}, "steal names None, which is among users"),
     ],
 )
 def test_a_user_named_twice_is_refused(options: dict[str, Any], says: str) -> None:

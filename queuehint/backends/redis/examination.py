@@ -83,7 +83,9 @@ class Examination:
             for key, kind in zip(fixed, map(bytes.decode, found), strict=True):
                 if kind not in {"none", key.type}:
                     redis_key = keys.redis_key(self._server.namespace, key.name)
-                    raise CorruptStateError(f"{redis_key} is a {kind} and should be a {key.type}: not ours?")
+                    raise CorruptStateError(
+                        f"{redis_key} is a {kind} and should be a {key.type}: does another application use it?"
+                    )
             if not self._server.has_own_time:
                 yield from self._server.plain("HSET", keys.redis_key(self._server.namespace, "meta"), "test", "1")
             self._say(info)
@@ -108,14 +110,14 @@ class Examination:
         extra = {"event": "redis.clock_behind", "behind_s": self.clock_behind_ms / 1000}
         if self.clock_behind_ms:
             logger.error(
-                "%s: the server's clock is %.0f s behind what it was, and until it is there again time stands still: "
+                "%s: the server's clock is %.0f s behind what it was; until it catches up, time stands still: "
                 "nothing delayed or retried begins, no dead worker is noticed; `queuehint doctor --fix` sets it back",
                 self._server.address.shown,
                 self.clock_behind_ms / 1000,
                 extra=extra,
             )
         elif before:
-            logger.warning("%s: time goes on again", self._server.address.shown, extra=extra)
+            logger.warning("%s: the server's clock has caught up", self._server.address.shown, extra=extra)
 
     def _learn_nodes(self) -> Generator[Send | Sleep | Redirect, Any, None]:
         """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
@@ -136,7 +138,7 @@ class Examination:
         logger.log(level, "durability class %s", durability, extra={"event": "redis.durability"})
         if self._server.address.is_remote_plaintext:
             logger.warning(
-                "the traffic to %s can be read on the way; use rediss://",
+                "the traffic to %s is not encrypted; use rediss://",
                 self._server.address.shown,
                 extra={"event": "redis.plaintext"},
             )

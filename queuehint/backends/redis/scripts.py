@@ -148,7 +148,7 @@ def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
     def put_in(found: re.Match[str]) -> str:
         name = found[1]
         if name in above:
-            raise ValueError(f"lua include {name} stands within itself: {' in '.join((name, *reversed(above)))}")
+            raise ValueError(f"lua include {name} includes itself: {' in '.join((name, *reversed(above)))}")
         if name in done:
             return ""
         done.add(name)

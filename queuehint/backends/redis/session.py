@@ -190,7 +190,7 @@ class Session:
         answer = codec.decode(operation, reply)
         if dropped := codec.dropped(operation, reply):
             logger.warning(
-                "%s is short of memory: %d records of jobs that are over were dropped before their time",
+                "%s is short of memory: %d records of ended jobs were dropped before they expired",
                 self.address.shown,
                 dropped,
                 extra={"event": "redis.records_dropped", "count": dropped},

@@ -246,7 +246,9 @@ class SqliteBackend(SharedStore):
     def _check_usable(self) -> None:
         super()._check_usable()
         if sys.is_finalizing():
-            raise BackendUnavailableError(f"the {self.kind} backend has no thread any more: the interpreter ends")
+            raise BackendUnavailableError(
+                f"the {self.kind} backend cannot run its thread: the interpreter is shutting down"
+            )
 
     def _submit(self, ticket: Ticket) -> None:
         with self._queueing:
@@ -448,7 +450,7 @@ class SqliteBackend(SharedStore):
                 file.close()
             except BackendError as error:
                 extra = {"event": "sqlite.close_failed", "path": str(self.address.path), "error": str(error)}
-                self.logger.warning("the file was not closed well; nothing is lost", extra=extra)
+                self.logger.warning("the file was not closed in order; nothing is lost", extra=extra)
         if self._file_lock is not None and not keep_lock:
             self._end_serving()
             self._file_lock.clear()
@@ -481,7 +483,7 @@ class SqliteBackend(SharedStore):
             self._is_changed = False
         except Exception as error:  # noqa: BLE001 - nobody waits for it
             extra = {"event": "sqlite.snapshot_failed", "path": str(file.path), "error": str(error)}
-            self.logger.warning("no snapshot could be made; the journal goes on", extra=extra)
+            self.logger.warning("no snapshot could be made; the journal grows on", extra=extra)
             self._is_open = self._is_open and not isinstance(error, OutcomeUnknownError)
 
     def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:

@@ -115,7 +115,9 @@ class JournalFile:
                 "use the release that wrote it, or a newer one"
             )
         if str(self._pragma("journal_mode = WAL")).lower() != "wal":
-            raise BackendUnavailableError(f"{self.path}: there can be no write-ahead log, as on a network file system")
+            raise BackendUnavailableError(
+                f"{self.path}: a write-ahead log is not possible there, as on a network file system"
+            )
         full = address.durability == "full"
         db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
         db.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: else the disk may keep it in a cache of its own

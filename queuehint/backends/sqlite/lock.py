@@ -144,6 +144,6 @@ def take_lock(path: Path) -> FileLock:
     try:
         return FileLock(lock_path(path))
     except PermissionError as error:
-        raise BackendDeniedError(f"{path} must not be opened: {error}") from error
+        raise BackendDeniedError(f"{path} may not be opened: {error}") from error
     except OSError as error:
         raise BackendUnavailableError(f"{path} cannot be opened: {error}") from error

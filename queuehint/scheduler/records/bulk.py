@@ -26,9 +26,9 @@ def check_choice_of_jobs(call: str, ids: object, every: object, limit: object, g
     """
     every = check_bool(every, parameter="all")
     if (ids is not None) + every + bool(given) != 1:
-        raise InvalidJobTypeError(f"{call} takes ids, a filter or all=True, one of them")
+        raise InvalidJobTypeError(f"{call} takes exactly one of ids, a filter and all=True")
     if ids is not None and limit is not None:
-        raise InvalidJobTypeError(f"{call}: limit goes with a filter or all=True; of ids give as many as are meant")
+        raise InvalidJobTypeError(f"{call}: limit goes with a filter or all=True; to reach fewer ids, give fewer")
 
 
 def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, every: bool) -> RecordFilter:

@@ -300,7 +300,7 @@ class Served:
     @pytest.mark.parametrize(
         "fields, message",
         [
-            ({"users": ()}, "^users is empty; a worker that names users is there for at least one$"),
+            ({"users": ()}, "^users is empty; a worker with users serves at least one$"),
             ({"steal": ("a",)}, "^steal needs users: a worker without users already serves everyone$"),
             ({"steal": ANYONE}, "^steal needs users: a worker without users"),
             ({"users": tuple(map(str, range(65)))}, "^users: 65 in one operation, limit 64$"),

@@ -147,9 +147,9 @@ class _Check:
         self.any_order = any_order
         self.seed = seed
         if view is None and state() is state():
-            raise ValueError("state() returns one object twice: make a new one, or say with view= what is compared")
+            raise ValueError("state() returns one object twice: make a new one, or give the compared value by view=")
         if self.view(state()) != self.view(state()):
-            raise ValueError("two fresh states differ: give them an __eq__, or say with view= what is compared")
+            raise ValueError("two fresh states differ: give them an __eq__, or give the compared value by view=")
 
     def __call__(self, parts: Sequence[Part], orders_max: int) -> SerialEquivalence:
         finding, explorer = self.find(parts, orders_max)

@@ -60,7 +60,7 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
         )
     for name, function in handlers.items():
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise HandlerError(f"{name} is a generator function, of which nothing runs when it is called")
+            raise HandlerError(f"{name} is a generator function, which runs nothing when it is called")
     calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
     specs = []
     for number, item in enumerate(check_items(jobs, parameter="jobs"), 1):

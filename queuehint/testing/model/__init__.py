@@ -6,4 +6,4 @@ from queuehint.testing.model.reference import ReferenceModel
 __all__ = ["Actor", "ReferenceModel"]
 
 if not __debug__:
-    raise RuntimeError("what queuehint.testing promises to check it asserts: run Python without -O and PYTHONOPTIMIZE")
+    raise RuntimeError("queuehint.testing checks by assert statements: run Python without -O and PYTHONOPTIMIZE")

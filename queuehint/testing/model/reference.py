@@ -191,7 +191,7 @@ class ReferenceModel(Refusals):
         else:
             name = _NAMES.get(type(operation))
             if name is None or (told is None and type(operation) in _JUDGED):
-                raise NotImplementedError(f"the model does not know what {operation} is answered")
+                raise NotImplementedError(f"the model has no answer to {operation}")
             answer = getattr(self, name)(operation, told)
         if hasattr(answer, "more") and not isinstance(answer, Ticked):
             # How much a backend does at once of what follows is its own affair.

@@ -293,7 +293,7 @@ class _Case:
             try:
                 world.run()
                 if self.at_end is not None and self.at_end() is False:
-                    raise AssertionError("what has to hold at the end does not")
+                    raise AssertionError("the condition at the end does not hold")
             finally:
                 world.close()
         jobs = {job.id: job.record() for job in world.store.engine.table.jobs.values() if not job.is_hidden}

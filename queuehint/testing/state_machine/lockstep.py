@@ -162,7 +162,7 @@ class Lockstep:
             check_order(self.engine)
             check_circles(self.engine)
             self.put(Tick())
-        raise AssertionError("there is always more")
+        raise AssertionError("leftover work never ends")
 
     def _compare_tally(self, reply: Any) -> None:
         """

@@ -112,7 +112,7 @@ def examine_trace(
                 f"jobs[{number}] must be a TraceJob, as TraceJob.of makes one, got {type(job).__name__}: {shown(job)}"
             )
         if known.setdefault(job.id, job) != job:
-            raise InvalidTraceError(f"job {shown(job.id)} is given twice, and differs")
+            raise InvalidTraceError(f"job {shown(job.id)} is given twice, with different values")
     given = [_event(event, number) for number, event in enumerate(events)]
     order = in_order(given, tolerance_ms)
     checker = Checker(given, known, tolerance_ms=tolerance_ms, complete=complete, limit=limit)

@@ -103,7 +103,7 @@ class BlockWatch:
             what = printable(f"job {slot.grant.spec.id} ({task})")
             extra |= {"job_id": slot.grant.spec.id, "task": task}
         logger.warning(
-            "%s blocks the event loop of its worker for more than %s s, at %s; no other job goes on meanwhile: "
+            "%s blocks the event loop of its worker for more than %s s, at %s; no other job runs meanwhile: "
             "make the handler a plain `def`, or await asyncio.to_thread(...)",
             what,
             f"{BLOCKS_S:g}",

@@ -86,7 +86,7 @@ class LoopWatch:
         if blocked_s >= BLOCKED_S and not self._is_blocked:
             # Nobody looked from another thread, or no thread ran either.
             logger.warning(
-                "code has held up the event loop of a worker; its jobs stood still",
+                "code has blocked the event loop of a worker; its other jobs did not run",
                 extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
             )
         if self._renewal is not None:
@@ -119,7 +119,7 @@ class LoopWatch:
         blocked_s = self.blocked_s
         if blocked_s < BLOCKED_S:
             if self._is_blocked:
-                logger.info("the loop turns again", extra={"event": "worker.unblocked", "worker": self._worker})
+                logger.info("the event loop runs again", extra={"event": "worker.unblocked", "worker": self._worker})
             self._is_blocked = False
             self._unbegun.clear()
             return
@@ -128,7 +128,7 @@ class LoopWatch:
             extra = {"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)}
             where = _frames_of(self._thread)
             logger.warning(
-                "code holds up the event loop of a worker; its other jobs stand still", extra={**extra, "where": where}
+                "code blocks the event loop of a worker; its other jobs do not run", extra={**extra, "where": where}
             )
         self._give_back_unbegun()
 

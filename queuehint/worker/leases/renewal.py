@@ -259,7 +259,7 @@ class Renewal:
                     else:
                         self._fence(self._hear(helper))
                 except Exception:  # without this thread nothing would be fenced
-                    logger.exception("watching over leases failed", extra={"event": "renewal.watch_failed"})
+                    logger.exception("the watch over leases failed", extra={"event": "renewal.watch_failed"})
                     self._done.wait(self._tick_s)
         finally:
             if helper is not None:
@@ -386,7 +386,9 @@ class Renewal:
                 try:
                     self._look()
                 except Exception:  # without this thread nothing would be renewed
-                    logger.exception("looking at a worker failed", extra={"event": "renewal.look_failed"})
+                    logger.exception(
+                        "the check of a worker's event loop failed", extra={"event": "renewal.look_failed"}
+                    )
 
     def _due(self) -> tuple[tuple[str, int], ...]:
         """Return all leases once one of them is due, or a blocked loop is to be reported; none before."""

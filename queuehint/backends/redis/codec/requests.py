@@ -78,7 +78,7 @@ def parse_retention(text: str) -> Retention:
         services = tuple(zip(rest[::2], [int(word) for word in rest[1::2]], strict=True))
         return Retention.of_ms(((finished, failed, canceled, service), services))
     except OverflowError as error:
-        raise ValueError(f"no retention: {text!r}") from error
+        raise ValueError(f"not a retention: {text!r}") from error
 
 
 @sends(op.Enqueue)

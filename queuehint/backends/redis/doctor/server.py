@@ -84,7 +84,7 @@ class Checkup:
         yield from self._look_at_libraries()
         self.facts["latency_ms"] = yield from self._latency_ms()
         if self._session.address.is_remote_plaintext:
-            self._find("tls", "the traffic can be read on the way; use rediss://")
+            self._find("tls", "the traffic is not encrypted; use rediss://")
 
     def delete_libraries(self) -> Talk:
         """Delete the libraries of other releases; return what was found of them, and why any of them stay."""

@@ -142,11 +142,13 @@ class Guest:
             connection.connect(address)
             users = {os.geteuid(), self._path.stat().st_uid, 0}
         except PermissionError as error:
-            raise BackendDeniedError(f"{self._path}: the process that has it must not be asked: {error}") from error
+            raise BackendDeniedError(f"{self._path}: the process that owns it may not be reached: {error}") from error
         except OSError:  # it is gone, or not there yet; a line of others that is full is one of a process that stands
             raise _GoneError from None
         if not is_trusted(connection, users):
-            raise BackendDeniedError(f"{self._path}: another user answers in place of the process that has it")
+            raise BackendDeniedError(
+                f"{self._path}: the socket belongs to another user, not to the process that owns the file"
+            )
 
     def _ask_one(self, connection: socket.socket, ticket: Ticket, *, runs_workers: bool) -> None:
         operation: Any = ticket.operation
@@ -159,7 +161,7 @@ class Guest:
             check_limits(operation)
             message = request(self._namespace, operation)
         if len(message) > REQUEST_BYTES_MAX:
-            raise BackendFullError(f"{self._path}: this is more than the process that has it takes at once")
+            raise BackendFullError(f"{self._path}: the request is larger than the process that owns it accepts")
         ticket.reply = self._read(self._exchange(connection, message), operation.reply_class)
 
     @staticmethod

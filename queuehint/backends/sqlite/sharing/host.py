@@ -73,7 +73,7 @@ def serve(owner: _Owner, lock: FileLock) -> Server | None:
         with suppress(OSError):
             lock.announce("")
         extra = {"event": "sqlite.not_shared", "path": str(owner.address.path), "error": str(error)}
-        logger.warning("there can be no socket beside the file; other processes are not answered", extra=extra)
+        logger.warning("no socket can be made beside the file; other processes get no answer", extra=extra)
         return None
     return server
 
@@ -99,7 +99,7 @@ async def _answer(owner: _Owner, body: bytes) -> bytes:
         return refused(error)
     except Exception as error:
         logger.exception("a request of another process failed", extra={"event": "sqlite.request_failed"})
-        problem = f"{owner.address.path}: the process that has it failed by {type(error).__name__}"
+        problem = f"{owner.address.path}: the process that owns it failed with {type(error).__name__}"
         if type(asked) in UNWRITTEN:
             return refused(BackendError(f"{problem}; nothing was changed"))
         return refused(OutcomeUnknownError(f"{problem}; the operation may have been done"))

@@ -105,7 +105,7 @@ def read_request(body: bytes, namespace: str) -> Operation[Any] | bytes:
     except errors.CorruptStateError:
         raise errors.BackendDeniedError("that is not an operation") from None
     if type(operation) not in _OPERATIONS:
-        raise errors.BackendDeniedError(f"{type(operation).__name__} cannot be asked for from outside")
+        raise errors.BackendDeniedError(f"{type(operation).__name__} is not accepted from another process")
     check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)
     return operation
 
@@ -146,7 +146,7 @@ def read_answer(answer: bytes, kind: Any) -> Any:
             return _reader(kind)(found)
         error = _error(*found)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
-        raise BackendError("the process that has the file has answered what cannot be read") from problem
+        raise BackendError("the process that owns the file sent a reply that cannot be read") from problem
     raise error
 
 
