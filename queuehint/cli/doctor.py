@@ -20,6 +20,7 @@ from queuehint.backends.report import Finding, Report
 from queuehint.backends.sqlite import doctor as of_files
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.loading import TargetError, load_scheduler
+from queuehint.cli.opening import trying_is_said
 from queuehint.cli.payloads import unreadable
 from queuehint.cli.render import cell, plain
 from queuehint.cli.said import hidden, said
@@ -88,7 +89,8 @@ def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Repo
         if namespace not in {None, namespace_of(backend)}:
             raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
         if isinstance(backend, RedisBackend):
-            return diagnose(backend, fix=fix, passes=passes)
+            with trying_is_said(backend, url):
+                return diagnose(backend, fix=fix, passes=passes)
         if not backend.address.path.exists():
             raise InvalidJobError(f"{masked(url)}: there is no such file")
         return of_files.diagnose(backend, fix=fix)

@@ -15,7 +15,7 @@ from queuehint.cli.live import Every, repeat
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
 from queuehint.cli.operate import SomePathKey
 from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
-from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode
+from queuehint.client.flow_graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
 from queuehint.values.checks import check_int
 from queuehint.values.record import JobState
@@ -103,6 +103,9 @@ def graph(
     namespace: Namespace = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="How it is drawn.")] = Format.TEXT,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Levels below the first jobs, of the text.")] = 20,
+    all: Annotated[
+        bool, typer.Option("--all", help=f"Draw each job; else more than {GROUP_OVER} equal ones as one.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw the jobs of a flow and what each waits for."""
@@ -110,7 +113,9 @@ def graph(
         found = sched.get_flow(flow).graph_sync()
         if as_json or format is Format.JSON:
             print(found.json())
-        elif format is Format.TEXT:
+            return
+        found = found if all else found.grouped()
+        if format is Format.TEXT:
             printer = Printer()
             printer.put(branches(_jobs(found, depth), printer.console.encoding))
         else:

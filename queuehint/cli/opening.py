@@ -7,13 +7,16 @@ import json
 import logging
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from queuehint.backends.base import check_scheme
 from queuehint.backends.masks import masked
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.render import plain
 from queuehint.cli.said import HINT, hidden, mentions_url, said
@@ -21,12 +24,19 @@ from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, Qu
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import Path, parse_key
 
+if TYPE_CHECKING:
+    from queuehint.backends.base import Backend
+    from queuehint.backends.redis.outages import Outages
+
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_STORE = 3
 EXIT_TIMEOUT = 124
 """As of `timeout`, the command."""
 EXIT_INTERRUPTED = 130
+SILENCE_S = 1.0
+"""After so long without an answer of the server it is said that it is tried."""
+LOOK_EVERY_S = 0.1
 
 Target = Annotated[
     str | None,
@@ -67,7 +77,7 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
     logging.getLogger("queuehint").addHandler(unheard)
     try:
         scheduler = find(target, namespace)
-        with _trying_is_said():
+        with trying_is_said(scheduler.backend, scheduler.url):
             try:
                 yield scheduler
             finally:
@@ -87,15 +97,29 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
 
 
 @contextlib.contextmanager
-def _trying_is_said() -> Iterator[None]:
+def trying_is_said(backend: Backend, url: str) -> Iterator[None]:
     """Report on standard error that the store does not answer and is tried again; log nothing else about it."""
     handler = _Trying(logging.WARNING)
     logger = logging.getLogger("queuehint.redis")
     logger.addHandler(handler)
+    ended = threading.Event()
+    if isinstance(backend, RedisBackend):
+        args = (backend.session.outages, masked(url), ended)
+        threading.Thread(target=_watch, args=args, name="queuehint-trying", daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         logger.removeHandler(handler)
+
+
+def _watch(outages: Outages, url: str, ended: threading.Event) -> None:
+    """Report once that a request has been without an answer for a second; then, or when the command ends, return."""
+    while not ended.wait(LOOK_EVERY_S):
+        asked_s = outages.asked_s
+        if asked_s is not None and time.monotonic() - asked_s >= SILENCE_S:
+            typer.echo(f"queuehint: trying {plain(url)}: no answer for {SILENCE_S:g} s", err=True)
+            return
 
 
 class _Trying(logging.Handler):

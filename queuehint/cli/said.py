@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import DEFAULT_MARKUP_MODE, TyperGroup
 
 from queuehint.backends.masks import HIDDEN, hidden_parts, masked
 from queuehint.cli.render import plain
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HINT = "; a store is named by --target"
+BOXES_COLUMNS = 70
+"""Terminals with fewer columns get help without boxes."""
 
 _LOOKS_LIKE_A_URL = re.compile(r"[a-z][a-z0-9+.-]*:(//|/?[^\s]*@)", re.IGNORECASE)
 _IN_A_TEXT = re.compile(r"[a-z][a-z0-9+.-]*:/[^\s'\"]*[@?#;][^\s'\"]*(?<![:.,;)])", re.IGNORECASE)
@@ -79,9 +82,16 @@ def _pieces() -> list[str]:
 class Commands(TyperGroup):
     """All commands; what the parser says of their words is said by us."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command, with plain help where boxes would be too narrow to be read."""
+        _draw_boxes(self, shutil.get_terminal_size().columns >= BOXES_COLUMNS)
+        return super().main(*args, **extra)
+
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Store the words of the command."""
         _typed[:] = args
+        if self.rich_markup_mode is None:
+            extra["terminal_width"] = shutil.get_terminal_size().columns
         with _parser_says():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -89,6 +99,13 @@ class Commands(TyperGroup):
         """Run the command."""
         with _parser_says():
             return super().invoke(ctx)
+
+
+def _draw_boxes(command: Any, are_drawn: bool) -> None:
+    """Have a command and those below it print their help and errors in boxes, or not."""
+    command.rich_markup_mode = DEFAULT_MARKUP_MODE if are_drawn else None
+    for below in getattr(command, "commands", {}).values():
+        _draw_boxes(below, are_drawn)
 
 
 @contextlib.contextmanager

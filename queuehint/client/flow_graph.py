@@ -29,6 +29,8 @@ _FILL = {
     JobState.FAILED: "#ffd0d0",
     JobState.CANCELED: "#d9d9d9",
 }
+GROUP_OVER = 10
+"""More equal jobs than these are drawn as one."""
 _PLAIN_IN_LABELS = frozenset(" _-.,/()")
 
 
@@ -70,6 +72,42 @@ class FlowGraph:
     flow: str
     nodes: tuple[FlowNode, ...]
     edges: tuple[FlowEdge, ...]
+
+    def grouped(self, most: int = GROUP_OVER) -> FlowGraph:
+        """
+        Return the graph with more than *most* equal jobs drawn as one: of a task and a state, and with the same edges.
+
+        Such a node has the id of the first of them, and as its name the task and how many there are.
+
+        >>> jobs = [FlowNode(f"l{n}", f"l{n}", "load", JobState.QUEUED) for n in range(20)]
+        >>> edges = [FlowEdge(job.id, "all") for job in jobs]
+        >>> FlowGraph("f", (*jobs, FlowNode("all", "all", "sum")), tuple(edges)).grouped().nodes[0].name
+        'load x 20'
+
+        .. versionadded:: 0.1
+        """
+        into: dict[str, list[FlowEdge]] = {}
+        out: dict[str, list[FlowEdge]] = {}
+        for edge in self.edges:
+            into.setdefault(edge.target, []).append(edge)
+            out.setdefault(edge.source, []).append(edge)
+        groups: dict[object, list[FlowNode]] = {}
+        for node in self.nodes:
+            around = (
+                frozenset((edge.source, edge.when, edge.data) for edge in into.get(node.id, ())),
+                frozenset((edge.target, edge.when, edge.data) for edge in out.get(node.id, ())),
+            )
+            groups.setdefault((node.task, node.state, *around), []).append(node)
+        drawn: dict[str, FlowNode | None] = {}
+        for nodes in groups.values():
+            if len(nodes) > most:
+                drawn |= dict.fromkeys([node.id for node in nodes])
+                name = f"{nodes[0].task or 'jobs elsewhere'} x {len(nodes)}"
+                drawn[nodes[0].id] = attrs.evolve(nodes[0], name=name, task=nodes[0].task and name)
+        kept = [drawn.get(node.id, node) for node in self.nodes]
+        hidden = {job_id for job_id, node in drawn.items() if node is None}
+        edges = [edge for edge in self.edges if edge.source not in hidden and edge.target not in hidden]
+        return FlowGraph(self.flow, tuple([node for node in kept if node is not None]), tuple(edges))
 
     def mermaid(self) -> str:
         """Return a flowchart for Mermaid."""

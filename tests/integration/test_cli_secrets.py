@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import Result
 
+from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.cli import opening
 from queuehint.cli import said as door
 from queuehint.cli.app import PANELS, app
 from queuehint.cli.render import plain
@@ -127,6 +130,32 @@ def test_errors_are_said_alike_as_json() -> None:
     result = run("ls", "--json", "--target", f"nosuch://ann:{SECRET}@db")
     assert "no backend serves 'nosuch'" in json.loads(result.stdout)["error"]
     assert SECRET not in result.stdout
+
+
+def test_a_silent_server_is_told_of_without_its_password(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "SILENCE_S", 0.01)
+    monkeypatch.setattr(opening, "LOOK_EVERY_S", 0.001)
+    url = "redis://ann:canary@nowhere.invalid:6379/0"
+    backend = RedisBackend.from_url(url, BackendOptions())
+    with opening.trying_is_said(backend, url):
+        time.sleep(0.02)
+        assert capsys.readouterr().err == "", "nothing was asked"
+        backend.session.outages.asked_s = time.monotonic()
+        told = ""
+        while not told:
+            told = capsys.readouterr().err
+    assert told == "queuehint: trying redis://***@nowhere.invalid:6379/0: no answer for 0.01 s\n"
+
+
+def test_help_for_a_narrow_terminal_has_no_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, has_boxes in (("50", False), ("100", True), ("69", False)):
+        monkeypatch.setenv("COLUMNS", columns)
+        for words in (["--help"], ["ls", "--help"], ["cron", "ls", "--help"], ["nope"]):
+            shown = CliRunner().invoke(app, words).output
+            assert ("╭" in shown) == has_boxes, (columns, words)
+            assert "--help" not in words or max(map(len, shown.splitlines())) <= int(columns)
 
 
 def test_help_and_what_is_typed_right_stay_as_they_are() -> None:

@@ -84,6 +84,22 @@ def test_a_flow_is_told_as_json() -> None:
     ]
 
 
+def test_equal_jobs_are_drawn_as_one() -> None:
+    loads = [FlowNode(f"l{n}", f"l{n}", "load", JobState.FAILED if n < 2 else JobState.FINISHED) for n in range(14)]
+    odd = FlowNode("odd", "odd", "load", JobState.FINISHED)
+    nodes = (FlowNode("head", "head", "read"), *loads, odd, FlowNode("sum", "sum", "sum", JobState.DEFERRED))
+    edges = [edge for load in loads for edge in (FlowEdge("head", load.id), FlowEdge(load.id, "sum"))]
+    graph = FlowGraph("f", nodes, (*edges, FlowEdge("odd", "sum", "done")))
+
+    grouped = graph.grouped()
+
+    assert [node.name for node in grouped.nodes] == ["head", "l0", "l1", "load x 12", "odd", "sum"]
+    assert [(edge.source, edge.target) for edge in grouped.edges[4:6]] == [("head", "l2"), ("l2", "sum")]
+    assert len(grouped.edges) == 7
+    assert "load x 12<br>FINISHED" in grouped.mermaid()
+    assert graph.grouped(12) == graph
+
+
 def test_every_state_has_a_color() -> None:
     graph = FlowGraph("f", tuple(FlowNode(state, state, "t", state) for state in JobState), ())
     assert graph.mermaid().count("classDef") == len(JobState)

@@ -411,6 +411,15 @@ def test_a_store_that_does_not_answer_is_told_once_until_it_does(
     assert "hunter2" not in caplog.text
 
 
+def test_it_is_known_since_when_a_request_is_without_an_answer(session: Session, time: Time) -> None:
+    talk = Talk(session, ONE)
+    asked_s, time.now_s = time.now_s, time.now_s + 1
+    talk.fail(NotSent()).skip_move_and_sleep()
+    assert session.outages.asked_s == asked_s
+    talk.answer([*HEADER, 1, b"Q"])
+    assert session.outages.asked_s is None
+
+
 def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     time.now_s += RETRY_S - 0.001

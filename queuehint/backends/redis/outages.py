@@ -21,6 +21,8 @@ class Outages:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._told_s: float | None = None
+        self.asked_s: float | None = None
+        """Since when the newest request is without an answer; of a client that asks one thing at a time."""
 
     def note(self, failure: Exception, patience_s: float) -> None:
         """Record a second failure in a row of an operation that is tried for so long."""

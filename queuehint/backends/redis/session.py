@@ -125,7 +125,7 @@ class Session:
         # By identity, while the operation object lives: only its owner can repeat it.
         self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
         self._checked_s: float | None = None
-        self._outages = Outages(self.address)
+        self.outages = Outages(self.address)
         self._primary_s = 0.0
         self._may_write = False
         self._examination = Examination(self)
@@ -328,7 +328,7 @@ class Session:
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command until it is answered."""
         ask = call.first()
-        begun_s = time.monotonic()
+        self.outages.asked_s = begun_s = time.monotonic()
         attempts = redirections = 0
         asking: Redirect | None = None
         is_unknown = False
@@ -342,7 +342,7 @@ class Session:
                         continue
                     answered = True
                     if attempts:
-                        self._outages.end()
+                        self.outages.end()
                     return reply
                 except NotSent as error:
                     failure: Exception = error
@@ -371,7 +371,7 @@ class Session:
                         yield onward(error)
                     failure = error
                 if attempts == 1:
-                    self._outages.note(failure, patience_s(self.address))
+                    self.outages.note(failure, patience_s(self.address))
                 if time.monotonic() - begun_s >= patience_s(self.address):
                     answered = not is_unknown
                     raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
@@ -380,6 +380,7 @@ class Session:
                 attempts += 1
         finally:
             # Also when the caller was canceled while the request was under way.
+            self.outages.asked_s = None
             if stream is not None:
                 self._give_back(stream, operation, answered=answered)
 
