@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.codecs.encrypted import EncryptedCodec
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
     from queuehint.handlers.references import template
+    from queuehint.handlers.remote import ProcessDiedError
     from queuehint.operations import ANYONE
     from queuehint.scheduler.event_streams import EventStream, EventStreamSync
     from queuehint.scheduler.exclusive import Hold
@@ -161,6 +162,7 @@ __all__ = [
     "PayloadError",
     "Policy",
     "Priority",
+    "ProcessDiedError",
     "Progress",
     "QueueFullError",
     "QueueHintError",
@@ -248,6 +250,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "handlers.codecs.encrypted": ("EncryptedCodec",),
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
     "handlers.references": ("template",),
+    "handlers.remote": ("ProcessDiedError",),
     "operations": ("ANYONE",),
     "scheduler.event_streams": ("EventStream", "EventStreamSync"),
     "scheduler.exclusive": ("Hold",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.handlers.remote import Kinds, RemoteError, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ class ErrorRules:
     def __init__(self, fail_on: object = (), retry_on: object = None) -> None:
         self._fail_on = frozenset(_classes(fail_on, "fail_on"))
         self._retry_on = None if retry_on is None else frozenset(_classes(retry_on, "retry_on"))
+        self._fail_names = {class_name(each) for each in self._fail_on}
+        self._retry_names = {class_name(each) for each in self._retry_on or ()}
         both = sorted([each.__name__ for each in self._fail_on & (self._retry_on or frozenset())])
         if both:
             raise InvalidJobError(f"fail_on and retry_on both name {both[0]}")
@@ -38,7 +41,9 @@ class ErrorRules:
         """Return whether no attempt is to follow one that ended by an exception."""
         retry_on = self._retry_on
         if not self._fail_on and retry_on is None:
-            return False
+            return isinstance(error, RemoteError) and error.trouble.is_final
+        if isinstance(error, RemoteError):
+            return error.trouble.is_final or self._is_final_kind(error.trouble.kinds)
         for cls in type(error).__mro__:
             if cls in self._fail_on:
                 return True
@@ -47,6 +52,17 @@ class ErrorRules:
         if isinstance(error, BaseExceptionGroup):
             return all(self.is_final(each) for each in error.exceptions)
         return retry_on is not None
+
+    def _is_final_kind(self, kinds: Kinds) -> bool:
+        """Do as `is_final`, by the names of the classes: the exception was raised in another process."""
+        for name in kinds.names:
+            if name in self._fail_names:
+                return True
+            if name in self._retry_names:
+                return False
+        if kinds.members is not None:
+            return all(self._is_final_kind(member) for member in kinds.members)
+        return self._retry_on is not None
 
 
 def _classes(value: object, parameter: str) -> Sequence[type[Exception]]:

@@ -25,6 +25,7 @@ from queuehint.errors import (
 from queuehint.handlers.arguments import checks_of
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.error_rules import ErrorRules
+from queuehint.handlers.remote import import_path
 from queuehint.values.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
@@ -61,9 +62,10 @@ class Handler:
         function: async function or plain function; plain ones run in threads.
         rules: which of its exceptions end a job at once.
         upgrade: makes arguments that do not fit into such that do, both by name and without their annotations.
+        process: whether it runs in a process of the worker's own.
 
     Raises:
-        HandlerError: it is a generator function, or not callable.
+        HandlerError: it is a generator function, not callable, or cannot run in a process of its own.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class Handler:
         function: Callable[..., Any],
         rules: ErrorRules = _ALL_ARE_RETRIED,
         upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        *,
+        process: bool = False,
     ) -> None:
         if not callable(function):
             raise HandlerError(f"{shown(function)} is not callable; a job is made from a function")
@@ -83,6 +87,8 @@ class Handler:
         self._upgrade = upgrade
         # An object may have an async `__call__`.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        self.import_path = import_path(name, function, is_async=self.is_async) if process else None
+        """Where a process of its own finds the function; None if it runs in the worker's."""
         parameters = list(inspect.signature(function).parameters.values())
         annotations = _annotations(function)
         self.wants_context = bool(parameters) and _is_context(parameters[0], annotations)

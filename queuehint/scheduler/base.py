@@ -13,7 +13,7 @@ from queuehint.client.event_reader import EventReaders
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import submit
 from queuehint.clock import Clock, SystemClock
-from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, shown
 from queuehint.handlers.codec import JsonCodec
 from queuehint.scheduler.listening import Announcer
 from queuehint.values.checks import (
@@ -27,7 +27,7 @@ from queuehint.values.checks import (
     check_object,
     check_optional_duration,
 )
-from queuehint.values.ids import new_id
+from queuehint.values.ids import new_id, this_process
 from queuehint.values.policy import Retention
 from queuehint.worker.worker import Worker
 
@@ -107,10 +107,15 @@ class SchedulerBase:
 
     @property
     def backend(self) -> Backend:
-        """The store, opened on first use."""
+        """The store, opened on first use; refused in a process of a handler if no other process sees what is in it."""
         if self._backend is None:
             with self._lock:
                 if self._backend is None:
+                    if this_process.has_no_store:
+                        raise BackendUnavailableError(
+                            "the jobs live in the worker's process, and this is a process of a handler (process=True): "
+                            "enqueue in a handler without it, or keep the jobs on Redis or in a file"
+                        )
                     options = BackendOptions(
                         namespace=self.namespace,
                         retention=self._retention,

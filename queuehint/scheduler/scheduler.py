@@ -24,6 +24,7 @@ from queuehint.scheduler.records.store import RecordStore
 from queuehint.scheduler.schedules import ScheduleBook, Scheduling
 from queuehint.scheduler.xcom import XCom
 from queuehint.values.checks import (
+    check_bool,
     check_callable,
     check_id,
     check_items,
@@ -193,6 +194,7 @@ class Scheduler(Control, Draining, Scheduling):
         check_arguments: bool = True,
         aliases: Sequence[str] = (),
         upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        process: bool = False,
     ) -> _Decorator: ...
     def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
         """
@@ -229,9 +231,12 @@ class Scheduler(Control, Draining, Scheduling):
             aliases: earlier names of the task, up to 100: workers run jobs of these too.
             upgrade: called by workers with the arguments of a job that do not fit the signature, a dictionary of what
                 their JSON says; returns one of those that do.
+            process: run it in a process of the worker's own, which a timeout or a cancellation ends if need be: a plain
+                function at the top of a module. Not in `queuehint.testing.simulate`, where it runs like any other.
 
         Raises:
-            HandlerError: a name is taken by another function, or the template does not fit the signature.
+            HandlerError: a name is taken by another function, the template does not fit the signature, or no process
+                can import the function.
             InvalidJobError, InvalidJobTypeError, InvalidHintError: an option is not valid.
         """
         if getattr(function_or_hint, "__name__", None) == "<lambda>" and "name" not in options:
@@ -255,10 +260,16 @@ class Scheduler(Control, Draining, Scheduling):
         upgrade = options.pop("upgrade", None)
         upgrade = None if upgrade is None else check_callable(upgrade, parameter="upgrade")
         name = check_name(name if name is not None else getattr(function, "__name__", None), parameter="name")
+        process = check_bool(options.pop("process", False), parameter="process")
+        if "executor" in options:
+            raise InvalidJobTypeError(
+                "job() has no option 'executor': it is one of workers (Scheduler.make_worker), for plain functions "
+                "without process=True"
+            )
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
             raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}")
-        handler = Handler(name, function, rules, upgrade)
+        handler = Handler(name, function, rules, upgrade, process=process)
         placement = Placement(queue_hint, handler)
         for taken in (name, *aliases):
             existing = self._handlers.get(taken)

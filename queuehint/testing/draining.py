@@ -319,7 +319,9 @@ class _Watch:
         raised = self._raised.pop(context.id, None)
         if outcome.kind is OutcomeKind.FAILED and self._error is None:
             error = outcome.error
-            if raised is None and outcome.final and error is not None:
+            handler = self._handlers.get(context.task)
+            is_apart = handler is not None and handler.import_path is not None and error is not None
+            if raised is None and error is not None and (outcome.final or (is_apart and error.type != "retry")):
                 raised = JobFailedError(context.id, error.type, error.message, error.traceback)
             self._error = raised
 

@@ -37,12 +37,17 @@ class _Maker:
 
 
 class Process:
-    """Identity of a process: ``mark`` is an object that a fork has another one of."""
+    """
+    Identity of a process: ``mark`` is an object that a fork has another one of.
 
-    __slots__ = ("mark",)
+    ``has_no_store`` is true in a process of handlers whose worker has a store that no other process sees.
+    """
+
+    __slots__ = ("has_no_store", "mark")
 
     def __init__(self) -> None:
         self.mark = object()
+        self.has_no_store = False
 
 
 _maker = _Maker()

@@ -22,7 +22,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import BackendError, PayloadError
+from queuehint.errors import BackendError, InvalidJobTypeError, PayloadError, shown
 from queuehint.handlers.context import CURRENT, raised_answer
 from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.handlers.handler import UnknownArgumentsError
@@ -32,6 +32,7 @@ from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
 from queuehint.worker.leases.renewal import is_on_last_life
 from queuehint.worker.outcomes import OutcomeBuilder, outcome_of
+from queuehint.worker.processes.pool import ProcessPool
 from queuehint.worker.slots import end_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,29 @@ LAST_LIVES_WITHIN_S = 60.0
 LOADS_MAX = 5
 """How often a job's partial result is requested, `PAUSE_S` apart, before the job is given back."""
 
+_ELSEWHERE = frozenset({"ProcessPoolExecutor", "InterpreterPoolExecutor"})
+
+
+def check_executor(executor: object) -> Executor:
+    """
+    Check what is to run plain functions.
+
+    Raises:
+        InvalidJobTypeError: it is no `Executor`, or runs them in other processes or interpreters.
+    """
+    takes = "an Executor whose calls run in threads of this process, such as a ThreadPoolExecutor"
+    problem = ""
+    if not isinstance(executor, Executor):
+        problem = f": {shown(executor)}"
+    elif _ELSEWHERE & {kind.__name__ for kind in type(executor).__mro__}:
+        problem = ", where neither the function nor its context can be; give the task process=True"
+    elif getattr(executor, "_shutdown", False) is True:
+        problem = ", which is shut down"
+    if problem:
+        raise InvalidJobTypeError(f"executor must be {takes}, got {type(executor).__name__}{problem}")
+    assert isinstance(executor, Executor)
+    return executor
+
 
 class AttemptRunner:
     """
@@ -68,6 +92,7 @@ class AttemptRunner:
         failures: describes and logs failed attempts.
         threads: how many plain functions may run at once.
         executor: what runs them instead of threads of its own; it is not shut down.
+        uses_processes: whether handlers declared so run in processes; else as any plain function.
         stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs; False if it must not.
         marks: tell the helper of the worker, if it has one, which code has begun.
@@ -85,6 +110,7 @@ class AttemptRunner:
         failures: Failures,
         threads: int,
         executor: Executor | None = None,
+        uses_processes: bool = True,
         stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], Awaitable[bool]],
         ended: Callable[[Slot, Outcome], None],
@@ -103,6 +129,8 @@ class AttemptRunner:
         self._ended = ended
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
+        self._uses_processes = uses_processes
+        self._processes: ProcessPool | None = None
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
 
@@ -159,7 +187,9 @@ class AttemptRunner:
                 self.outcomes.failures.log_hook("after_job hook failed", error, **what)
 
     def close(self) -> None:
-        """Shut the threads down, without waiting for running ones."""
+        """Shut the threads down, without waiting for running ones, and end the processes that run no handler."""
+        if self._processes is not None:
+            self._processes.close()
         if self._own_executor is not None:
             self._own_executor.shutdown(wait=False)
 
@@ -210,15 +240,14 @@ class AttemptRunner:
             if results is None:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             slot.context.bring(results)
-        slot.stoppable = handler.is_async
+        is_apart = handler.import_path is not None and self._uses_processes
+        slot.stoppable = handler.is_async or is_apart
         try:
             arguments = filled(spec, results, self._codec) if spec.templates and results is not None else spec.arguments
-            args, kwargs = handler.loads(self._codec, arguments)
+            # A process reads them itself.
+            args, kwargs = ((), {}) if is_apart else handler.loads(self._codec, arguments)
         except UnknownArgumentsError as error:
-            # A later release has enqueued it; a worker of that one may run it.
-            extra = {"event": "job.unknown_arguments", "job_id": spec.id, "task": spec.task}
-            logger.error("%s: job %s is given back", error, spec.id, extra=extra)  # noqa: TRY400 - no code has failed
-            return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
+            return self._not_known_here(grant, error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             # What cannot be read now cannot be read later, but for a file system or a server that does not answer.
             return self.outcomes.of_error(grant, error, slot.why_stop, final=not isinstance(error, OSError))
@@ -236,15 +265,19 @@ class AttemptRunner:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             if handler.wants_context:
                 args = (slot.context, *args)
-            if spec.policy.timeout_ms is not None:
+            if spec.policy.timeout_ms is not None and not is_apart:
                 deadline_s = self._arm(slot, spec.policy.timeout_ms)
-            if handler.is_async:
+            if is_apart:
+                result, deadline_s = await self._in_process(slot, handler, arguments, results)
+            elif handler.is_async:
                 code = handler.function(*args, **kwargs)
                 result = await (in_one_process(code, process) if type(code) is CoroutineType else code)
             else:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             end_any_child(process, error)
+            if is_apart and isinstance(error, UnknownArgumentsError):
+                return self._not_known_here(grant, error)
             answer = raised_answer(error)
             if answer is None:
                 ended_by = TimeoutError() if slot.why_stop == "timeout" else error
@@ -261,6 +294,13 @@ class AttemptRunner:
         if answer is not None:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
         return outcome
+
+    @staticmethod
+    def _not_known_here(grant: Grant, error: UnknownArgumentsError) -> Outcome:
+        """Return the outcome of a job that a later release has enqueued; a worker of that one may run it."""
+        extra = {"event": "job.unknown_arguments", "job_id": grant.spec.id, "task": grant.spec.task}
+        logger.error("%s: job %s is given back", error, grant.spec.id, extra=extra)
+        return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:
         """Schedule the timeout of an attempt; return its deadline, by the clock of the loop."""
@@ -291,6 +331,21 @@ class AttemptRunner:
                 extra = {"event": "job.no_interim", "job_id": job_id, "error": str(error)}
                 logger.warning("the partial result of job %s cannot be read now: %s", job_id, error, extra=extra)
         return partial_result.is_loaded
+
+    async def _in_process(
+        self, slot: Slot, handler: Handler, arguments: bytes, results: DependencyResults | None
+    ) -> tuple[Any, float | None]:
+        """Run a handler in a process; return its result, and its deadline, which counts from when its code begins."""
+        deadline_s: float | None = None
+
+        def begun() -> None:
+            nonlocal deadline_s
+            if slot.grant.spec.policy.timeout_ms is not None and slot.why_stop is None:
+                deadline_s = self._arm(slot, slot.grant.spec.policy.timeout_ms)
+
+        if self._processes is None:
+            self._processes = ProcessPool(self._threads, self._codec, is_durable=self._backend.is_durable)
+        return await self._processes.run(slot, handler, arguments, results, begun), deadline_s
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

@@ -54,7 +54,7 @@ class DependencyResults(Mapping[str, Any]):
     """
 
     def __init__(self, edges: Iterable[Dependency], payloads: Mapping[str, bytes | None], codec: Codec) -> None:
-        edges = list(edges)
+        self.edges = edges = list(edges)
         ids: dict[str, str] = {}
         for edge in edges:
             if edge.name is not None:
@@ -64,14 +64,14 @@ class DependencyResults(Mapping[str, Any]):
         self._ids = {name: job_id for name, job_id in ids.items() if job_id in payloads}
         own = [edge.name if edge.name and ids[edge.name] == edge.id else edge.id for edge in edges]
         self._listed = tuple(dict.fromkeys(name for name in own if name in self._ids))
-        self._payloads = payloads
+        self.payloads = payloads
         self._codec = codec
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         job_id = self._ids[name]
         if job_id not in self._values:
-            payload = self._payloads[job_id]
+            payload = self.payloads[job_id]
             self._values[job_id] = None if payload is None else self._codec.loads(payload, _ANY).get(_RESULT)
         return self._values[job_id]
 

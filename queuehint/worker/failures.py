@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import QueueHintError, printable
 from queuehint.handlers import forks
+from queuehint.handlers.remote import HandlerStopped, RemoteError
 from queuehint.values.checks import encodable, plain_text
 from queuehint.values.outcome import ERROR_TEXT_MAX, JobError
 
@@ -33,6 +34,7 @@ LINE_MAX = 500
 """How much of an exception's message is part of a log line; the traceback has more of it."""
 FRAMES_MAX = 12
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_ON_PURPOSE = (QueueHintError, HandlerStopped)
 _FORKS = forks.__file__
 """It stands between a coroutine and what that waits for."""
 
@@ -52,7 +54,7 @@ class Failures:
 
     def describe(self, kind: str, message: str, error: BaseException | None = None) -> JobError:
         """Return what is stored of a failed attempt; the traceback is that of *error*."""
-        trace = None if error is None else self.text(_stored_traceback(error))
+        trace = None if error is None else self.text(stored_traceback(error))
         return JobError(type=self.text(kind), message=self.text(message), traceback=trace)
 
     def log(
@@ -105,7 +107,8 @@ class Failures:
         summary = printable(summary)
         summary = summary if len(summary) <= LINE_MAX else summary[: LINE_MAX - 1] + "…"
         args = (*[printable(each) if isinstance(each, str) else each for each in args], summary)
-        has_trace = has_trace and error is not None and error.__traceback__ is not None
+        is_remote = isinstance(error, RemoteError)
+        has_trace = has_trace and error is not None and (is_remote or error.__traceback__ is not None)
         self._emit(level, message, args, facts, error if has_trace else None)
 
     def log_hook(self, message: str, error: BaseException, **extra: Any) -> None:
@@ -153,6 +156,8 @@ class Failures:
 
 def qualified_name(error: BaseException) -> str:
     """Return the name of an exception's class, even if the class overrides it."""
+    if isinstance(error, RemoteError):
+        return error.trouble.type
     kind = type(error)
     try:
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -171,6 +176,8 @@ def safe_str(error: BaseException) -> str:
 
 def whole_traceback(error: BaseException) -> str:
     """Return an exception as Python prints it, with what caused it, and without the frames of this package."""
+    if isinstance(error, RemoteError):
+        return error.trouble.printed
     try:
         described = traceback.TracebackException.from_exception(error)
         _shorten(described, error)
@@ -179,8 +186,10 @@ def whole_traceback(error: BaseException) -> str:
         return ""
 
 
-def _stored_traceback(error: BaseException) -> str:
+def stored_traceback(error: BaseException) -> str:
     """Return the innermost frames: file, line and the line's source, never the values of variables."""
+    if isinstance(error, RemoteError):
+        return error.trouble.traceback
     try:
         frames = _of_the_application(traceback.extract_tb(error.__traceback__), error)[-FRAMES_MAX:]
         return "".join(traceback.format_list(frames))[-REDACTED_MAX:]
@@ -213,8 +222,8 @@ def _of_the_application(frames: list[traceback.FrameSummary], error: BaseExcepti
     while begin < end and frames[begin].filename.startswith(_OURS):
         begin += 1
     if begin == end:
-        return [] if isinstance(error, QueueHintError) else list(frames)
-    behind = _OURS if isinstance(error, QueueHintError) else _FORKS
+        return [] if isinstance(error, _ON_PURPOSE) else list(frames)
+    behind = _OURS if isinstance(error, _ON_PURPOSE) else _FORKS
     while frames[end - 1].filename.startswith(behind):
         end -= 1
     return list(frames[begin:end])

@@ -17,6 +17,7 @@ import attrs
 
 from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import Children, Discard, Fail, Retry, Snooze
+from queuehint.handlers.remote import EncodedResult, RemoteError
 from queuehint.operations import SETTLEMENTS_MAX, Verdict
 from queuehint.values.outcome import (
     CHILDREN_MAX,
@@ -98,7 +99,7 @@ class OutcomeBuilder:
         kind = "timeout" if timed_out else qualified_name(error)
         message = _timed_out(grant.spec.policy.timeout_ms) if timed_out else safe_str(error)
         described = self.failures.describe(kind, message, error)
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        if isinstance(error, (SystemExit, KeyboardInterrupt)) or (isinstance(error, RemoteError) and error.is_exit):
             self.failures.log_exit(grant, described, error)
             return outcome_of(grant, OutcomeKind.LOST, error=described)
         return self._failed(grant, described, error, final=final)
@@ -126,11 +127,15 @@ class OutcomeBuilder:
         partial_result = None if context is None else context.partial_result
         payload: bytes | None
         try:
-            payload = handler.dump_result(self._codec, result)
-            if result is None:
+            if isinstance(result, EncodedResult):
+                payload, kind = result.payload, result.kind
+            else:
+                payload = handler.dump_result(self._codec, result)
+                kind = "none" if result is None else "dict" if isinstance(result, dict) else "other"
+            if kind == "none":
                 # The partial result of an earlier attempt stays.
                 payload = partial_result.dump(self._codec) if partial_result else None
-            elif partial_result and isinstance(result, dict):
+            elif partial_result and kind == "dict":
                 payload = partial_result.dump(self._codec, payload)
             if payload is not None:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
@@ -303,6 +308,8 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
 
 def _raised(answer: Retry | Fail) -> BaseException | None:
     """Return an answer as the exception that it is, if it was raised: only then it says where."""
+    if isinstance(answer.__cause__, RemoteError):
+        return answer.__cause__
     return None if answer.__traceback__ is None else answer
 
 

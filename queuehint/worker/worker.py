@@ -41,7 +41,7 @@ from queuehint.values.checks import (
     check_name,
     check_object,
 )
-from queuehint.worker.attempts import AttemptRunner
+from queuehint.worker.attempts import AttemptRunner, check_executor
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
@@ -103,7 +103,8 @@ class Worker:
         give_up: ends the process at once; only for a worker that has a process to itself. Called with the ids of the
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.
-        executor: what runs plain functions, by default threads of the worker's own; it is not shut down.
+        executor: what runs plain functions, by default threads of the worker's own: an `Executor` whose calls run in
+            this process, such as a `ThreadPoolExecutor`; not shut down here. Tasks with ``process=True`` do not use it.
         lifespan: opens what contexts hand out as their state, before the first claim, and closes it after the last job.
         version: what the application calls this release of itself, 1–256 bytes; shown beside the worker.
     """
@@ -112,6 +113,8 @@ class Worker:
     """Keeps the leases of its jobs."""
     presence_class: ClassVar[type[Presence]] = Presence
     """Tells the store about the worker."""
+    uses_processes: ClassVar[bool] = True
+    """Whether handlers declared with ``process=True`` run in processes; else as any plain function."""
 
     def __init__(
         self,
@@ -147,8 +150,7 @@ class Worker:
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
         abandon_after_s = check_duration(abandon_after, parameter="abandon_after") / 1000
         give_up = None if give_up is None else check_callable(give_up, parameter="give_up")
-        if executor is not None:
-            executor = check_object(executor, "submit", parameter="executor", what="an Executor")
+        executor = None if executor is None else check_executor(executor)
         version = None if version is None else check_name(version, parameter="version")
         self.name = self.make_name()
         self._event = Wakeup()
@@ -171,6 +173,7 @@ class Worker:
             failures=Failures(redact, log_errors=check_bool(log_errors, parameter="log_errors")),
             threads=self._concurrency,
             executor=executor,
+            uses_processes=self.uses_processes,
             stop=self._stopping.ask,
             begin=self._begin_last_life,
             ended=self._end,

@@ -195,8 +195,8 @@ MUTANTS = (
         name="A traceback is stored as it is and not redacted",
         kind="worker",
         file="worker/failures.py",
-        old="self.text(_stored_traceback(error))",
-        new="_stored_traceback(error)",
+        old="self.text(stored_traceback(error))",
+        new="stored_traceback(error)",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "redact"),),
     ),  # S-08
     Mutant(

@@ -75,6 +75,7 @@ class LoopWorker(Worker):
 
     renewal_class = LoopRenewal
     presence_class = NoPresence
+    uses_processes = False
 
     @staticmethod
     def make_name() -> str:

@@ -1,0 +1,309 @@
+"""
+The process that runs handlers: ``python -m queuehint.worker.processes.child``, started by a worker, never forked.
+
+It runs one attempt at a time, on its main thread, so that a signal can interrupt it. Three things end it before its
+time: SIGTERM behind a word of the worker raises `HandlerStopped` in the handler; SIGKILL; and the end of the worker.
+For the last the worker holds the other end of a pipe. Linux sends SIGKILL when that is closed, also while code holds
+the interpreter; elsewhere a thread waits for it.
+
+A signal without a word of the worker is one that a terminal or a supervisor has sent to all: this process ends with its
+worker, not before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import inspect
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import types
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import HandlerError, shown
+from queuehint.handlers.codec import JsonCodec, encode_json
+from queuehint.handlers.context import CURRENT, JobContext
+from queuehint.handlers.forks import end_any_child, leaving_to_no_child
+from queuehint.handlers.handler import Handler
+from queuehint.handlers.partial_result import PartialResult
+from queuehint.handlers.remote import MAIN, MAIN_OF_CHILD, HandlerStopped
+from queuehint.values.hint import Claim
+from queuehint.values.ids import this_process
+from queuehint.values.outcome import Grant
+from queuehint.values.spec import Dependency, JobSpec
+from queuehint.worker.dependency_results import DependencyResults
+from queuehint.worker.processes.channel import Channel
+from queuehint.worker.processes.ends import end_of_error, end_of_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.handlers.codec import Codec
+    from queuehint.values.outcome import Progress
+    from queuehint.worker.processes.channel import Frame
+
+EXIT_ORPHANED = 1
+
+
+class Host:
+    """What the context of a job asks of its worker, over the channel."""
+
+    def __init__(self, channel: Channel, scheduler: Any) -> None:
+        self._channel = channel
+        self.scheduler = scheduler
+
+    @property
+    def state(self) -> Any:
+        """
+        Refuse: what the lifespan of a worker has opened is in the worker's process.
+
+        Raises:
+            HandlerError: always.
+        """
+        raise HandlerError(
+            "ctx.state is in the process of the worker, and this handler runs in its own (process=True): open what it "
+            "needs at the top of its module, or at first use"
+        )
+
+    def report(self, _job_id: str, _token: int, progress: Progress) -> None:
+        """Send progress."""
+        self._channel.send({"note": "progress", "values": [progress.done, progress.total, progress.note]})
+
+    def log(self, _job_id: str, _token: int, line: str) -> None:
+        """Send a log line."""
+        self._channel.send({"note": "log", "values": [line]})
+
+    def store(self, partial_result: PartialResult) -> None:
+        """Have nothing to send: `ContextInProcess.update` has sent the fields."""
+
+    def send_fields(self, fields: dict[str, Any]) -> None:
+        """Send fields of the partial result."""
+        self._channel.send({"note": "update"}, encode_json(fields))
+
+
+class ContextInProcess(JobContext[Any]):
+    """`JobContext` in the process of a handler."""
+
+    def __init__(self, grant: Grant, host: Host) -> None:
+        super().__init__(grant, host)
+        self._own_host = host
+
+    def update(self, fields: dict[str, Any]) -> None:
+        """Merge fields into the job's result; the worker does it."""
+        super().update(fields)
+        self._own_host.send_fields(fields)
+
+    def _child(self, job: Any) -> Any:
+        raise HandlerError(
+            f"{self.task} runs in a process of its own (process=True), and ctx.enqueue is not there; enqueue with "
+            "enqueue_sync() of the job itself and an id= that follows from this job's, or in a job after this one"
+        )
+
+
+class Attempts:
+    """
+    Runs what the worker asks for.
+
+    Args:
+        hello: the worker's first frame.
+    """
+
+    def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
+        self._channel = channel
+        self._hello = hello
+        self._is_running = False
+        self._context: ContextInProcess | None = None
+
+    def serve(self) -> None:
+        """Run attempts until the worker closes the channel."""
+        while (frame := self._channel.receive()) is not None:
+            if "run" not in frame[0]:
+                continue  # to stop what has ended meanwhile
+            try:
+                self._is_running = True
+                end = self._run(frame[0]["run"], frame[1])
+            except BaseException as error:  # noqa: BLE001 - the worker decides what comes of it
+                end = end_of_error(error)
+            finally:
+                self._is_running = False
+            flush()
+            self._channel.send(*end)
+
+    def _run(self, run: dict[str, Any], payload: bytes) -> Frame:
+        process = this_process.mark
+        try:
+            handler, codec, scheduler = self._find(run)
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            return end_of_error(error)
+        try:
+            args, kwargs = handler.loads(codec, payload[: run["arguments"]])
+        except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
+            return end_of_error(error, is_final=not isinstance(error, OSError))
+        context = ContextInProcess(grant_of(run), Host(self._channel, scheduler))
+        context.bring(results_of(run, memoryview(payload)[run["arguments"] :], codec))
+        if handler.wants_context:
+            args = (context, *args)
+        self._context = context
+        variable = CURRENT.set(context)
+        try:
+            self._channel.send({"begun": True})
+            result = handler.function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises
+            end_any_child(process, error)
+            return end_of_error(error)
+        finally:
+            CURRENT.reset(variable)
+            context.is_over = True
+            self._context = None
+        end_any_child(process)
+        return end_of_result(handler, codec, context, result)
+
+    def _find(self, run: dict[str, Any]) -> tuple[Handler, Codec, Any]:
+        """
+        Import a handler; return it with the codec and the scheduler that it was declared with.
+
+        Raises:
+            HandlerError: it is not where it was, or its codec cannot be known.
+        """
+        module_name, qualname = run["module"], run["qualname"]
+        found: Any = self._main() if module_name == MAIN else importlib.import_module(module_name)
+        for name in qualname.split("."):
+            if not hasattr(found, name):
+                raise HandlerError(f"{run['name']}: process=True: there is no {qualname} in {module_name}")
+            found = getattr(found, name)
+        job = found
+        while not isinstance(getattr(job, "handler", None), Handler):
+            job = getattr(job, "__wrapped__", None)
+            if job is None:
+                break
+        if job is not None:
+            return job.handler, job.scheduler.codec, job.scheduler
+        if run["codec"] is not None:
+            raise HandlerError(
+                f"{run['name']}: process=True: {module_name}:{qualname} is not declared as a job in its module, and "
+                f"only there is the codec known, {shown(run['codec'])}; write @sched.job above the function"
+            )
+        return Handler(run["name"], inspect.unwrap(found, stop=lambda _: True)), JsonCodec(), None
+
+    def _main(self) -> Any:
+        """Run the main module of the worker under another name, as `multiprocessing` does, and return it."""
+        main = sys.modules.get(MAIN_OF_CHILD)
+        if main is None:
+            how = self._hello["main"]
+            if "module" in how:
+                names = runpy.run_module(how["module"], run_name=MAIN_OF_CHILD, alter_sys=True)
+            else:
+                names = runpy.run_path(how["path"], run_name=MAIN_OF_CHILD)
+            main = types.ModuleType(MAIN_OF_CHILD)
+            main.__dict__.update(names)
+            sys.modules[MAIN] = sys.modules[MAIN_OF_CHILD] = main
+        return main
+
+    def stop(self, *_: object) -> None:
+        """
+        Tell a job that it is to stop, or interrupt it, as the worker has said; the handler of SIGTERM.
+
+        Raises:
+            HandlerStopped: the worker interrupts.
+        """
+        if not self._is_running or not self._channel.has_input():
+            return
+        frame = self._channel.receive()
+        if self._context is not None:
+            self._context.ask_to_stop()
+        if frame is None or frame[0].get("stop") != "told":
+            raise HandlerStopped("interrupted by the worker")
+
+
+def grant_of(run: dict[str, Any]) -> Grant:
+    """Return the grant of a job as its context shows it."""
+    spec = JobSpec(
+        id=run["id"],
+        task=run["task"],
+        claims=tuple([Claim(tuple(path), mode) for path, mode in run["claims"]]),
+        headers=tuple([(name, value) for name, value in run["headers"]]),
+        user=run["user"],
+        tags=tuple(run["tags"]),
+        schedule=run["schedule"],
+        scheduled_ms=run["scheduled_ms"],
+    )
+    return Grant(spec, run["token"], run["attempt"], run["losses"], run["lease_until_ms"])
+
+
+def results_of(run: dict[str, Any], payload: memoryview, codec: Codec) -> DependencyResults:
+    """Return the results of the jobs that a job depends on."""
+    payloads: dict[str, bytes | None] = {}
+    at = 0
+    for job_id, length in run["results"]:
+        payloads[job_id] = None if length is None else bytes(payload[at : at + length])
+        at += length or 0
+    return DependencyResults([Dependency(job_id, name=name) for job_id, name in run["edges"]], payloads, codec)
+
+
+def flush() -> None:
+    """Write out what the handler has printed: this process may be killed while it waits."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def die_with(life: int) -> None:
+    """Have this process, and what it has started, killed when the other end of a pipe is closed."""
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            os.read(life, 1)
+        kill_all()
+
+    # Also where the system does it: the worker may have ended before it was asked to.
+    threading.Thread(target=wait, name="queuehint-life", daemon=True).start()
+
+
+def kill_all() -> None:
+    """Kill this process and what it has started."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def close_all(closes: list[Callable[[], object]]) -> None:
+    """Close what belongs to this process, in a fork of it."""
+    for close in closes:
+        close()
+
+
+def main() -> None:
+    """Say where modules are, and run attempts."""
+    channel, life = Channel(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
+    os.set_inheritable(int(sys.argv[1]), False)
+    os.set_inheritable(life, False)
+    die_with(life)
+    frame = channel.receive()
+    if frame is None:
+        return
+    hello = frame[0]
+    attempts = Attempts(channel, hello)
+    signal.signal(signal.SIGTERM, attempts.stop)
+    for name in (signal.SIGINT, signal.SIGHUP):
+        # Not SIG_IGN, which the programs that a handler starts would inherit.
+        signal.signal(name, lambda *_: None)
+    sys.path[:], sys.argv[:] = hello["path"], hello["argv"]
+    this_process.has_no_store = not hello["is_durable"]
+    with leaving_to_no_child(partial(close_all, [channel.close, partial(os.close, life)])):
+        try:
+            attempts.serve()
+        except (HandlerStopped, OSError):
+            kill_all()
+    flush()
+
+
+if __name__ == "__main__":
+    main()

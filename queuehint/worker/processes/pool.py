@@ -1,0 +1,179 @@
+"""The processes of one worker's handlers: at most one for each slot, started when one is needed, kept until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import QueueHintError
+from queuehint.handlers.codec import JsonCodec, decode_json
+from queuehint.handlers.forks import leaving_to_no_child
+from queuehint.handlers.remote import ProcessDiedError
+from queuehint.worker.processes.ends import result_of
+from queuehint.worker.processes.process import HandlerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.handlers.codec import Codec
+    from queuehint.handlers.context import JobContext
+    from queuehint.handlers.handler import Handler
+    from queuehint.values.outcome import Grant
+    from queuehint.worker.dependency_results import DependencyResults
+    from queuehint.worker.slots import Slot
+
+
+class ProcessPool:
+    """
+    Runs handlers in processes.
+
+    Args:
+        most: how many at once.
+        codec: how arguments and results travel.
+        is_durable: whether other processes see what is in the store.
+    """
+
+    def __init__(self, most: int, codec: Codec, *, is_durable: bool) -> None:
+        self._codec = codec
+        self._is_durable = is_durable
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="queuehint-process")
+        self._idle: list[HandlerProcess] = []
+        self._all: set[HandlerProcess] = set()
+        self._is_closed = False
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(leaving_to_no_child(self._leave_to_parent))
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run."""
+        return [process.pid for process in self._all if process.pid is not None]
+
+    async def run(
+        self,
+        slot: Slot,
+        handler: Handler,
+        arguments: bytes,
+        results: DependencyResults | None,
+        begun: Callable[[], object],
+    ) -> Any:
+        """
+        Run a handler in a process; canceled, stop it. Returns when it has ended, or its process has.
+
+        Args:
+            arguments: with their templates filled.
+            results: of the jobs that it depends on.
+            begun: called on the loop when its code begins.
+
+        Returns:
+            An `EncodedResult`, or an answer.
+
+        Raises:
+            RemoteError: what the handler has raised.
+            UnknownArgumentsError: its signature lacks some of the arguments.
+            ProcessDiedError: its process has died, or was killed.
+        """
+        loop = asyncio.get_running_loop()
+        process = self._take()
+        run = run_of(slot.grant, handler, self._codec)
+        stored = {} if results is None else results.payloads
+        run["edges"] = [] if results is None else [(edge.id, edge.name) for edge in results.edges]
+        run["arguments"] = len(arguments)
+        run["results"] = [(job_id, None if data is None else len(data)) for job_id, data in stored.items()]
+        payload = b"".join([arguments, *[data for data in stored.values() if data is not None]])
+
+        def heard(head: dict[str, Any], data: bytes) -> None:
+            if "begun" in head:
+                with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
+                    loop.call_soon_threadsafe(begun)
+            else:
+                take_note(slot.context, head, data)
+
+        future = loop.run_in_executor(self._threads, process.run, run, payload, heard)
+        try:
+            while True:
+                try:
+                    end = await asyncio.shield(future)
+                    break
+                except asyncio.CancelledError:
+                    is_told_first = handler.wants_context and slot.why_stop != "lease lost"
+                    process.stop(is_told_first=is_told_first)
+                    # Its place must not be freed before it has ended.
+                    if loop.is_closed():
+                        raise
+        finally:
+            self._give_back(process)
+        if isinstance(end, ProcessDiedError):
+            raise end
+        return result_of(end)
+
+    def _take(self) -> HandlerProcess:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_usable:
+                return process
+            self._forget(process)
+        process = HandlerProcess(is_durable=self._is_durable)
+        self._all.add(process)
+        return process
+
+    def _give_back(self, process: HandlerProcess) -> None:
+        if process.is_usable and not self._is_closed:
+            self._idle.append(process)
+        else:
+            self._forget(process)
+
+    def _forget(self, process: HandlerProcess) -> None:
+        self._all.discard(process)
+        process.close()
+
+    def _leave_to_parent(self) -> None:
+        """Close all pipes, in a fork of the worker: else its processes would not notice the worker's end."""
+        for process in self._all:
+            process.leave_to_parent()
+
+    def close(self) -> None:
+        """End the processes that wait; those that run a handler end after it."""
+        self._is_closed = True
+        self._open.close()
+        self._threads.shutdown(wait=False)
+        idle, self._idle = self._idle, []
+        for process in idle:
+            self._forget(process)
+
+
+def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
+    """Return what a process has to know to run an attempt."""
+    spec, path = grant.spec, handler.import_path
+    assert path is not None
+    return {
+        "module": path.module,
+        "qualname": path.qualname,
+        "name": handler.name,
+        # What its hooks are is known in the module only that declares the task.
+        "codec": None if type(codec) is JsonCodec else type(codec).__qualname__,
+        "id": spec.id,
+        "task": spec.task,
+        "claims": [[claim.path, claim.mode] for claim in spec.claims],
+        "headers": spec.headers,
+        "user": spec.user,
+        "tags": spec.tags,
+        "schedule": spec.schedule,
+        "scheduled_ms": spec.scheduled_ms,
+        "token": grant.token,
+        "attempt": grant.attempt,
+        "losses": grant.losses,
+        "lease_until_ms": grant.lease_until_ms,
+    }
+
+
+def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:
+    """Do for a handler what it has asked of its context."""
+    with contextlib.suppress(QueueHintError):  # it was checked where it was asked
+        if head["note"] == "progress":
+            context.progress(*head["values"])
+        elif head["note"] == "log":
+            context.log(*head["values"])
+        else:
+            context.update(decode_json(data))

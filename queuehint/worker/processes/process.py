@@ -1,0 +1,198 @@
+"""One process of a worker's handlers: started at its first attempt, kept for further ones, ended for good."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from queuehint.handlers.remote import ProcessDiedError, main_module
+from queuehint.worker.processes.channel import Channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.worker.processes.channel import Frame
+
+START_S = 60.0
+"""How long a process may take to start, to import the module of a handler, and to read its arguments."""
+TOLD_S = 2.0
+"""How long a handler that takes the context may go on once `JobContext.canceled` is true, until it is interrupted."""
+GRACE_S = 1.0
+"""How long an interrupted handler may take to clean up, until its process is killed."""
+LEAVE_S = 0.5
+"""How long an idle process may take to end by itself."""
+
+
+class HandlerProcess:
+    """
+    One process. `run` is called by one thread at a time, `stop` by any.
+
+    It leads a process group of its own, which is killed with it: what a handler has started ends, too.
+
+    Args:
+        is_durable: whether it may open the application's store, for other processes see what is in there.
+    """
+
+    def __init__(self, *, is_durable: bool) -> None:
+        self._is_durable = is_durable
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._life: int | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._has_begun = self._has_ended = self._is_stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, None before its start and after its end."""
+        return None if self._popen is None else self._popen.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether it waits for a further attempt."""
+        return self._popen is not None and self._popen.poll() is None
+
+    def run(
+        self, run: dict[str, Any], payload: bytes, heard: Callable[[dict[str, Any], bytes], object]
+    ) -> Frame | ProcessDiedError:
+        """
+        Run an attempt; return how it has ended. One that was stopped, or has died, has ended when this returns.
+
+        Args:
+            heard: called with what it says meanwhile.
+
+        Returns:
+            The last frame; an error if the process has died, was killed, or did not begin in time.
+
+        Raises:
+            OSError: the system has no process for us.
+        """
+        end, problem = None, ""
+        try:
+            channel = self._open()
+            channel.wait_at_most(START_S)
+            channel.send({"run": run}, payload)
+            while (frame := channel.receive()) is not None:
+                if "end" in frame[0]:
+                    end = frame
+                    break
+                if "begun" in frame[0]:
+                    channel.wait_at_most(None)
+                    self._has_begun = True
+                heard(*frame)
+        except TimeoutError:
+            problem = f"did not begin within {START_S:g} s; it was killed"
+        except OSError:
+            if self._popen is None:
+                raise
+        with self._lock:
+            self._has_ended = True
+            if end is not None and not self._is_stopped:
+                return end
+            self._kill()
+        code = self._wait()
+        self._over.set()
+        if end is not None:
+            return end
+        return ProcessDiedError(run["name"], code, problem)
+
+    def _open(self) -> Channel:
+        with self._lock:
+            self._has_begun = self._has_ended = False
+            if self._channel is not None:
+                return self._channel
+            ours, theirs = socket.socketpair()
+            life, kept = os.pipe()
+            try:
+                self._popen = subprocess.Popen(  # noqa: S603 - numbers are all that varies
+                    # -P: nothing is imported from the working directory, whatever its files are called.
+                    [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), str(life)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), life),
+                    process_group=0,
+                )
+            except BaseException:
+                ours.close()
+                os.close(kept)
+                raise
+            finally:
+                theirs.close()
+                os.close(life)
+            self._life = kept
+            channel = self._channel = Channel(ours)
+            if self._is_stopped:
+                self._kill()
+        channel.wait_at_most(START_S)
+        hello = {"path": sys.path, "argv": sys.argv, "main": main_module(), "is_durable": self._is_durable}
+        channel.send(hello)
+        return channel
+
+    def _kill(self) -> None:
+        # Not yet waited for, so the number of the group is its own.
+        if self._popen is not None and self._popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def _wait(self) -> int:
+        assert self._popen is not None
+        code = self._popen.wait()
+        self.leave_to_parent()
+        return code
+
+    def stop(self, *, is_told_first: bool) -> None:
+        """
+        Have the attempt end, without waiting for it: SIGTERM, then SIGKILL; idempotent.
+
+        Args:
+            is_told_first: whether the handler may end by itself, for it sees `JobContext.canceled`.
+        """
+        with self._lock:
+            if self._is_stopped or self._has_ended:
+                return
+            self._is_stopped = True
+            if not self._has_begun:
+                self._kill()
+                return
+        threading.Thread(target=self._end, args=(is_told_first,), name="queuehint-stop", daemon=True).start()
+
+    def _end(self, is_told_first: bool) -> None:
+        assert self._popen is not None
+        assert self._channel is not None
+        for how, pause_s in (("told", TOLD_S), ("now", GRACE_S))[not is_told_first :]:
+            with contextlib.suppress(OSError):
+                self._channel.send({"stop": how})
+            with self._lock:
+                if self._has_ended:
+                    return
+                self._popen.terminate()
+            if self._over.wait(pause_s):
+                return
+        with self._lock:
+            if not self._has_ended:
+                self._kill()
+
+    def close(self) -> None:
+        """End the process, which waits for an attempt; returns when it has ended."""
+        if self._popen is None:
+            return
+        if self._channel is not None:
+            self._channel.close()
+        try:
+            self._popen.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self._wait()
+
+    def leave_to_parent(self) -> None:
+        """Close this end of all pipes."""
+        if self._channel is not None:
+            self._channel.close()
+        life, self._life = self._life, None
+        if life is not None:
+            os.close(life)

@@ -1,0 +1,230 @@
+"""Handlers in processes of their own: what crosses, what ends them, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import HandlerError, InvalidJobTypeError, JobState, ProcessDiedError, Scheduler
+from queuehint.testing import drain_sync, on_memory, simulate
+from queuehint.worker.processes import process
+from tests import process_tasks as tasks
+from tests.process_tasks import sched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _own_store() -> Iterator[None]:
+    with on_memory(sched):
+        yield
+
+
+def lives(pid: int | str) -> bool:
+    """Return whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def words(file: Path, count: int = 1) -> list[str]:
+    """Wait until a handler has written so many words; return them."""
+    until_s = time.monotonic() + LIMIT_S
+    while True:
+        found = file.read_text("utf-8").split() if file.exists() else []
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_them_all() -> None:
+    first = tasks.pid.enqueue_sync()
+    told = tasks.told.using(after=[first], name="told").enqueue_sync("doc1")
+    ends = {
+        how: tasks.end.enqueue_sync(how)
+        for how in ("raise", "final", "group", "retry", "fail", "discard", "not json", "enqueue")
+    }
+    plain = sched.job(process=True, name="plain", max_attempts=1)(tasks.plain).enqueue_sync(1)
+    snoozed = tasks.end.enqueue_sync("snooze")
+    last = tasks.pid.enqueue_sync()
+    ends["segfault"] = tasks.end.using(max_attempts=1).enqueue_sync("segfault")
+    drain_sync(sched, within=60)
+
+    pid = first.result_sync()
+    assert pid == last.result_sync() != os.getpid()
+    assert not lives(pid)
+    assert plain.result_sync() == 2
+    assert snoozed.state_sync() is JobState.QUEUED
+    record = told.record_sync()
+    assert record is not None
+    said: Any = told.result_sync()
+    assert said == {
+        "part": 1,
+        "id": told.id,
+        "task": "told",
+        "attempt": 1,
+        "token": record.token,
+        "path": ["doc1"],
+        "tags": ["t"],
+        "headers": {"h": "v"},
+        "canceled": False,
+        "results": {first.id: pid},
+        "state": said["state"],
+        "enqueue": said["enqueue"],
+    }
+    assert "process of the worker" in said["state"]
+    assert "ctx.enqueue is not there" in said["enqueue"]
+    assert record.progress is not None
+    assert (record.progress.done, record.progress.note, record.logs) == (1, "half", ("a line",))
+
+    def ended(how: str) -> tuple[str, int, str, str]:
+        found = ends[how].record_sync()
+        assert found is not None
+        error = found.errors[-1]
+        has_frames = how not in {"not json", "segfault"}
+        assert ('process_tasks.py", line' in (error.traceback or "")) == has_frames
+        assert "queuehint/worker" not in (error.traceback or "")
+        return found.state, found.attempts, error.type.rpartition(".")[2], error.message
+
+    assert ended("raise") == ("FAILED", 2, "OddError", "so it is")
+    assert ended("final") == ("FAILED", 1, "FileNotFoundError", "gone")
+    assert ended("group") == ("FAILED", 1, "ExceptionGroup", "both (2 sub-exceptions)")
+    assert ended("retry") == ("FAILED", 2, "retry", "again")
+    assert ended("fail") == ("FAILED", 1, "fail", "why")
+    assert ended("not json")[:3] == ("FAILED", 1, "PayloadError")
+    assert ended("enqueue")[2] == "BackendUnavailableError"
+    assert ended("segfault") == ("FAILED", 1, "ProcessDiedError", "the process of end died of SIGSEGV")
+    discarded = ends["discard"].record_sync()
+    assert discarded is not None
+    assert discarded.state is JobState.CANCELED
+
+
+async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.3)
+    spins, holds, polite = tmp_path / "spins", tmp_path / "holds", tmp_path / "polite"
+    seen: dict[str, list[bool]] = {}
+
+    @sched.job(name="look")
+    def look(file: str) -> None:
+        seen[file] = [lives(pid) for pid in Path(file).read_text("utf-8").split() if pid.isdigit()]
+
+    jobs = {
+        file: (await job.enqueue(str(file)), await look.using(queue_hint=[hint]).enqueue(str(file)))
+        for file, job, hint in (
+            (spins, tasks.spin, "spin"),
+            (holds, tasks.hold_on, "hold"),
+            (polite, tasks.polite, "polite"),
+        )
+    }
+    async with sched.worker():
+        (pid,) = await asyncio.to_thread(words, polite)
+        os.kill(int(pid), signal.SIGTERM)  # as a supervisor does that signals all
+        await asyncio.to_thread(words, holds, 2)
+        assert lives(pid)
+        assert not seen.keys() & {str(holds), str(polite)}
+        canceled_s = time.monotonic()
+        await jobs[holds][0].cancel()
+        await jobs[polite][0].cancel()
+        for _, after in jobs.values():
+            await after.result(timeout=LIMIT_S)
+        assert time.monotonic() - canceled_s > process.GRACE_S  # the one in C is killed no sooner
+
+    assert seen == {str(spins): [False], str(holds): [False, False], str(polite): [False]}
+    assert spins.read_text("utf-8").endswith(" interrupted")
+    assert polite.read_text("utf-8").endswith(" told")
+    record = await jobs[spins][0].record()
+    assert record is not None
+    assert [(error.type, "while True" in (error.traceback or "")) for error in record.errors] == [("timeout", True)]
+    assert [await jobs[file][0].state() for file in (holds, polite)] == [JobState.CANCELED, JobState.FINISHED]
+
+
+def test_a_process_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    code = "import sys; from tests.process_tasks import *; hold_on.enqueue_sync(sys.argv[1]); sched.drain_sync()"
+    worker = subprocess.Popen([sys.executable, "-c", code, str(file)])
+    pids = words(file, 2)
+    assert all(map(lives, pids))
+    worker.kill()
+    worker.wait()
+    until_s = time.monotonic() + LIMIT_S
+    while any(map(lives, pids)):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_in_a_simulated_world_the_handler_runs_in_the_same_process() -> None:
+    found = simulate(sched, [tasks.pid.enqueue], seeds=1)
+    pids = [json.loads(record.result or b"")["result"] for record in found.jobs.values()]
+    assert pids == [os.getpid()]
+
+
+async def nothing_async() -> None: ...
+
+
+class Many:
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function, says",
+    [
+        (nothing_async, "plain function, and this one is async"),
+        (lambda: None, "got a lambda; define it at the top of a module"),
+        (functools.partial(tasks.plain, 1), "takes a function of a module, got partial"),
+        (Many().method, "got the method Many.method of an object"),
+    ],
+)
+def test_what_no_process_can_import_is_refused_at_once(function: Callable[..., Any], says: str) -> None:
+    def local() -> None: ...
+
+    with pytest.raises(HandlerError, match=f"task: process=True .*{says}"):
+        Scheduler().job(process=True, name="task")(function)
+    with pytest.raises(HandlerError, match=r"got the local function .*<locals>\.local"):
+        Scheduler().job(process=True)(local)
+
+
+def test_an_executor_is_one_of_threads_and_of_a_worker() -> None:
+    taken = ThreadPoolExecutor(1)
+    sched.make_worker(executor=taken)
+    taken.shutdown()
+    for executor, says in (
+        (taken, "ThreadPoolExecutor, which is shut down"),
+        (ProcessPoolExecutor(1), "got ProcessPoolExecutor, .* give the task process=True"),
+        (ThreadPoolExecutor, "got type"),
+        ("threads", "got str: 'threads'"),
+    ):
+        with pytest.raises(InvalidJobTypeError, match=f"executor must be an Executor whose calls run in .*{says}"):
+            sched.make_worker(executor=executor)
+    with pytest.raises(InvalidJobTypeError, match=r"'executor': it is one of workers"):
+        sched.job(process=True, executor=taken)(tasks.plain)  # type: ignore[call-overload]
+    with pytest.raises(InvalidJobTypeError, match="process must be"):
+        sched.job(process="yes")(tasks.plain)  # type: ignore[call-overload]
+
+
+def test_the_error_of_a_dead_process_names_the_signal_or_the_code() -> None:
+    died = ProcessDiedError("work", 7)
+    assert (died.task, died.exit_code, died.signal) == ("work", 7, None)
+    assert str(died) == "the process of work ended with exit code 7"
+    killed = ProcessDiedError("work", -signal.SIGKILL)
+    assert (killed.exit_code, killed.signal) == (None, "SIGKILL")
+    assert str(killed) == "the process of work died of SIGKILL; the system kills what takes too much memory"
+    assert str(ProcessDiedError("work", -99)) == "the process of work died of signal 99"

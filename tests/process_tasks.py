@@ -1,0 +1,118 @@
+"""Tasks that run in processes of their own: those import this module, so it imports little."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from queuehint import Discard, Fail, JobContext, Retry, Scheduler, Snooze
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+sched = Scheduler("memory://")
+
+
+class OddError(ValueError):
+    """An error of the application."""
+
+
+@sched.job(process=True, max_attempts=1)
+def pid() -> int:
+    return os.getpid()
+
+
+@sched.job(process=True, max_attempts=2, fail_on=(OSError,), retry=[0])
+def end(how: str) -> Any:
+    match how:
+        case "raise":
+            raise OddError("so it is")
+        case "final":
+            raise FileNotFoundError("gone")
+        case "group":
+            raise ExceptionGroup("both", [FileNotFoundError("a"), PermissionError("b")])
+        case "retry":
+            raise Retry(0, "again")
+        case "snooze":
+            return Snooze(3600)
+        case "fail":
+            raise Fail("why")
+        case "discard":
+            return Discard("no point")
+        case "not json":
+            return object()
+        case "segfault":
+            ctypes.string_at(0)
+        case "enqueue":
+            pid.enqueue_sync()
+    return None
+
+
+@sched.job(["{doc}"], process=True, tags=["t"], headers={"h": "v"})
+def told(ctx: JobContext, doc: str) -> dict[str, Any]:
+    """Return what the context says."""
+    ctx.progress(1, 2, "half")
+    ctx.log("a line")
+    ctx.update({"part": 1})
+    said: dict[str, Any] = {
+        "id": ctx.id,
+        "task": ctx.task,
+        "attempt": ctx.attempt,
+        "token": ctx.token,
+        "path": ctx.path,
+        "tags": ctx.tags,
+        "headers": ctx.headers,
+        "canceled": ctx.canceled,
+        "results": dict(ctx.results),
+    }
+    calls: dict[str, Callable[[], Any]] = {"state": lambda: ctx.state, "enqueue": lambda: ctx.enqueue_sync(pid)}
+    for name, call in calls.items():
+        try:
+            call()
+        except Exception as error:
+            said[name] = str(error)
+    return said
+
+
+@sched.job(["spin"], process=True, timeout=0.1, max_attempts=1)
+def spin(file: str) -> None:
+    """Never end; say which process does that, and clean up when it is interrupted."""
+    write(file, os.getpid())
+    try:
+        while True:
+            pass
+    finally:
+        write(file, os.getpid(), "interrupted")
+
+
+@sched.job(["hold"], process=True, max_attempts=1)
+def hold_on(file: str) -> None:
+    """Hold the interpreter in C, with a program started before, which must not outlive the job."""
+    program = subprocess.Popen(["sleep", "60"])
+    write(file, os.getpid(), program.pid)
+    max(itertools.repeat(0))
+
+
+@sched.job(["polite"], process=True, max_attempts=1)
+def polite(ctx: JobContext, file: str) -> None:
+    """Run until it is told to stop."""
+    write(file, os.getpid())
+    while not ctx.canceled:
+        time.sleep(0.01)
+    write(file, os.getpid(), "told")
+
+
+def write(file: str, *words: object) -> None:
+    """Write words to a file, in one step."""
+    Path(f"{file}.new").write_text(" ".join(map(str, words)), "utf-8")
+    Path(f"{file}.new").replace(file)
+
+
+def plain(number: int) -> int:
+    """Add one; declared nowhere in this module."""
+    return number + 1
