@@ -27,6 +27,7 @@ def filtered(
     task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
     pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="ID", help="Only made by the handler of this job.")] = None,
     path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
@@ -45,6 +46,7 @@ def filtered(
         "task": task,
         "pool": pool,
         "tag": tag,
+        "parent": parent,
         "path": None if path is None else place(path),
         "since": None if since is None else time_of(since),
         "until": None if until is None else time_of(until),
@@ -53,7 +55,10 @@ def filtered(
     return chosen  # type: ignore[no-any-return]
 
 
-WHICH = "say which: ids, or --all, or --flow, or --service, --user, --task, --pool, --tag, --path, --since, --until"
+WHICH = (
+    "say which: ids, or --all, or --flow, "
+    "or --service, --user, --task, --pool, --tag, --parent, --path, --since, --until"
+)
 OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
 
 

@@ -26,6 +26,7 @@ class RecordFilter:
         path: with a claim at or below this path; ``()`` is any claim at all.
         flow: of the flow with this id.
         tag: with this tag.
+        parent: made by the handler of the job with this id.
         since_ms, until_ms: enqueued at or after the first and before the second, ms since the epoch.
 
     >>> RecordFilter(user="ann", states=(JobState.FAILED,)).is_unfinished
@@ -42,6 +43,7 @@ class RecordFilter:
     until_ms: int | None = None
     flow: str | None = None
     tag: str | None = None
+    parent: str | None = None
 
     def check(self) -> RecordFilter:
         """
@@ -64,7 +66,8 @@ class RecordFilter:
         path = None if self.path is None else parse_path(self.path, parameter="path")
         flow = None if self.flow is None else check_id(self.flow, parameter="flow")
         tag = None if self.tag is None else check_tag(self.tag)
-        return attrs.evolve(self, states=states, path=path, flow=flow, tag=tag, **plain)
+        parent = None if self.parent is None else check_id(self.parent, parameter="parent")
+        return attrs.evolve(self, states=states, path=path, flow=flow, tag=tag, parent=parent, **plain)
 
     @property
     def is_unfinished(self) -> bool:

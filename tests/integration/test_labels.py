@@ -41,6 +41,9 @@ async def test_headers_go_on_to_the_children_of_a_job() -> None:
     assert of["a.2"].headers == {"request": "mine", "lang": "de"}
     assert of["apart"].headers == OF_TASK, "no child"
     assert {record.tags for record in of.values()} == {("bulk", "eu")}
+    for parent in (handle, "a"):
+        assert [record.id for record in await sched.records.list(parent=parent)] == ["a.1", "a.2"]
+    assert [record.id for record in await sched.records.list(parent=handle, newest_first=True, limit=1)] == ["a.2"]
     assert [record.id for record in await sched.records.list(tag="x")] == ["a"]
     assert (await sched.records.count(tag="bulk", path=None)).total == 3
 

@@ -954,8 +954,8 @@ MUTANTS = (
         name="Lua: a question takes any text for its page",
         kind="wire",
         file=f"{LUA}/list.lua",
-        old="args.count(22)\nlocal newest_first, limit, after = args.flag(19), args.int(20), args.int_or_none(22)",
-        new="local newest_first, limit, after = ARGV[19] == '1', tonumber(ARGV[20]), tonumber(ARGV[22])",
+        old="args.count(23)\nlocal newest_first, limit, after = args.flag(20), args.int(21), args.int_or_none(23)",
+        new="local newest_first, limit, after = ARGV[20] == '1', tonumber(ARGV[21]), tonumber(ARGV[23])",
         caught_by=(ARGUMENTS,),
     ),
     # --- tags and headers ---

@@ -303,7 +303,7 @@ class RedisLockstep:
         """Ask for the first pages of every kind, and count."""
         self.do(Peek())
         self.do(ListUsers("s", limit=limit))
-        for wanted in filters(path, self.now_ms):
+        for wanted in filters(path, self.now_ms, [job.spec.parent for job in self.engine.table.jobs.values()]):
             self.do(CountRecords(wanted))
             for newest_first in (False, True):
                 after = None
@@ -401,7 +401,7 @@ class RedisLockstep:
                 f"v{spec.service}",
             )
             said = terms[:4] + terms[4:5] * (spec.user is not None) + terms[5:] * (spec.service is not None)
-            said += tuple(f"g{tag}" for tag in spec.tags)
+            said += tuple(f"g{tag}" for tag in spec.tags) + (f"m{spec.parent}",) * (spec.parent is not None)
             for term in said if job.block is not None else ():
                 expected.setdefault(f"{term}\0{job.number // RECORDS_PER_BLOCK}", set()).add(job.number)
         client: Any = self.server.client()

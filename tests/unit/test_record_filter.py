@@ -29,6 +29,8 @@ def test_a_checked_filter_is_plain_and_its_states_are_in_order() -> None:
         ({"service": 7}, InvalidJobTypeError),
         ({"task": "a\n"}, InvalidJobError),
         ({"pool": "p" * 257}, InvalidJobError),
+        ({"parent": ""}, InvalidJobError),
+        ({"parent": 7}, InvalidJobTypeError),
         ({"states": "FAILED"}, InvalidJobTypeError),
         ({"states": ("FAILED",)}, InvalidJobTypeError),
         ({"path": ("",)}, InvalidHintError),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", str, JobState, str | None)
 
-_NAMED = ("tag", "user", "service", "task", "pool")
+_NAMED = ("tag", "parent", "user", "service", "task", "pool")
 """The terms that may be drivers, first those that tend to have fewer records."""
 
 _STATE: Callable[[Job], JobState] = attrgetter("state")

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, overload
 import attrs
 
 from queuehint.backends.steps import Steps, tick_until_done
-from queuehint.client.handle import Client, id_of
+from queuehint.client.handle import Client, JobHandle, id_of
 from queuehint.errors import (
     CorruptStateError,
     InvalidJobError,
@@ -58,6 +58,7 @@ class Part(TypedDict, total=False):
         path: the job has a claim at or below it; ``[]`` is any job with a claim.
         flow: the id of the flow that it belongs to.
         tag: one of the job's tags.
+        parent: the job whose handler made it, an id or a handle.
         since, until: it was enqueued at *since* or later, and before *until*; timezone-aware.
     """
 
@@ -70,6 +71,7 @@ class Part(TypedDict, total=False):
     until: datetime | None
     flow: str | None
     tag: str | None
+    parent: str | JobHandle[Any] | None
 
 
 class Filter(Part, total=False):
@@ -155,6 +157,8 @@ def asked_for(given: Filter) -> RecordFilter:
     for name in ("since", "until"):
         if (time := fields.pop(name, None)) is not None:
             fields[f"{name}_ms"] = check_run_at(time, parameter=name)
+    if isinstance(parent := fields.get("parent"), JobHandle):
+        fields["parent"] = parent.id
     return RecordFilter(**fields).check()
 
 

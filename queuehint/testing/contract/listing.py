@@ -118,6 +118,27 @@ class Listing:
         store.wait(DAY_MS)
         assert listed(store, flow="f", path=("b",)) == "", "its record has expired"
 
+    def test_the_children_of_a_job_are_listed_with_what_else_is_asked_for(self, store: Store) -> None:
+        store.enqueue(job("p"), job("q"), job("other", ["a"]))
+        store.start()
+        store.enqueue_from("p", job("p.1", ["a"], parent="p"), job("p.2", ["b"], parent="p", user="ann", flow="f"))
+        store.enqueue_from("q", job("q.1", ["a", "x"], parent="q", key="k"))
+        assert listed(store, parent="p") == "p.1 p.2"
+        assert listed(store, parent="p", newest_first=True) == "p.2 p.1"
+        assert listed(store, parent="q") == "q.1"
+        assert listed(store, parent="p.1") == ""
+        assert listed(store, parent="p", user="ann") == listed(store, parent="p", flow="f") == "p.2"
+        assert listed(store, parent="p", path=("a",)) == "p.1"
+        assert counted(store, parent="p", states=(QUEUED,)) == {QUEUED: 2}
+        store.enqueue(job("new", ["a", "x"], key="k", on_conflict="replace", parent="p"))
+        assert (listed(store, parent="p"), listed(store, parent="q")) == ("p.1 p.2 q.1", "")
+        assert listed(store, flow="f") == "p.2"
+        store.finish("p", "q", "other")
+        store.run(limit=10)
+        assert counted(store, parent="p") == {FINISHED: 3}
+        store.wait(DAY_MS)
+        assert listed(store, parent="p") == "", "their records have expired"
+
     def test_a_record_that_is_listed_is_the_record_that_is_read(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="u"), job("b"))
         store.start(1)

@@ -150,7 +150,7 @@ class Records(Work):
             ]
             if job.gone or (wanted.states and job.state not in wanted.states) or (wanted.path is not None and not keys):
                 continue
-            named = ((name, getattr(wanted, name)) for name in ("user", "service", "task", "pool", "flow"))
+            named = ((name, getattr(wanted, name)) for name in ("user", "service", "task", "pool", "flow", "parent"))
             if any(value is not None and getattr(job.spec, name) != value for name, value in named):
                 continue
             if wanted.tag is not None and wanted.tag not in job.spec.tags:

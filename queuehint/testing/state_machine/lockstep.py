@@ -74,8 +74,11 @@ _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
 
 
-def filters(path: Path, now_ms: int) -> Iterator[RecordFilter]:
-    """Yield a question of every kind."""
+def filters(path: Path, now_ms: int, parents: Iterable[str | None]) -> Iterator[RecordFilter]:
+    """Yield a question of every kind; of the children of one of *parents*, the first that is one."""
+    parent = next((parent for parent in parents if parent is not None), "nobody")
+    yield RecordFilter(parent=parent)
+    yield RecordFilter(parent=parent, path=path, states=(QUEUED, DEFERRED, FINISHED))
     yield RecordFilter()
     yield RecordFilter(path=path)
     yield RecordFilter(user="u", path=path, states=(QUEUED, FAILED))
@@ -352,8 +355,9 @@ class Lockstep:
 
     def _ask_for_records(self, claim: Claim) -> None:
         """Compare listings, page by page, and counts with a scan of all records."""
-        _engine, model, now_ms = self.engine, self.model, self.now_ms
-        for wanted in filters(claim.path, now_ms):
+        engine, model, now_ms = self.engine, self.model, self.now_ms
+        parents = [job.spec.parent for job in engine.table.jobs.values()]
+        for wanted in filters(claim.path, now_ms, parents):
             for newest_first in (False, True):
                 listed: list[str] = []
                 after: Position | None = None

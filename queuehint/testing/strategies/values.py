@@ -177,4 +177,5 @@ def record_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Rec
         until_ms=until,
         flow=st.none() | NAMES,
         tag=st.none() | st.just("x"),
+        parent=st.none() | NAMES,
     )

@@ -235,6 +235,7 @@ def _filter(wanted: RecordFilter) -> Args:
         text_of(wanted.until_ms),
         wanted.flow or "",
         wanted.tag or "",
+        wanted.parent or "",
     ]
 
 

@@ -153,17 +153,20 @@ def spec_head(spec: JobSpec) -> str:
     """
     Return the fields of a spec that the rules read.
 
-    The line of its service ends in its tags, each behind a tab; that of its delay in the most there may be of it.
+    The line of its service ends in its tags, each behind a tab, that of its delay in the most there may be of it, that
+    of its flow in its parent, behind a tab.
     """
-    service, delay = spec.service or "", text_of(spec.delay_ms)
+    service, flow, delay = spec.service or "", spec.flow or "", text_of(spec.delay_ms)
     if spec.max_delay_ms is not None:
         delay += f" {spec.max_delay_ms}"
     if spec.tags:
         service = "\t".join([service, *spec.tags])
+    if spec.parent is not None:
+        flow = f"{flow}\t{spec.parent}"
     return (
         f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{service}\n"
         f"{spec.key or ''}\n{spec.on_conflict}\n"
-        f"{delay}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{spec.flow or ''}\n"
+        f"{delay}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{flow}\n"
         f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
     )
 

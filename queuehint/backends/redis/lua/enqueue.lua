@@ -6,7 +6,7 @@
                     closed with this one as its last (lib/jobs/closings), "" for neither
   ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
   ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service and tags, key, on_conflict, delay_ms and, behind a space, its max_delay_ms, run_at_ms,
-                    presence_ms, flow, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
+                    presence_ms, flow and parent, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
@@ -197,6 +197,7 @@ local function make(id, ask)
   if ask[P_KEY] then job[KEY] = ask[P_KEY] end
   if ask[P_PRESENCE] then job[PRESENCE] = ask[P_PRESENCE] end
   if ask[P_FLOW] ~= '' then job[FLOW] = ask[P_FLOW] end
+  if ask[P_PARENT] then job[MADE_BY] = ask[P_PARENT] end
   -- An id may be taken again in the very step in which it is pruned or dropped.
   if jobs.dirty[id] then jobs.buried[#jobs.buried + 1] = {id, jobs.dirty[id]} end
   jobs.all[id], jobs.dirty[id] = job, job
@@ -285,7 +286,7 @@ local function respec(job, ask)
   job[PRIORITY], job[POOL], job[USER] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER]
   job[TASK], job[SERVICE], job[POLICY] = ask[P_TASK], ask[P_SERVICE], ask[P_POLICY]
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
-  job[FLOW] = ask[P_FLOW] ~= '' and ask[P_FLOW]
+  job[FLOW], job[MADE_BY] = ask[P_FLOW] ~= '' and ask[P_FLOW], ask[P_PARENT]
   plan.specs[job.id] = ask[SPEC]
   local delay_ms = ask[P_DELAY]
   -- The delays of a burst end some time after its first job came.

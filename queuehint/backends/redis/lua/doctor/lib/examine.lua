@@ -65,7 +65,7 @@ function examine.due_of(schedule) return not schedule[IS_PAUSED] and schedule[NE
 
 -- The numbers whose bits a field of INDEX holds, with its term and block; nil if it makes no sense.
 function examine.listed(field, packed)
-  local term, block = string.match(field, '^([asuvtpg]%Z*)%z(%d+)$')
+  local term, block = string.match(field, '^([asuvtpgm]%Z*)%z(%d+)$')
   block = tonumber(block)
   local bits = packed
   if term == 'a' then bits = select(3, record_bits.split(packed)) end

@@ -1,17 +1,19 @@
 --[[ filter: which records pass a filter, found by the bits of lib/structures/record_index or along paths; mirrors core.structures.record_index.
-  A script that includes this takes the filter in ARGV[9..18]. A block's bits are 32 words, the first number's bit is the
+  A script that includes this takes the filter in ARGV[9..19]. A block's bits are 32 words, the first number's bit is the
   highest of the first. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/record_index
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
-args.count(18, 1)
+args.count(19, 1)
 
 do
 local terms, state_terms, driver = {}, {}, nil
 local tag = ARGV[18] ~= '' and ARGV[18]
 if tag then terms[1] = 'g' .. tag end
+local parent = ARGV[19] ~= '' and ARGV[19]
+if parent then terms[#terms + 1] = 'm' .. parent end
 for at, letter in ipairs({'u', 'v', 't', 'p'}) do
   if ARGV[8 + at] ~= '' then terms[#terms + 1] = letter .. ARGV[8 + at] end
 end
@@ -245,7 +247,7 @@ function filter.passes(job)
   end
   local has_tag = not tag
   for _, each in ipairs(tags or {}) do has_tag = has_tag or each == tag end
-  if not has_tag then return false end
+  if not has_tag or (parent and job[MADE_BY] ~= parent) then return false end
   return filter.is_in_time(job[ENQUEUED])
 end
 

@@ -1,6 +1,6 @@
 --[[ asked: the fields of a submitted job, parsed from the request and checked. ]]
 local ID, SPEC, P_CLAIMS, P_NEEDS, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE = 1, 2, 3, 4, 5, 6, 7, 8, 9 -- @const
-local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS, P_IS_PLAIN, P_MAX_DELAY = 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 -- @const
+local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS, P_IS_PLAIN, P_MAX_DELAY, P_PARENT = 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
 local COMMON_LINES = 12 -- @const
 local COMMON_FORM = '^' .. string.rep('([^\n]*)\n', COMMON_LINES) .. '$'
 local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
@@ -32,12 +32,15 @@ local function parse_common(text, at)
   if not string.find(priority, '^[1-59]$') or not CONFLICTS[conflict] then args.refuse(at) end
   local within_ms = policy ~= '' and check_policy(policy, at)
   local wait_ms, most_ms = string.match(delay_ms, '^(%d+) (%d+)$')
+  -- The parent stands behind the flow.
+  local tab = string.find(flow, '\t', 1, true)
   local common = {
     [P_PRIORITY] = tonumber(priority), [P_POOL] = pool, [P_USER] = user, [P_TASK] = task, [P_SERVICE] = service, [P_KEY] = key ~= '' and key,
     [CONFLICT] = conflict, [P_DELAY] = delay_ms ~= '' and args.whole(wait_ms or delay_ms, at) or nil,
     [P_MAX_DELAY] = most_ms and args.whole(most_ms, at),
     [P_RUN_AT] = run_at_ms ~= '' and args.whole(run_at_ms, at, -INT_MAX) or nil,
-    [P_PRESENCE] = presence_ms ~= '' and args.whole(presence_ms, at), [P_POLICY] = policy, [P_FLOW] = flow,
+    [P_PRESENCE] = presence_ms ~= '' and args.whole(presence_ms, at), [P_POLICY] = policy,
+    [P_FLOW] = tab and string.sub(flow, 1, tab - 1) or flow, [P_PARENT] = tab and string.sub(flow, tab + 1) or false,
     [P_FACTS] = heads.facts_text(priority, pool, user, task, service, policy),
     [P_IS_PLAIN] = key == '' and delay_ms == '' and run_at_ms == '' and presence_ms == '' and flow == '' and not within_ms,
   }

@@ -1,6 +1,6 @@
 --[[ record_index: bitmap index of records by filter term; core.structures.record_index describes its purpose.
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
-  t a task, p a pool, g a tag. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
+  t a task, p a pool, g a tag, m the parent. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
   BLOCKS names what is in INDEX: term, NUL,
   sortable block, in lexical order. NUMBERS leads from a number to the id. TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
@@ -26,6 +26,7 @@ function record_index.terms(job)
     if service ~= '' then terms[#terms + 1] = 'v' .. service end
     for _, tag in ipairs(tags or {}) do terms[#terms + 1] = 'g' .. tag end
   end
+  if job[MADE_BY] then terms[#terms + 1] = 'm' .. job[MADE_BY] end
   return terms
 end
 
@@ -113,7 +114,10 @@ function record_index.write(id, was, job)
       record_index.change('s' .. was[STATE], job[NUMBER], false)
       record_index.change('s' .. job[STATE], job[NUMBER], true)
     end
-    if was[USER] == job[USER] and was[SERVICE] == job[SERVICE] and was[TASK] == job[TASK] and was[POOL] == job[POOL] then return end
+    if was[USER] == job[USER] and was[SERVICE] == job[SERVICE] and was[TASK] == job[TASK] and was[POOL] == job[POOL]
+      and (was[MADE_BY] or false) == (job[MADE_BY] or false) then
+      return
+    end
     -- A term that stays is taken away and given again, which changes no bit.
     for _, term in ipairs(record_index.terms(was)) do record_index.change(term, job[NUMBER], false) end
     for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], true) end
