@@ -3,7 +3,8 @@ Several worker processes below a parent that supervises them.
 
 Each child is started anew as ``python -m queuehint worker``, never forked, in a process group of its own: signals of a
 terminal reach the parent only, which sends commands to its children over their standard input. A child whose input
-ends has lost its parent, and stops. A child that ends by itself is restarted, with a back-off if it ends soon.
+ends has lost its parent, and stops. A child that ends by itself is restarted, with a back-off if it ends soon,
+and at once if it has ended because source files have changed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuehint.cli.health import AGE_MAX_S, Health
+from queuehint.cli.reload import EXIT_RELOAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,7 @@ class Processes:
         arguments: what a child is called with, given where it is to write its health, if anywhere.
         stop_within_s: how long children have after the first signal until they are killed.
         health_file, health_port, health_host: as of `Health`; healthy when all children are.
+        pause_max_s: the longest back-off of a child that ends again and again.
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class Processes:
         health_file: Path | None,
         health_port: int | None,
         health_host: str,
+        pause_max_s: float = PAUSE_MAX_S,
     ) -> None:
         self._arguments = arguments
         self._count = count
         self._stop_within_s = stop_within_s
+        self._pause_max_s = pause_max_s
         self._health = Health(self._known, file=health_file, port=health_port, host=health_host)
         self._has_health = health_file is not None or health_port is not None
         self._folder = Path()
@@ -106,6 +111,10 @@ class Processes:
                 # Nothing changes by trying again, for none of them.
                 self._code = code
                 self._stop()
+            if code == EXIT_RELOAD:
+                code, pause_s = 0, PAUSE_MIN_S
+                if not stopping.is_set():
+                    continue
             if stopping.is_set():
                 self._code = self._code or (128 - code if code < 0 else code)
                 return
@@ -116,7 +125,7 @@ class Processes:
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), pause_s)
-            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+            pause_s = min(pause_s * 2, self._pause_max_s)
 
     async def _start(self, index: int) -> asyncio.subprocess.Process:
         health_file = self._folder / f"{index}.json" if self._has_health else None

@@ -8,6 +8,8 @@ which counts as a loss of those jobs and of no others.
 A store that cannot be reached never ends a worker: it retries, at most once a second, its health is bad after 15
 seconds, and it fences itself as its leases expire. It ends by itself only when the store refuses it from the start, or
 when the application's lifespan of workers raises.
+
+With ``--reload`` a parent supervises even a single process: see `queuehint.cli.reload`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -32,7 +35,8 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
-from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, Processes
+from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, PAUSE_MAX_S, PAUSE_MIN_S, Processes
+from queuehint.cli.reload import EXIT_RELOAD, SourceWatch
 from queuehint.cli.said import said
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, QueueHintError
@@ -75,6 +79,7 @@ class Options:
     log_level: LogLevel
     processes: int = 1
     version_name: str | None = None
+    reload: bool = False
     is_child: bool = False
 
     def for_child(self, health_file: Path | None) -> list[str]:
@@ -95,6 +100,8 @@ class Options:
             arguments.append(f"--version-name={self.version_name}")
         if health_file is not None:
             arguments.append(f"--health-file={health_file}")
+        if self.reload:
+            arguments.append("--reload")
         return arguments
 
 
@@ -156,6 +163,12 @@ def worker(
     health_host: Annotated[
         str, typer.Option(envvar="QUEUEHINT_HEALTH_HOST", help="Where to listen for that.")
     ] = "127.0.0.1",
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", envvar="QUEUEHINT_RELOAD", help="Start anew when source files change; for development."
+        ),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(envvar="QUEUEHINT_LOG_FORMAT")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(envvar="QUEUEHINT_LOG_LEVEL", case_sensitive=False)] = LogLevel.INFO,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
@@ -177,10 +190,12 @@ def worker(
         log_level=log_level,
         processes=processes,
         version_name=version_name,
+        reload=reload,
         is_child=child,
     )
     set_up(log_format, log_level)
-    raise typer.Exit(_run(options) if child or processes == 1 else _run_processes(options, processes))
+    is_alone = child or (processes == 1 and not reload)
+    raise typer.Exit(_run(options) if is_alone else _run_processes(options, processes))
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -216,8 +231,14 @@ class _EndOfProcess:
 
 def _run(options: Options) -> int:
     end_process = _EndOfProcess()
+    watch = SourceWatch() if options.reload else None
     try:
-        scheduler = load_scheduler(options.target)
+        try:
+            scheduler = load_scheduler(options.target)
+        except Exception as error:
+            if watch is None or not watch.take(error):
+                raise
+            return _wait_for_repair(error, watch)
         check_shared(scheduler, options.processes)
         renewer = _make_renewer(scheduler, options)
         made = _make_worker(scheduler, options, end_process, renewer)
@@ -235,7 +256,7 @@ def _run(options: Options) -> int:
         with contextlib.ExitStack() as stack:
             for call in (_forget_signals, health.leave_to_parent, *([renewer.leave_to_parent] if renewer else [])):
                 stack.enter_context(leaving_to_no_child(call))
-            asyncio.run(_serve(scheduler, made, options))
+            asyncio.run(_serve(scheduler, made, options, watch))
     except BackendError as error:
         extra = {"event": "worker.failed", "error": str(error)}
         logger.error("the store cannot be used: %s", error, extra=extra)  # noqa: TRY400 - the reason is in the text
@@ -247,7 +268,29 @@ def _run(options: Options) -> int:
     finally:
         health.end()
     # Nobody has told it to stop: it is to be started again, although its code has ended after all.
-    return EXIT_ABANDONED if made.gave_up else 0
+    if made.gave_up:
+        return EXIT_ABANDONED
+    return EXIT_RELOAD if watch is not None and watch.changed is not None else 0
+
+
+def _wait_for_repair(error: Exception, watch: SourceWatch) -> int:
+    """Wait until a source file of an application that cannot be imported has changed, or the parent says stop."""
+    if isinstance(error, TargetError):
+        typer.echo(f"queuehint worker: {said(str(error))}", err=True)
+    else:
+        traceback.print_exception(error)
+    logger.error(
+        "the application cannot be imported; waiting for a change of its source files",
+        extra={"event": "worker.import_failed", "error": type(error).__name__},
+    )
+    told = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.readline()
+        told.set()
+
+    threading.Thread(target=listen, name="queuehint-parent", daemon=True).start()
+    return EXIT_RELOAD if watch.wait(told) else 0
 
 
 def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:
@@ -274,7 +317,7 @@ def _make_worker(
     )
 
 
-async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
+async def _serve(scheduler: Scheduler, made: Worker, options: Options, watch: SourceWatch | None) -> None:
     loop = asyncio.get_running_loop()
     stops = _Stops(made)
     with contextlib.ExitStack() as stack:
@@ -283,6 +326,9 @@ async def _serve(scheduler: Scheduler, made: Worker, options: Options) -> None:
         stack.callback(_SignalWatch(loop).end)
         if options.is_child:
             threading.Thread(target=_obey, args=(loop, stops), name="queuehint-parent", daemon=True).start()
+        if watch is not None:
+            watch.start(lambda file: _reload(file, loop, stops))
+            stack.callback(watch.end)
         stack.enter_context(scheduler.hosts(made))
         try:
             async with scheduler.listening():
@@ -374,6 +420,13 @@ def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
         loop.call_soon_threadsafe(stops.stop)
 
 
+def _reload(file: str, loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
+    """Stop, for the process to be started anew with a source file that has changed."""
+    logger.info("a source file has changed", extra={"event": "worker.reload", "file": file})
+    with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+        loop.call_soon_threadsafe(stops.stop)
+
+
 def _known(made: Worker, backend: Backend) -> dict[str, Any]:
     """Return the health report."""
     answered_s = made.answered_s
@@ -398,4 +451,5 @@ def _run_processes(options: Options, count: int) -> int:
         health_file=options.health_file,
         health_port=options.health_port,
         health_host=options.health_host,
+        pause_max_s=PAUSE_MIN_S if options.reload else PAUSE_MAX_S,
     ).run()

@@ -1,0 +1,190 @@
+"""`queuehint worker --reload`: a worker process is started anew when source files of its application change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+import queuehint
+from queuehint import JobState, Scheduler
+from queuehint.cli import reload
+from queuehint.cli.loading import load_scheduler
+from queuehint.cli.reload import SourceWatch
+from tests.far import ROOT
+from tests.prefork import start
+from tests.probes import until
+from tests.servers import new_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import Server
+
+APP = """
+import asyncio
+from pathlib import Path
+from queuehint import Scheduler
+import rates
+
+sched = Scheduler()
+
+@sched.job
+async def rate() -> int:
+    return rates.RATE
+
+@sched.job
+async def wait() -> str:
+    Path("waits").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "ended by itself"
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_worker_that_reloads_lets_jobs_end_and_survives_code_that_cannot_be_imported(
+    redis_server: Server, tmp_path: Path
+) -> None:
+    rates, log = tmp_path / "rates.py", tmp_path / "log"
+    (tmp_path / "app.py").write_text(APP)
+    rates.write_text("RATE = 1\n")
+    url = f"{redis_server.url}?namespace={new_namespace()}"
+    sched = Scheduler(url)
+
+    @sched.job
+    def rate() -> int:
+        raise AssertionError("this runs in the worker")
+
+    @sched.job
+    def wait() -> str:
+        raise AssertionError("this runs in the worker")
+
+    def events() -> list[str]:
+        return [json.loads(line)["event"] for line in log.read_text().splitlines() if line.startswith("{")]
+
+    with log.open("ab") as file:
+        process = start(
+            "queuehint",
+            *("worker", "app:sched", "--reload", "--log-format=json"),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": ROOT, "QUEUEHINT_URL": url},
+            stderr=file,
+        )
+    try:
+        running = wait.enqueue_sync()
+        until((tmp_path / "waits").exists)
+        rates.write_text("RATE = (1 +\n")  # another length: compiled files are told apart by seconds and length
+        until(lambda: "worker.stopping" in events())
+        behind = rate.enqueue_sync()
+        assert running.state_sync() is JobState.STARTED
+        (tmp_path / "go").touch()
+        assert running.result_sync(60) == "ended by itself"
+        until(lambda: "worker.import_failed" in events())
+        assert "'(' was never closed" in log.read_text()
+        assert behind.state_sync() is JobState.QUEUED
+        rates.write_text("RATE = 202\n")
+        assert behind.result_sync(60) == 202
+        for handle in (running, behind):
+            assert [attempt.outcome for attempt in handle.record_sync().history] == ["finished"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        known = [event for event in events() if event.startswith(("worker.", "process."))]
+        worker = ["worker.started", "worker.stopping", "worker.ended"]
+        assert known == ["worker.started", "worker.reload", *worker[1:], "worker.import_failed", *worker]
+    finally:
+        sched.close_sync()
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+# --- which files, and what is a change ---------------------------------------------------------------------------
+
+
+def module(file: str | Path | None) -> ModuleType:
+    made = ModuleType("made")
+    made.__file__ = None if file is None else str(file)
+    return made
+
+
+def test_only_source_files_of_the_application_are_watched(tmp_path: Path) -> None:
+    ours, installed = tmp_path / "ours.py", tmp_path / "site-packages" / "theirs.py"
+    installed.parent.mkdir()
+    for file in (ours, installed, tmp_path / "ours.so"):
+        file.touch()
+    files: list[Path | str | None] = [
+        ours,
+        installed,
+        tmp_path / "ours.so",
+        tmp_path / "gone.py",
+        threading.__file__,
+        queuehint.__file__,
+        None,
+    ]
+    watch = SourceWatch({str(number): module(file) for number, file in enumerate(files)})
+    assert watch.take()
+    assert watch.files == {str(ours)}
+    assert not SourceWatch({"threading": threading}).take()
+
+
+@pytest.mark.parametrize(
+    "change, is_one",
+    [
+        (lambda file: file.write_text("longer"), True),
+        (lambda file: os.utime(file, ns=(1, 1)), True),
+        (lambda file: file.unlink(), False),
+        (lambda file: file.read_text(), False),
+    ],
+)
+def test_a_change_is_another_time_or_size(tmp_path: Path, change: Callable[[Path], None], is_one: bool) -> None:
+    file = tmp_path / "ours.py"
+    file.touch()
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    change(file)
+    assert watch.look() == (str(file) if is_one else None)
+
+
+def test_a_module_that_is_imported_later_is_watched_too(tmp_path: Path) -> None:
+    modules: dict[str, ModuleType] = {}
+    watch = SourceWatch(modules)
+    watch.take()
+    (file := tmp_path / "ours.py").touch()
+    modules["ours"] = module(file)
+    assert watch.look() is None
+    file.write_text("longer")
+    assert watch.look() == str(file)
+
+
+@pytest.mark.parametrize("text", ["import", "1 / 0", "try:\n    1 / 0\nfinally:\n    int('a')"])
+def test_files_of_a_failed_import_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outer_of_failed.py").write_text("import inner_of_failed")
+    (tmp_path / "inner_of_failed.py").write_text(text)
+    watch = SourceWatch({})
+    with pytest.raises((SyntaxError, ZeroDivisionError, ValueError)) as caught:
+        load_scheduler("outer_of_failed:sched")
+    assert watch.take(caught.value)
+    names = {Path(file).name for file in watch.files}
+    assert names - {Path(__file__).name} == {"outer_of_failed.py", "inner_of_failed.py"}
+
+
+def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload, "EVERY_S", 0.001)
+    file = tmp_path / "ours.py"
+    file.touch()
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    (told := threading.Event()).set()
+    assert not watch.wait(told)
+    file.write_text("longer")
+    assert watch.wait(threading.Event())
+    assert watch.changed == str(file)
