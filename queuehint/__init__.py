@@ -80,7 +80,17 @@ if TYPE_CHECKING:
     from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
     from queuehint.values.policy import Backoff, Policy, Retention
     from queuehint.values.record import Attempt, JobRecord, JobState
-    from queuehint.values.report import Delays, EdgeStats, FlowStats, Reason, ReasonKind, Stats, TreeNode, WorkerInfo
+    from queuehint.values.report import (
+        Delays,
+        EdgeStats,
+        FlowStats,
+        PauseState,
+        Reason,
+        ReasonKind,
+        Stats,
+        TreeNode,
+        WorkerInfo,
+    )
     from queuehint.values.schedule import Recurrence, Schedule
     from queuehint.values.spec import Dependency, JobSpec, Priority
     from queuehint.worker.worker import Worker
@@ -159,6 +169,7 @@ __all__ = [
     "OutcomeKind",
     "OutcomeUnknownError",
     "PathClosedError",
+    "PauseState",
     "PayloadError",
     "Policy",
     "Priority",
@@ -264,7 +275,17 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "values.outcome": ("JobError", "Outcome", "OutcomeKind", "Progress"),
     "values.policy": ("Backoff", "Policy", "Retention"),
     "values.record": ("Attempt", "JobRecord", "JobState"),
-    "values.report": ("Delays", "EdgeStats", "FlowStats", "Reason", "ReasonKind", "Stats", "TreeNode", "WorkerInfo"),
+    "values.report": (
+        "Delays",
+        "EdgeStats",
+        "FlowStats",
+        "PauseState",
+        "Reason",
+        "ReasonKind",
+        "Stats",
+        "TreeNode",
+        "WorkerInfo",
+    ),
     "values.schedule": ("Recurrence", "Schedule"),
     "values.spec": ("Dependency", "JobSpec", "Priority"),
     "worker.worker": ("Worker",),

@@ -13,7 +13,8 @@ from queuehint.cli.doctor import doctor
 from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
 from queuehint.cli.live import top, watch
-from queuehint.cli.operate import cancel, close, drain, pause, reopen, resume, retry
+from queuehint.cli.operate import cancel, close, drain, reopen, retry
+from queuehint.cli.pauses import pause, pauses, resume
 from queuehint.cli.records import delete, export, ls
 from queuehint.cli.said import Commands
 from queuehint.cli.simulate import simulate
@@ -48,7 +49,7 @@ def options(
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, doctor, simulate),
-    "Look": (ls, show, why, tree, graph, top, watch, stats, workers, export, trace, check_trace),
+    "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
     "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():

@@ -136,6 +136,25 @@ def states_of(words: list[str] | None) -> list[str] | None:
     return names
 
 
+def while_of(text: str) -> timedelta:
+    """
+    Return a length of time.
+
+    Raises:
+        UsageError: it is none.
+
+    >>> while_of("90 s")
+    datetime.timedelta(seconds=90)
+    """
+    span = _SPAN.fullmatch(text)
+    if span is None:
+        raise UsageError(f"{text!r} is not a length of time; write 30min, 2h or 7d")
+    try:
+        return timedelta(**{UNITS[span[2]]: int(span[1])})
+    except OverflowError:
+        raise UsageError(f"{text!r} is longer than the calendar is long") from None
+
+
 def time_of(text: str) -> datetime:
     """
     Return a time: so long ago, or a date and time with its time zone.

@@ -1,4 +1,4 @@
-"""``queuehint cancel, retry, pause, resume, close, reopen, drain``: commands of an operator."""
+"""``queuehint cancel, retry, close, reopen, drain``: commands of an operator."""
 
 from __future__ import annotations
 
@@ -167,16 +167,6 @@ def _verdict(verdict: Verdict) -> Text:
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def pause(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Start no more jobs at or below a path; they keep their places, and those that run go on."""
-    _mark(Scheduler.pause_sync, "paused", path, target, namespace, as_json=as_json)
-
-
-def resume(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Undo `pause` of this very path."""
-    _mark(Scheduler.resume_sync, "resumed", path, target, namespace, as_json=as_json)
-
-
 def close(
     path: PathKey,
     target: Target = None,
@@ -191,7 +181,7 @@ def close(
 ) -> None:
     """Refuse new jobs at or below a path."""
     if last is None:
-        _mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
+        mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
         return
     with opened(target, namespace, as_json=as_json) as sched:
         segments = place(path)
@@ -220,10 +210,10 @@ def _arguments(text: str) -> bytes:
 
 def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Undo `close` of this very path."""
-    _mark(Scheduler.reopen_path_sync, "reopened", path, target, namespace, as_json=as_json)
+    mark(Scheduler.reopen_path_sync, "reopened", path, target, namespace, as_json=as_json)
 
 
-def _mark(
+def mark(
     act: Callable[[Scheduler, Sequence[str]], bool],
     word: str,
     path: PathKey,
@@ -232,6 +222,7 @@ def _mark(
     *,
     as_json: bool,
 ) -> None:
+    """Do something to a path, and say *word*, or that nothing had to change."""
     with opened(target, namespace, as_json=as_json) as sched:
         Printer(as_json=as_json).done("path", path, word, changed=act(sched, place(path)))
 

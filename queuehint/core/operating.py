@@ -10,7 +10,6 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.jobs import revisions
 from queuehint.core.state import handles
-from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import InvalidJobError
@@ -148,9 +147,8 @@ def amend(state: State, operation: op.Amend) -> op.Noted:
 @handles(op.Pause)
 def pause(state: State, operation: op.Pause) -> op.Marked:
     """Answer `Pause`."""
-    changed = operation.path not in state.table.parked
-    if changed:
-        state.table.parked[operation.path] = LazyHeap()
+    until_ms = None if operation.for_ms is None else state.now_ms + operation.for_ms
+    changed = state.table.pauses.begin(operation.path, until_ms)
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -158,9 +156,7 @@ def pause(state: State, operation: op.Pause) -> op.Marked:
 @handles(op.Resume)
 def resume(state: State, operation: op.Resume) -> op.Marked:
     """Answer `Resume`."""
-    changed = operation.path in state.table.parked
-    if changed:
-        state.table.resume(operation.path)
+    changed = state.table.pauses.resume(operation.path)
     follow(state)
     return op.Marked(changed, more(state))
 

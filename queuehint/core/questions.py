@@ -225,6 +225,12 @@ def list_workers(state: State, _question: op.ListWorkers) -> op.Workers:
     return op.Workers(tuple(state.live_workers()), state.now_ms)
 
 
+@handles(op.ListPauses)
+def list_pauses(state: State, _question: op.ListPauses) -> op.Pauses:
+    """Answer `ListPauses`."""
+    return op.Pauses(state.table.pauses.states())
+
+
 @handles(op.ListLimits)
 def list_limits(state: State, _question: op.ListLimits) -> op.Limits:
     """Answer `ListLimits`."""

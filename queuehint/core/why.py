@@ -247,8 +247,15 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         is_unknown = job.id in table.unknown_task_counts
         kind = ReasonKind.UNKNOWN_TASK if is_unknown else ReasonKind.BACKOFF
         return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=is_unknown)
-    if table.parked and (path := table.paused_at(job)) is not None:
-        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.PAUSED, path_key=key_of(path), stuck=True)
+    if table.pauses and (pause := table.pauses.holding(job)) is not None:
+        return Reason(
+            job_id=job.id,
+            state=job.state,
+            kind=ReasonKind.PAUSED,
+            path_key=key_of(pause.path),
+            until_ms=pause.until_ms,
+            stuck=pause.until_ms is None,
+        )
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
         until_ms = counter.until_ms(state.now_ms)
         return Reason(
@@ -298,7 +305,7 @@ def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, .
         waiting=node.waiting,
         granted=shared + exclusive,
         passing=shared_passing + passing,
-        paused=path in state.table.parked,
+        paused=path in state.table.pauses.by_path,
         closed=path in state.table.closed,
         dead=_count_dead(node) if state.table.holding else 0,
         children=children,
@@ -320,7 +327,7 @@ def count_jobs(state: State, _question: op.CountJobs) -> Stats:
     table = state.table
     ready = table.ready.sizes()
     stuck = {
-        ReasonKind.PAUSED.value: sum(len(heap) for heap in table.parked.values()),
+        ReasonKind.PAUSED.value: table.pauses.count_parked(endless=True),
         ReasonKind.DEAD_HOLD.value: table.holding,
         ReasonKind.DEAD_DEPENDENCY.value: count_edges(state, op.CountEdges()).behind_dead if table.dead else 0,
         ReasonKind.NO_WORKER.value: state.count_unserved(),
@@ -410,7 +417,9 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
         return True
     if table.counts[JobState.SCHEDULED] and (question.include_scheduled or table.counts[JobState.DEFERRED]):
         return True
-    if table.limits.parks_any() or sum(table.ready.sizes().values()) > state.count_unserved():
+    if table.limits.parks_any() or table.pauses.count_parked(endless=False):
+        return True
+    if sum(table.ready.sizes().values()) > state.count_unserved():
         return True
     return any(job_id not in table.unknown_task_counts for job_id in table.backing_off)
 

@@ -116,8 +116,8 @@ def _claim_of(
             continue
         turn += 1
         is_put_aside = True
-        if table.parked and (path := table.paused_at(job)) is not None:
-            table.park(job, path)
+        if table.pauses and (pause := table.pauses.holding(job)) is not None:
+            table.park(job, pause)
         elif limits.limiters and (counter := limits.stops(job)) is not None:
             limits.park(job, counter)
         else:

@@ -22,7 +22,7 @@ from queuehint.values.hint import Mode, Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode, WorkerInfo
+from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, TreeNode, WorkerInfo
 from queuehint.values.schedule import Schedule
 
 __all__ = [
@@ -47,12 +47,14 @@ __all__ = [
     "ListDead",
     "ListFlow",
     "ListLimits",
+    "ListPauses",
     "ListSchedules",
     "ListUsers",
     "ListWeights",
     "ListWorkers",
     "Listed",
     "Page",
+    "Pauses",
     "Pending",
     "Position",
     "Schedules",
@@ -442,6 +444,20 @@ class CanDequeue(Operation[bool]):
     is_question: ClassVar[bool] = True
     path: Path
     mode: Mode = "exclusive"
+
+
+@attrs.frozen
+class Pauses:
+    """All pauses, in the order in which they began."""
+
+    pauses: tuple[PauseState, ...]
+
+
+@attrs.frozen
+class ListPauses(Operation[Pauses]):
+    """Ask for the pauses."""
+
+    is_question: ClassVar[bool] = True
 
 
 @attrs.frozen

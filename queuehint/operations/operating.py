@@ -172,9 +172,19 @@ class Marked:
 
 @attrs.frozen
 class Pause(Operation[Marked]):
-    """Stop starts of jobs with a claim at or below *path*; they keep their places."""
+    """
+    Stop starts of jobs with a claim at or below *path*; they keep their places.
+
+    Args:
+        for_ms: resume it by itself after so long, from now, at most 10 years; None for no end. Of a path that is
+            paused already, this end replaces the one it had.
+
+    Raises:
+        InvalidJobError: there are 10 000 pauses already.
+    """
 
     path: Path
+    for_ms: int | None = None
 
 
 @attrs.frozen

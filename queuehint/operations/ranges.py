@@ -58,6 +58,7 @@ NUMBERS: Final = {
     "blocked_ms": _DURATION,
     "cap_ms": _DURATION,
     "count": _ANY,
+    "for_ms": (1, TEN_YEARS_MS),
     "cursor": _COUNT,
     "delay_ms": _DURATION,
     "depth": (0, DEPTH_MAX),

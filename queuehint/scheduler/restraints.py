@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
-from queuehint.operations import WEIGHT_MAX, DropLimit, ListLimits, ListWeights, Pause, Resume, SetLimit, Weigh
+from queuehint.operations import (
+    WEIGHT_MAX,
+    DropLimit,
+    ListLimits,
+    ListPauses,
+    ListWeights,
+    Pause,
+    Resume,
+    SetLimit,
+    Weigh,
+)
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.values.checks import check_int, check_name
+from queuehint.values.checks import check_int, check_name, check_optional_duration
 from queuehint.values.hint import parse_path
 from queuehint.values.limit import LimitState, check_limit
+from queuehint.values.report import PauseState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +30,25 @@ if TYPE_CHECKING:
 class Restraints(SchedulerBase):
     """The part of `Scheduler` that holds back ready jobs; no restraint changes the order of jobs that conflict."""
 
-    async def pause(self, path: Sequence[str]) -> bool:
-        """Stop starts of jobs at or below *path*; they keep their places. False if it was paused already."""
-        return (await self.backend.call(Pause(parse_path(path)))).changed
+    async def pause(self, path: Sequence[str], *, for_: float | timedelta | None = None) -> bool:
+        """
+        Stop starts of jobs at or below *path*; they keep their places, and what runs goes on.
 
-    def pause_sync(self, path: Sequence[str]) -> bool:
+        Args:
+            for_: resume it by itself after so long, seconds or a timedelta of up to 10 years. Of a path that is paused
+                already, this end replaces the one it had, and with None it has none any more.
+
+        Returns:
+            False if it was paused so already.
+
+        Raises:
+            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 10 000 pauses.
+        """
+        return (await self.backend.call(_pause(path, for_))).changed
+
+    def pause_sync(self, path: Sequence[str], *, for_: float | timedelta | None = None) -> bool:
         """Like `pause`, for code without a loop."""
-        return self.backend.call_sync(Pause(parse_path(path))).changed
+        return self.backend.call_sync(_pause(path, for_)).changed
 
     async def resume(self, path: Sequence[str]) -> bool:
         """Undo `pause` of this very path. False if it was not paused."""
@@ -34,6 +57,14 @@ class Restraints(SchedulerBase):
     def resume_sync(self, path: Sequence[str]) -> bool:
         """Like `resume`, for code without a loop."""
         return self.backend.call_sync(Resume(parse_path(path))).changed
+
+    async def pauses(self) -> Sequence[PauseState]:
+        """Return the pauses in the order in which they began, each with its end, if it ends by itself."""
+        return (await self.backend.call(ListPauses())).pauses
+
+    def pauses_sync(self) -> Sequence[PauseState]:
+        """Like `pauses`, for code without a loop."""
+        return self.backend.call_sync(ListPauses()).pauses
 
     async def set_weight(self, user: str | None, weight: int) -> bool:
         """
@@ -118,6 +149,10 @@ class Restraints(SchedulerBase):
     def limits_sync(self) -> Sequence[LimitState]:
         """Like `limits`, for code without a loop."""
         return self.backend.call_sync(ListLimits()).limits
+
+
+def _pause(path: Any, for_: Any) -> Pause:
+    return Pause(parse_path(path), check_optional_duration(for_, parameter="for_", least_ms=1))
 
 
 def _weigh(user: Any, weight: Any) -> Weigh:

@@ -205,9 +205,9 @@ class Driver(ABC):
 
     # --- operators ---
 
-    def pause(self, *path: str) -> bool:
+    def pause(self, *path: str, for_ms: int | None = None) -> bool:
         """Pause a path; True unless it was."""
-        return self.apply(Pause(path)).changed
+        return self.apply(Pause(path, for_ms)).changed
 
     def resume(self, *path: str) -> bool:
         """Resume a path; True unless it was not paused."""
@@ -308,7 +308,7 @@ class Queue(Driver):
             sorted(entry.id for entry in table.timers.entries()),
             (table.last_number, table.last_seq, self.engine.next_ms),
             (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
-            (list(table.parked), sorted(table.closed.items()), list(table.undelivered_cancellations)),
+            (list(table.pauses.by_path), sorted(table.closed.items()), list(table.undelivered_cancellations)),
             (
                 len(table.edges),
                 table.edges.open,

@@ -103,7 +103,7 @@ def check_circles(engine: Engine) -> None:
 def undo_marks(engine: Engine) -> list[Operation[Any]]:
     """Return the operations that take back what was set: pauses, closed paths, weights, workers."""
     return [
-        *[Resume(path) for path in sorted(engine.table.parked)],
+        *[Resume(path) for path in sorted(engine.table.pauses.by_path)],
         *[Reopen(path) for path in sorted(engine.table.closed)],
         *[Weigh(user, 1) for user in engine.table.ready.weights],
         *[Announce(name, "host", 1, 1, gone=True) for name in engine.state.workers],
@@ -132,7 +132,7 @@ def check_empty(engine: Engine) -> None:
         table.leftovers,
         table.registry.running,
         table.ready.sizes(),
-        table.parked,
+        table.pauses.by_path,
         table.undelivered_cancellations,
         table.unknown_task_counts,
         table.backing_off,

@@ -11,6 +11,7 @@ import attrs
 
 from queuehint.values.outcome import Progress
 from queuehint.values.record import OVER, JobState, moment
+from queuehint.values.record_filter import RecordFilter
 
 
 class ReasonKind(StrEnum):
@@ -52,8 +53,8 @@ class Reason:
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
         path_key: the place where it waits, or the path that is paused.
-        until_ms: when the wait ends by time alone; of a rate limit without a token, when it has the next one, which the
-            first of the jobs that wait there takes.
+        until_ms: when the wait ends by time alone; of a pause, when it ends by itself; of a rate limit without a token,
+            when it has the next one, which the first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
         progress: of a running job, as its handler has reported it last.
     """
@@ -139,6 +140,28 @@ _WAYS_OUT = {
     ReasonKind.WORKER: "it comes by itself, or run more workers for its pool: queuehint worker MODULE:SCHEDULER",
     ReasonKind.CALLER: "its caller takes it, or stops to wait",
 }
+
+
+PAUSES_MAX = 10_000
+TOO_MANY_PAUSES = f"a namespace has at most {PAUSES_MAX} pauses"
+
+
+@attrs.frozen(kw_only=True)
+class PauseState:
+    """
+    A pause in force.
+
+    Args:
+        filter: which jobs it holds: those with a claim at or below its `path`.
+        until_ms: when it ends by itself, ms since the epoch; None if it does not.
+        parked: how many ready jobs it has put aside so far; others may be ready still, and none of these starts either.
+
+    .. versionadded:: 0.1.0
+    """
+
+    filter: RecordFilter
+    until_ms: int | None
+    parked: int
 
 
 @attrs.frozen(kw_only=True)

@@ -94,6 +94,21 @@ def test_texts_of_jobs_do_nothing_to_a_terminal(system: System) -> None:
     assert system.json("show", "a")["logs"] == [EVIL]
 
 
+def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:
+    def listed() -> list[Any]:
+        return [json.loads(line) for line in system.ok("pauses", "--json").splitlines()]
+
+    assert system.ok("pause", "doc1", "--for", "2h") == "doc1: paused\n"
+    assert system.ok("pause", "doc2") == "doc2: paused\n"
+    first, second = listed()
+    assert (first["path"], first["parked"], second["path"], second["until_ms"]) == ("doc1", 0, "doc2", None)
+    assert first["until_ms"] > 0
+    assert "Z (in 1 h)" in system.ok("pauses")
+    assert "write 30min, 2h or 7d" in system.run("pause", "doc1", "--for", "soon").output
+    assert system.ok("resume", "doc1") == "doc1: resumed\n"
+    assert [one["path"] for one in listed()] == ["doc2"]
+
+
 def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("edit", "doc1", "intro", id="b")

@@ -228,7 +228,7 @@ class Walk:
 
     def open_all(self) -> None:
         """Let everything run again: what is paused or closed waits for a person."""
-        for path in sorted(self.lockstep.engine.table.parked):
+        for path in sorted(self.lockstep.engine.table.pauses.by_path):
             self.store.do(Resume(path))
         for path in sorted(self.lockstep.engine.table.closed):
             self.store.do(Reopen(path))
@@ -468,6 +468,24 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     assert store.do(Resume(("p",)))
     store.do(Reopen(("z",)))
     store.drain()
+    assert store.look().is_clean
+
+
+def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(store: Store) -> None:
+    store.do(Pause(("p",), 1_000))
+    store.do(Pause(("q",)))
+    assert store.look().is_clean
+    client = store.server.client()
+    timers: Any = client.zrange(store.key("timers"), 0, -1, withscores=True)
+    ((member, end_ms),) = timers
+    client.delete(store.key("timers"))
+    client.zadd(store.key("timers"), {b"4A9nobody": 7})
+    assert {each.where.rpartition(":")[2] for each in store.look().errors} >= {"pauses", "timers"}
+    assert store.is_put_right()
+    assert client.zrange(store.key("timers"), 0, -1, withscores=True) == [(member, end_ms)]
+    store.clock.advance(ms=1_000)
+    store.do(Tick())
+    assert store.do(Resume(("p",))).changed is False
     assert store.look().is_clean
 
 

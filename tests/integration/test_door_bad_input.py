@@ -505,6 +505,14 @@ def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_ask
 def named_erase(doc: str) -> None: ...
 
 
+@pytest.mark.parametrize("for_", [0, -1, float("nan"), "1h", True, dt.timedelta(days=4000)])
+def test_a_bad_length_of_a_pause_is_refused(for_: Any) -> None:
+    sched, _ = scheduler()
+    with pytest.raises(QueueHintError, match="for_ must be"):
+        sched.pause_sync(["a"], for_=for_)
+    assert sched.pauses_sync() == ()
+
+
 @pytest.mark.parametrize("path", ["doc", None, [1], [""], ["a\n"], ["x"] * 65, 5])
 def test_a_bad_path_is_refused_wherever_one_is_taken(path: Any) -> None:
     sched, _ = scheduler()

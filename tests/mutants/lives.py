@@ -423,16 +423,16 @@ MUTANTS = (
     Mutant(
         name="A pause stops what is above it too",
         kind="limits",
-        file="core/jobs/table.py",
+        file="core/jobs/pauses.py",
         old="""\
-                    return path[:depth]
+                    return pause
         return None
 """,
         new="""\
-                    return path[:depth]
-            for paused in self.parked:
-                if paused[: len(path)] == path:
-                    return paused
+                    return pause
+            for pause in self.by_path.values():
+                if pause.path[: len(path)] == path:
+                    return pause
         return None
 """,
         caught_by=(CONFORMANCE,),

@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that is given a field no plain head has stays plain",
         kind="records",
-        file=f"{LUA}/lib/structures/head_format.lua",
+        file=f"{LUA}/lib/formats/head_format.lua",
         old="  if type(at) == 'number' then job.is_plain = false end\n",
         new="",
         caught_by=(CONFORMANCE_ON_REDIS,),
@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a job that was brought back unstarted is taken for one that never was started",
         kind="records",
-        file=f"{LUA}/lib/structures/head_format.lua",
+        file=f"{LUA}/lib/formats/head_format.lua",
         old="    if job[VERSION] ~= 1 or job[ATTEMPTS] ~= 0 or job[FIRST] or token or ",
         new="    if job[ATTEMPTS] ~= 0 or ",
         caught_by=(PLAIN_JOBS,),
@@ -962,7 +962,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a record is found by the first of its tags alone",
         kind="records",
-        file=f"{LUA}/lib/structures/head_format.lua",
+        file=f"{LUA}/lib/formats/head_format.lua",
         old="for at = 1, tags and #tags or 0 do",
         new="for at = 1, tags and 1 or 0 do",
         caught_by=(LABELS_ON_REDIS,),

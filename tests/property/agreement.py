@@ -49,6 +49,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListLimits,
+    ListPauses,
     ListSchedules,
     ListUsers,
     ListWeights,
@@ -261,6 +262,7 @@ class RedisLockstep:
         self.do(ListWeights())
         self.do(ListWorkers())
         self.do(ListLimits())
+        self.do(ListPauses())
         self.do(Tree(path, depth))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
@@ -348,7 +350,7 @@ class RedisLockstep:
             "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
             "closed": len(self.engine.table.closed),
-            "pauses": len(table.parked),
+            "pauses": len(table.pauses.by_path),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
             "limits": len(table.limits.states(0)),
             "gauges:": sum(len(limiter.counters) for limiter in table.limits.limiters.values()),
@@ -383,6 +385,7 @@ class RedisLockstep:
         expected["numbers"] = len(listed)
         expected["tallies"] = expected["tallied"] = sum(map(len, table.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
+        expected["timers"] += sum(pause.timer is not None for pause in table.pauses.by_path.values())
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
         assert not wrong, f"by the engine and in the store: {wrong}"

@@ -167,7 +167,7 @@ class Recorder:
     def _ask_for_more(self, move: Exchange, granted: int, now_ms: int) -> None:
         """A worker that got less than it asked for was idle, unless something kept it that is not in a trace."""
         table = self.engine.table
-        is_free = self.is_uncut and not (table.parked or table.limits.limiters or table.leftovers)
+        is_free = self.is_uncut and not (table.pauses or table.limits.limiters or table.leftovers)
         if granted < move.limit and is_free and move.among is None:
             for pool in move.pools:
                 self.idles += 1

@@ -119,7 +119,7 @@ def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> Non
         for grant in reply.grants:
             assert jobs[grant.spec.id].state is STARTED
             assert jobs[grant.spec.id].cancel is None, f"{grant.spec.id} begins although it is to be canceled"
-            assert not any(at_or_below(grant.spec.claims, path) for path in engine.table.parked)
+            assert not any(at_or_below(grant.spec.claims, path) for path in engine.table.pauses.by_path)
 
 
 def _drain(engine: Engine, now_ms: int) -> None:

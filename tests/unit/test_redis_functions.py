@@ -235,8 +235,8 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
         ("lib/jobs/fields", "local policies, policies_count = {[''] = DEFAULT_POLICY}, 0"),
         ("lib/request/asked", "local common_known, common_count = {}, 0"),
         ("lib/request/asked", "local last_text, last_common = '', false"),
-        ("lib/structures/head_format", "local UNSAID = {"),
-        ("lib/structures/head_format", "local facts_known, facts_count = {}, 0"),
+        ("lib/formats/head_format", "local UNSAID = {"),
+        ("lib/formats/head_format", "local facts_known, facts_count = {}, 0"),
     }
 
 

@@ -455,7 +455,8 @@ OF_THE_DOCTOR = "HSCAN ZSCAN SSCAN PTTL PERSIST LREM"
 WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",
     ("HGETALL", "weights"): "1 000 users with a weight",
-    ("HVALS", "pauses"): "paused paths",
+    ("HVALS", "pauses"): "10 000 pauses",
+    ("HGETALL", "pauses"): "10 000 pauses",
     ("HGETALL", "limits"): "1 000 limits",
     ("HGETALL", "workers"): "1 000 workers, and those silent for long until the next new one",
     ("HGETALL", "gauges"): "places of one limit that have jobs which run or were put aside",
@@ -546,7 +547,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
         "FLOW_EXISTS", "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "NOT_LAST",
         "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
-        "STORE_FULL",
+        "STORE_FULL", "PAUSES_FULL",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     submission = Enqueue(

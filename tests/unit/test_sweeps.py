@@ -128,7 +128,7 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     queue.pause("a")
     queue.start()
     table = queue.engine.table
-    sweep = UnparkSweep(deque([table.parked.pop(("a",))]))
+    sweep = UnparkSweep(deque([table.pauses.by_path.pop(("a",)).parked]))
     assert step(queue.engine.lifecycle, sweep, 2) == (2, True)
     assert sorted(ready.id for ready in table.ready.jobs()) == ["j0", "j1"]
     assert step(queue.engine.lifecycle, sweep, 3) == (3, False)

@@ -7,7 +7,7 @@ from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
 
-DUE, LEASE, EXPIRY, PRUNE = TimerKind
+DUE, LEASE, EXPIRY, PRUNE, RESUME = TimerKind
 
 
 def a_job(number: int) -> Job:

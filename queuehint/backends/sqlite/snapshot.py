@@ -34,7 +34,7 @@ from sortedcontainers import SortedDict, SortedSet
 
 from queuehint.core import engine, state, xcom
 from queuehint.core import schedules as timetable
-from queuehint.core.jobs import lifecycle, priority, table
+from queuehint.core.jobs import lifecycle, pauses, priority, table
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
 from queuehint.core.structures import heap, indexes, job, leftovers, limits, registry, timers, trie
@@ -51,7 +51,7 @@ from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 ROWS_PER_PART: Final = 2_000
 """How many rows are made text in one step, in which no other thread runs; a few milliseconds."""
 
@@ -72,6 +72,8 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     journal.Journal,
     indexes.KeyIndex,
     table.JobTable,
+    pauses.Pause,
+    pauses.Pauses,
     limits.PlaceCounter,
     limits.Limits,
     limits.Limiter,

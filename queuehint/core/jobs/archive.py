@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job, Needs
 
 _SCHEDULED, DEFERRED, QUEUED, _STARTED, _FINISHED, FAILED, CANCELED = JobState
-_DUE, _LEASE, EXPIRY, PRUNE = TimerKind
+_DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def discard(table: JobTable, job: Job, now_ms: int) -> int:

@@ -21,7 +21,7 @@ def check(table: JobTable) -> None:
     table.limits.check(table.registry.running.values())
     counts = dict.fromkeys(JobState, 0)
     offered = {job.id for job in table.ready.jobs()}
-    parked = {job.id for heap in table.parked.values() for job in heap.items()}
+    parked = {job.id for pause in table.pauses.by_path.values() for job in pause.parked.items()}
     holding = 0
     released = {item.job.id for item in table.leftovers if isinstance(item, ReleaseSweep)}
     told = [item for item in table.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]
@@ -31,6 +31,7 @@ def check(table: JobTable) -> None:
     table.paths.check()
     table.holds.check()
     table.timers.check()
+    table.pauses.check()
     for job_id, job in table.jobs.items():
         assert job.id == job_id
         if job.is_start:

@@ -8,7 +8,7 @@ Consequences for other jobs are appended to the leftovers and done in bounded st
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from queuehint.values.outcome import Outcome
 
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-_DUE, LEASE, EXPIRY, PRUNE = TimerKind
+_DUE, LEASE, EXPIRY, PRUNE, RESUME = TimerKind
 
 UNSEARCHABLE = f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs"
 ID_KEPT_MS = 600_000
@@ -377,8 +377,12 @@ class Lifecycle:
 
     # --- timers --------------------------------------------------------------------------------------------------
 
-    def fire_timer(self, kind: TimerKind, job: Job) -> int:
-        """Handle a timer that has fired; return the units used beside the one of the timer."""
+    def fire_timer(self, kind: TimerKind, job: Any) -> int:
+        """Handle a timer of a job, or of a pause, that has fired; return the units used beside the one of the timer."""
+        if kind is RESUME:
+            job.timer = None
+            self.table.pauses.end(job)
+            return 0
         if kind is EXPIRY:
             if job.is_start:
                 staging.expire(self.table, job, self.now_ms)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, *_ = JobState
-DUE, _LEASE, _EXPIRY, PRUNE = TimerKind
+DUE, _LEASE, _EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:

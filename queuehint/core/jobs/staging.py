@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job, Needs
 
 SCHEDULED, DEFERRED, _QUEUED, _STARTED, FINISHED, _FAILED, CANCELED = JobState
-DUE, _LEASE, EXPIRY, _PRUNE = TimerKind
+DUE, _LEASE, EXPIRY, _PRUNE, _RESUME = TimerKind
 
 
 def open_start(table: JobTable, job_id: str, flow: str | None, now_ms: int) -> Job:

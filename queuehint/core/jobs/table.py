@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
+from queuehint.core.jobs.pauses import Pauses
 from queuehint.core.jobs.priority import HEIRS_OF_STEP_MAX, PriorityInheritance
 from queuehint.core.jobs.states import MOVES, check_move
 from queuehint.core.structures.edges import KEPT, DependencySets
 from queuehint.core.structures.event_log import Journal
-from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.indexes import FlowIndex, KeyIndex, LatePathIndex, PathIndex
 from queuehint.core.structures.job import Job
-from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.limits import Limits
 from queuehint.core.structures.ready_queue import ReadyQueue
 from queuehint.core.structures.record_index import Catalog
@@ -34,13 +33,14 @@ from queuehint.values.record import OVER, JobState
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
+    from queuehint.core.jobs.pauses import Pause
     from queuehint.core.structures.heap import Entry
     from queuehint.core.structures.job import Needs
     from queuehint.core.structures.leftovers import Leftover
     from queuehint.values.hint import Path
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DUE, LEASE, EXPIRY, PRUNE = map(int, TimerKind)
+DUE, LEASE, EXPIRY, PRUNE, _RESUME = map(int, TimerKind)
 
 AWAITED_KEPT_MS = 60_000
 """The least retention of a job whose end a caller waited for, so that the caller can read the record."""
@@ -61,8 +61,8 @@ class JobTable:
     By number: ``dead``, the FAILED jobs; ``deferred``, the jobs that wait for others.
 
     By path: ``paths`` of unfinished jobs, ``holds`` of dead jobs that hold their places, ``past`` of jobs that are
-    over and whose records are kept; ``parked``, the ready jobs put aside below each paused path; ``closed``, the closed
-    paths, each with the id of its last job, None if it was closed without one.
+    over and whose records are kept; ``closed``, the closed paths, each with the id of its last job, None if it was
+    closed without one.
 
     Counted: ``counts`` by state; ``holding``, the dead jobs that hold their places; ``hidden``, the jobs of
     submissions that are not committed; ``committing``, the committed submissions whose jobs are being released.
@@ -85,7 +85,7 @@ class JobTable:
         self.edges = DependencySets()
         self.deferred: SortedDict[int, Job] = SortedDict()
         self.flows = FlowIndex()
-        self.parked: dict[Path, LazyHeap[Job]] = {}
+        self.pauses = Pauses(self.timers, self.leftovers)
         self.closed: dict[Path, str | None] = {}
         self.limits = Limits(self.ready, self.paths, self.leftovers)
         self.counts = dict.fromkeys(JobState, 0)
@@ -410,25 +410,12 @@ class JobTable:
 
     # --- pauses --------------------------------------------------------------------------------------------------
 
-    def paused_at(self, job: Job) -> Path | None:
-        """Return the highest paused path at or above one of a job's claims."""
-        for claim in job.spec.claims:
-            path = claim.path
-            for depth in range(len(path) + 1):
-                if path[:depth] in self.parked:
-                    return path[:depth]
-        return None
-
-    def park(self, job: Job, path: Path) -> None:
-        """Park a ready job, just taken from the ready queue, until *path* is resumed."""
-        job.parked = self.parked[path]
-        job.ready = job.parked.push(0, job.number, job)
+    def park(self, job: Job, pause: Pause) -> None:
+        """Park a ready job, just taken from the ready queue, until a pause ends."""
+        job.parked = pause.parked
+        job.ready = pause.parked.push(0, job.number, job)
         if self.limits.limiters:
             self.limits.job_left(job)
-
-    def resume(self, path: Path) -> None:
-        """Start to offer the jobs again that the pause of *path* has parked."""
-        self.leftovers.append(UnparkSweep(deque((self.parked.pop(path),))))
 
     def kept_ms(self, spec: JobSpec, state: JobState) -> int:
         """Return how long the record of a job that ends in *state* is kept."""

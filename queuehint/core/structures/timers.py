@@ -1,18 +1,24 @@
 """
-Timers of all jobs, a priority queue for each kind.
+Timers of all jobs and pauses, a priority queue for each kind.
 
-Timers of the same ms fire in order of kind, then of the job's number, so that the order is the same on every backend.
+Timers of the same ms fire in order of kind, then of number, so that the order is the same on every backend.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from queuehint.core.structures.heap import Entry, LazyHeap
 
 if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
+
+
+class Timed(Protocol):
+    """A job, or a pause."""
+
+    number: int
 
 
 class TimerKind(IntEnum):
@@ -26,6 +32,8 @@ class TimerKind(IntEnum):
     """It was not started within `start_within`; of a submission in parts, it was not committed in time."""
     PRUNE = 3
     """Over: the retention of its record has ended."""
+    RESUME = 4
+    """Of a pause, not of a job: it ends by itself."""
 
 
 _KINDS = len(TimerKind)
@@ -34,7 +42,7 @@ _NEVER_MS = 1 << 62
 
 class Timers:
     """
-    Jobs by due time, a heap a kind.
+    Jobs, and pauses that end by themselves, by due time; a heap a kind.
 
     Entries of one kind mostly come in order of time, so that adding one is O(1): a lease of seconds does not climb
     over retentions of days.
@@ -45,12 +53,12 @@ class Timers:
     def __init__(self) -> None:
         self._first_ms = _NEVER_MS
         """When the first entry is due, or one before it that was dropped; no heap need be looked at until then."""
-        self._heaps: tuple[LazyHeap[Job], ...] = tuple(LazyHeap(kind, _KINDS) for kind in TimerKind)
+        self._heaps: tuple[LazyHeap[Any], ...] = tuple(LazyHeap(kind, _KINDS) for kind in TimerKind)
 
     def __len__(self) -> int:
         return sum(map(len, self._heaps))
 
-    def add(self, kind: int, due_ms: int, job: Job) -> Entry:
+    def add(self, kind: int, due_ms: int, job: Timed) -> Entry:
         """Add a timer that fires at *due_ms*; return its entry, for `drop`."""
         if due_ms < self._first_ms:  # noqa: PLR1730 - twice a job; a call would cost more than the rest
             self._first_ms = due_ms
@@ -76,7 +84,7 @@ class Timers:
             self._first_ms = _NEVER_MS if next_ms is None else next_ms
         return self._first_ms <= now_ms
 
-    def pop_due(self, now_ms: int) -> tuple[TimerKind, Job] | None:
+    def pop_due(self, now_ms: int) -> tuple[TimerKind, Any] | None:
         """Remove and return the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
         if not self.is_due(now_ms):
             return None
@@ -87,8 +95,8 @@ class Timers:
         )
         return kind, heap.pop()
 
-    def of(self, kind: int) -> list[Job]:
-        """Return the jobs of all entries of a kind, in the order in which they fire."""
+    def of(self, kind: int) -> list[Any]:
+        """Return the jobs or pauses of all entries of a kind, in the order in which they fire."""
         return self._heaps[kind].items()
 
     def check(self) -> None:
@@ -98,4 +106,4 @@ class Timers:
 
     def entries(self) -> list[Job]:
         """Return the jobs of all entries; for tests."""
-        return [job for heap in self._heaps for job in heap.items()]
+        return [job for heap in self._heaps[: TimerKind.RESUME] for job in heap.items()]

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DUE, LEASE, EXPIRY, PRUNE = TimerKind
+DUE, LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 class Actor:
@@ -129,7 +129,8 @@ class Jobs:
         """Alarms of submissions in parts that wait for their commits, by their names."""
         self.hidden: dict[str, Actor] = {}
         """The jobs of such submissions."""
-        self.paused: dict[Path, str | None] = {}
+        self.paused: dict[Path, int | None] = {}
+        """Paused paths, each with the time at which it is resumed by itself, if it is."""
         self.closed: dict[Path, str | None] = {}
         """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[tuple[Path | None, bool], Limit] = {}

@@ -73,6 +73,8 @@ from queuehint.values.policy import Retention
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.values.hint import Path
+
 __all__ = ["ReferenceModel"]
 
 Reply = TypeVar("Reply")
@@ -135,7 +137,8 @@ class ReferenceModel(Refusals):
     def next_ms(self) -> int | None:
         """Return when something is due."""
         alarm, look_ms = self.next_alarm(), None if self.look_ms is None else self.look_ms()
-        due = [at for at in (None if alarm is None else alarm[0], look_ms) if at is not None]
+        ends = self.paused.values()
+        due = [at for at in (None if alarm is None else alarm[0], look_ms, *ends) if at is not None]
         return min(due, default=None)
 
     def follow(
@@ -231,10 +234,18 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Swept(more=False)
 
-    def mark(self, operation: Pause | Resume | Close | Reopen, told: Marked | None) -> Marked:
-        """Pause or close what is below a path, or let it go on."""
-        marks = self.paused if isinstance(operation, (Pause, Resume)) else self.closed
-        setting = isinstance(operation, (Pause, Close))
+    def pause(self, operation: Pause, told: Marked | None) -> Marked:
+        """Pause what is below a path, until it is resumed or until a time."""
+        until = None if operation.for_ms is None else self.now_ms + operation.for_ms
+        changed = operation.path not in self.paused or self.paused[operation.path] != until
+        self.paused[operation.path] = until
+        self.catch_up()
+        return Marked(changed, more=False)
+
+    def mark(self, operation: Resume | Close | Reopen, told: Marked | None) -> Marked:
+        """Close what is below a path, or let it go on."""
+        marks: dict[Path, Any] = self.paused if isinstance(operation, Resume) else self.closed
+        setting = isinstance(operation, Close)
         changed = (operation.path in marks) != setting
         if setting:
             marks.setdefault(operation.path)
@@ -284,7 +295,7 @@ _NAMES: dict[type[Operation[Any]], str] = {
     Fetch: "fetch",
     Push: "push",
     Pull: "pull",
-    Pause: "mark",
+    Pause: "pause",
     Resume: "mark",
     Close: "mark",
     Reopen: "mark",

@@ -34,8 +34,10 @@ class Times(Edges):
                 self.agenda.popleft()()
             alarm = self.next_alarm()
             if alarm is None or alarm[0] > self.now_ms:
-                return
+                break
             self.fire_timer(alarm[1], alarm[3])
+        for path in [path for path, until in self.paused.items() if until is not None and until <= self.now_ms]:
+            del self.paused[path]
 
     def fire_timer(self, kind: TimerKind, job: Actor) -> None:
         """Do what is due."""

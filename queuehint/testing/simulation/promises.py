@@ -238,7 +238,7 @@ class Promises:
         assert counts == table.counts, f"by their moves there are {counts}, and the store counts {table.counts}"
         assert len(self.started) == len(table.registry.running)
         if counts[QUEUED] and not counts[STARTED] and not (table.leftovers or table.backing_off or table.holding):
-            assert table.ready.sizes() or table.parked or table.limits.limiters, (
+            assert table.ready.sizes() or table.pauses or table.limits.limiters, (
                 f"{counts[QUEUED]} jobs are QUEUED, nothing runs, and none is ready"
             )
 
@@ -251,7 +251,7 @@ class Promises:
         check_order(engine)
         check_circles(engine)
         if not table.leftovers:
-            if not table.parked and not table.limits.limiters:
+            if not table.pauses and not table.limits.limiters:
                 check_ready(engine)
             check_edges(engine)
         running = [(job.id, job.token) for job in table.registry.running.values()]

@@ -22,6 +22,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListLimits,
+    ListPauses,
     ListSchedules,
     ListWeights,
     ListWorkers,
@@ -214,6 +215,7 @@ class Comparison(Lockstep):
         assert not self.put(List()).records
         assert not self.put(ListDead()).records
         assert not self.put(ListLimits()).limits
+        assert not self.put(ListPauses()).pauses
         assert not any(self.put(CountJobs()).states.values())
         assert not self.put(CountRecords()).total
         assert not self.put(CountPending(include_scheduled=True)).unfinished

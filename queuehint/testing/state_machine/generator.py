@@ -383,10 +383,10 @@ class OperationGenerator:
         return self.ids()
 
     def pause(self) -> Operation[Any]:
-        return Pause(self.region())
+        return Pause(self.region(), self.random.choice((None, None, 1, MINUTE)))
 
     def resume(self) -> Operation[Any]:
-        marked = sorted(self.engine.table.parked)
+        marked = sorted(self.engine.table.pauses.by_path)
         return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
 
     def limit(self) -> Operation[Any]:

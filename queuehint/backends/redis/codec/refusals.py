@@ -24,6 +24,7 @@ from queuehint.operations import Commit, Depend, Enqueue, Operation, PauseSchedu
 from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
+from queuehint.values.report import TOO_MANY_PAUSES
 from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
 SCHEMA: Final = 4
@@ -71,6 +72,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
         retry_after_s = None if retry_ms < 0 else retry_ms / 1000
         return QueueFullError(None if path is None else key_of(path), pending, most, retry_after_s)
+    if code == "PAUSES_FULL":
+        return InvalidJobError(TOO_MANY_PAUSES)
     if code == "LIMITS_FULL":
         return InvalidJobError(TOO_MANY_LIMITS)
     if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:

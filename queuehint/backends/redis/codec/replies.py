@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -30,7 +30,8 @@ from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
 from queuehint.values.record import Attempt, JobRecord, JobState, history_of
-from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats, TreeNode
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
 REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
@@ -192,6 +193,16 @@ def _fetched(_operation: op.Fetch, reply: list[Any]) -> op.Fetched:
         state, kind = said.decode() or "  "
         results.append((STATES.get(state), b"null" if kind == "n" else result if kind == "s" else None))
     return op.Fetched(_VERDICTS[reply[0].decode()], tuple(results))
+
+
+@reads(op.Pauses)
+def _pauses(_operation: op.ListPauses, reply: list[Any]) -> op.Pauses:
+    found = []
+    for at in range(0, len(reply), 4):
+        number, name, until_ms, parked = reply[at : at + 4]
+        wanted = RecordFilter(path=parse_gate_key(name.decode()))
+        found.append((number, PauseState(filter=wanted, until_ms=until_ms or None, parked=parked)))
+    return op.Pauses(tuple([state for _, state in sorted(found, key=itemgetter(0))]))
 
 
 @reads(op.Limits)

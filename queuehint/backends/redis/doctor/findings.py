@@ -14,6 +14,7 @@ _TEXTS: Final = {
     "block": "the records of {about!r} are not indexed",
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
+    "endless": "the pause of {about!r} would not end when it says",
     "edges": "{about} counts other edges than it has",
     "ending": "the value at {about!r} would be kept for ever",
     "entry": "{about} should be there and is not",
@@ -48,7 +49,7 @@ _NOTES: Final = {
 }
 _OF_NO_JOB: Final = frozenset(
     {
-        *("block", "ending", "gauge", "limit", "line", "pool", "schedule"),
+        *("block", "ending", "endless", "gauge", "limit", "line", "pool", "schedule"),
         *("session", "stalled", "strays", "tallied", "unlisted", "user"),
     }
 )
@@ -70,7 +71,20 @@ _ORDER: Final = (
     # Counts follow from where jobs stand, and from what is offered.
     ("place", "offer"),
     (
-        *("persist", "key", "retention", "drop", "entry", "edge", "gate", "session", "untold", "ending", "unlisted"),
+        *(
+            "persist",
+            "key",
+            "retention",
+            "drop",
+            "entry",
+            "edge",
+            "gate",
+            "session",
+            "untold",
+            "ending",
+            "endless",
+            "unlisted",
+        ),
         *("bit", "strays", "block", "tally", "tallied"),
     ),
     ("user", "gauge"),

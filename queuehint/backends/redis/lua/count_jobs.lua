@@ -27,12 +27,7 @@ end
 
 local oldest = {}
 for at = 1, #sizes, 2 do oldest[at], oldest[at + 1] = sizes[at], oldest_of(sizes[at]) end
-local parked = 0
-local pauses = redis.call('HVALS', store.pauses)
-for _, pause in ipairs(pauses) do
-  local prefix = form.sortable(tonumber(pause))
-  parked = parked + redis.call('ZLEXCOUNT', store.parked, '[' .. prefix, '(' .. prefix .. '\255')
-end
+local parked = pauses.count_parked(true)
 local behind_dead = 0
 if redis.call('ZCARD', store.dead) > 0 then behind_dead = select(4, look_at_deferred()) end
 local nodes = redis.call('HLEN', store.gates) - redis.call('HEXISTS', store.gates, '')

@@ -15,7 +15,7 @@ local function anything_moves()
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end
   local _, all, unserved = count_ready()
   if all > unserved then return true end
-  return S[BACKING_OFF_NOW] > 0 or S[LIMITED] > 0
+  return S[BACKING_OFF_NOW] > 0 or S[LIMITED] > 0 or (S[PAUSED] > 0 and pauses.count_parked(false) > 0)
 end
 
 -- Unfinished jobs there, up to *limit*, in order of path and number, below a path once a claim; and whether all were

@@ -137,17 +137,6 @@ end
 work.follow()
 memory.relieve()
 
--- The pause at or above one of a job's claims, false if there is none.
-local function paused_by(job)
-  for _, claim in ipairs(form.claims(job[CLAIMS])) do
-    for _, key in ipairs(claim.keys) do
-      local pause = redis.call('HGET', store.pauses, key)
-      if pause then return tonumber(pause) end
-    end
-  end
-  return false
-end
-
 local told_heads, granted, specs = {}, {}, {}
 
 -- Grant a ready job, and say what its worker has to know of it.
@@ -174,13 +163,13 @@ local function claim_of(among, found)
       table.remove(found, turn % #found + 1)
     else
       turn = turn + 1
-      local pause = S[PAUSED] > 0 and paused_by(job)
+      local pause = S[PAUSED] > 0 and pauses.holding(job)
       local counter = not pause and S[LIMITS] > 0 and limits.stops(job)
       if not pause and not counter then
         grant(job)
       else
         if pause then
-          job[OFFER] = pause
+          job[OFFER] = pause.number
           if S[LIMITS] > 0 then limits.job_left(job) end
         else
           limits.park(job, counter)

@@ -1,14 +1,12 @@
 #!lua flags=allow-oom
 --[[ pause: stop starts at or below a path.
-  ARGV[9] path      str  the gate key
+  ARGV[9] path      str  the gate key; ARGV[10] for_ms int, after which it is resumed, "" for no end
   Returns more, now, next, 1 if this changed anything.
+  Refuses PAUSES_FULL; nothing is changed.
   Mirrors core.operating ]]
 -- @include lib/rules
-args.count(9)
-local changed = redis.call('HEXISTS', store.pauses, ARGV[9]) == 0
-if changed then S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1 end
+args.count(10)
+local changed = pauses.begin(ARGV[9], args.int_or_none(10, 1))
+if changed == nil then return redis.error_reply('PAUSES_FULL') end
 work.follow()
-local pause = S[PAUSE]
-local reply = request.reply({changed and 1 or 0})
-if changed then redis.call('HSET', store.pauses, ARGV[9], pause) end
-return reply
+return request.reply({changed and 1 or 0})

@@ -5,12 +5,6 @@
   Mirrors core.operating ]]
 -- @include lib/rules
 args.count(9)
-local pause = redis.call('HGET', store.pauses, ARGV[9])
-if pause then
-  S[PAUSED] = S[PAUSED] - 1
-  work.push({'u', tonumber(pause)})
-end
+local changed = pauses.finish(ARGV[9])
 work.follow()
-local reply = request.reply({pause and 1 or 0})
-if pause then redis.call('HDEL', store.pauses, ARGV[9]) end
-return reply
+return request.reply({changed and 1 or 0})

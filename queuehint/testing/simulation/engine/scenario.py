@@ -172,7 +172,7 @@ class Driver:
             dead = [book.id for book in promises.books.values() if book.state is FAILED]
             return Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else Discard((dead[0],))
         if roll < 0.94:
-            parked = list(self._world.store.engine.table.parked)
+            parked = list(self._world.store.engine.table.pauses.by_path)
             return Resume(parked[0]) if parked else Pause(random.choice(PATHS[1:]))
         if roll < 0.98 and self._submissions:
             return Commit(f"s{random.randint(max(1, self._submissions - 1), self._submissions)}")

@@ -383,7 +383,7 @@ class World:
         self.clock_ms = max(self.clock_ms, self.highest_ms - self.now_ms)
         store, number = self.store, 0
         engine = store.engine
-        for path in list(engine.table.parked):
+        for path in list(engine.table.pauses.by_path):
             number += 1
             store.ask("end", number, Resume(path), self.store_ms)
         for _ in range(ROUNDS_MAX):

@@ -57,7 +57,8 @@ for at = 1, #items do
     local limit = examine.limit(value)
     see('pause', limit and limit[1])
   elseif name == 'pauses' then
-    see('pause', tonumber(value))
+    local pause = pauses.read(value)
+    see('pause', pause and pause.number)
   end
 end
 local seen = {}

@@ -111,6 +111,14 @@ function REPAIR.unlisted(_, name)
   if due_ms then later('add', 'schedule_dues', name, due_ms) else later('zset', 'schedule_dues', name) end
 end
 
+-- A pause that would not end when it should, or ends when it should not.
+function REPAIR.endless(_, name)
+  local pause = pauses.of(name)
+  if not pause then return end
+  local member = pauses.timer_member(name, pause.number)
+  if pause.until_ms then later('add', 'timers', member, pause.until_ms) else later('zset', 'timers', member) end
+end
+
 -- A record that is missing from the index of records.
 function REPAIR.bit(_, id)
   local job = examine.head(id)

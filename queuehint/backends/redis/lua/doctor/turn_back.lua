@@ -2,7 +2,7 @@
 --[[ turn_back: for the doctor, set the time of a namespace back to the server's, whose clock was ahead and was put right.
   Returns by how much time was set back, ms, 0 if it was not ahead, and how many jobs come due earlier.
   Times computed by the clock that was ahead would come due too late. So a lease ends no later than the longest one granted
-  now would, and a delay that was counted from that clock is counted from now. A time that was named (run_at) stays.
+  now would, and a delay or a pause that was counted from that clock is counted from now. A time that was named (run_at) stays.
   Cost O(leases, and timers that are not due) ]]
 -- @include lib/rules
 args.count(8)
@@ -21,7 +21,9 @@ local function each_after(key, from_ms, call)
     local page = redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', from_ms), '+inf', 'LIMIT', offset, 1000)
     for _, member in ipairs(page) do
       local _, id = form.split(member, 2)
-      if call(jobs.known(id, key), string.sub(member, 1, 1)) then moved = moved + 1 end
+      local kind = string.sub(member, 1, 1)
+      if kind == RESUME then pauses.turn_back(id, ahead_ms, now_ms)
+      elseif call(jobs.known(id, key), kind) then moved = moved + 1 end
     end
     offset = offset + #page
   until #page == 0

@@ -2,7 +2,7 @@
 -- @include lib/request/arguments
 -- @include lib/request/state
 -- @include lib/jobs/fields
--- @include lib/structures/head_format
+-- @include lib/formats/head_format
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
 -- @include lib/jobs/jobs

@@ -8,6 +8,7 @@
 -- @include lib/structures/gates
 -- @include lib/structures/ready_queue
 -- @include lib/structures/schedules
+-- @include lib/structures/pauses
 -- @include lib/structures/timers
 -- @include lib/structures/paths
 -- @include lib/structures/limits

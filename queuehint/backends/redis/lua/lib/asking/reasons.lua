@@ -1,4 +1,5 @@
 --[[ reasons: reasons why a job waits; mirrors core.questions. ]]
+-- @include lib/structures/pauses
 -- @include lib/structures/paths
 -- @include lib/structures/limits
 -- @include lib/structures/edges
@@ -32,17 +33,6 @@ local function count_ready()
     if counts then unserved = unserved - cmsgpack.unpack(counts)[1] end
   end
   return sizes, all, unserved
-end
-
--- The pause at or above one of a job's claims: the path's gate key, false if there is none.
-local function paused_at(job)
-  if S[PAUSED] == 0 then return false end
-  for _, claim in ipairs(form.claims(job[CLAIMS])) do
-    for _, key in ipairs(claim.keys) do
-      if redis.call('HEXISTS', store.pauses, key) == 1 then return key end
-    end
-  end
-  return false
 end
 
 -- How many walks of a job hold the gate at *depth*, *key*, in a mode that one of *wants* does not fit.
@@ -210,8 +200,10 @@ local function reason_queued(job)
     local stranger = job[STRANGERS] > 0
     return {kind = stranger and 'unknown_task' or 'backoff', until_ms = job[DUE_AT], stuck = stranger}
   end
-  local paused = paused_at(job)
-  if paused then return {kind = 'paused', path = paused, stuck = true} end
+  if S[PAUSED] > 0 then
+    local pause, key = pauses.holding(job)
+    if pause then return {kind = 'paused', path = key, until_ms = pause.until_ms, stuck = not pause.until_ms} end
+  end
   if form.is_place(job[OFFER]) then
     local limiter, key = limits.at(job[OFFER])
     if limiter then return {kind = 'limit', path = key, until_ms = limits.until_ms(limiter, key, job[OFFER])} end

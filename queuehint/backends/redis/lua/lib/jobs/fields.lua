@@ -1,6 +1,6 @@
---[[ fields: the fields of a job's head (lib/structures/head_format describes how it is stored). `false` is "none". Fields that
+--[[ fields: the fields of a job's head (lib/formats/head_format describes how it is stored). `false` is "none". Fields that
   most jobs never use come from ENDED on: at the end of a packed head they are left out, and nil means none too (0 for counts).
-  KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up.
+  KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up; RESUME is of a pause.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
@@ -29,7 +29,7 @@ local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't'
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}
-local DUE, LEASE, EXPIRY, PRUNE = '0', '1', '2', '3' -- @const
+local DUE, LEASE, EXPIRY, PRUNE, RESUME = '0', '1', '2', '3', '4' -- @const
 local GRANTED, LEFT_BEHIND = 128, 129 -- @const
 local HEAD_START_MS, CRITICAL = 60000, 9 -- @const
 

@@ -355,6 +355,10 @@ function lifecycle.prune(job)
 end
 
 function lifecycle.fire_timer(kind, job)
+  if kind == RESUME then
+    pauses.finish(job)
+    return 0
+  end
   if kind == EXPIRY and jobs.is_start(job.id) then
     staging.close_start(job, CANCELED)
     work.push({'x', job.id, 0, S[NUMBERS]})

@@ -1,4 +1,4 @@
---[[ enqueue_one: fast path for a submission of one new plain job (lib/structures/head_format) in a step without other work, at a
+--[[ enqueue_one: fast path for a submission of one new plain job (lib/formats/head_format) in a step without other work, at a
   third of the cost of the general path. It writes what enqueue, `transitions.place` and lib/request/write would write;
   `is_quiet` and `plain_ask` decide whether it applies, everything else takes the general path. It comes before the rules, so
   that their modules need not be initialised. ]]

@@ -1,5 +1,5 @@
 --[[ exchange_one: fast path for an exchange that settles at most one job and grants at most one, both plain
-  (lib/structures/head_format), in a step without other work; the granted job may be the next in the line of the settled one.
+  (lib/formats/head_format), in a step without other work; the granted job may be the next in the line of the settled one.
   It writes what exchange, its rules and lib/request/write would write. Everything is read before the first write, and what is
   not as expected takes the general path, which also reports errors. ]]
 -- @include lib/plain/quiet

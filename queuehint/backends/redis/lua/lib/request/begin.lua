@@ -2,5 +2,5 @@
 -- @include lib/request/arguments
 -- @include lib/request/state
 -- @include lib/jobs/fields
--- @include lib/structures/head_format
+-- @include lib/formats/head_format
 -- @include lib/request/session

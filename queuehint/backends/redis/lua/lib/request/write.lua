@@ -212,6 +212,7 @@ function plan.commit(tells)
   if rawget(schedules, 'write') then schedules.write() end
   if rawget(limits, 'write') then limits.write() end
   if rawget(closings, 'write') then closings.write() end
+  if rawget(pauses, 'write') then pauses.write(timers) end
   local next_ms, due_ms = timers.next_ms()
   next_ms = next_ms or -1
   -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.

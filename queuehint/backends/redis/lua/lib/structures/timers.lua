@@ -1,5 +1,5 @@
 --[[ timers: due times of jobs; mirrors core.structures.timers.
-  TIMERS holds dues and expiries, LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
+  TIMERS holds dues and expiries, and ends of pauses (lib/structures/pauses), LEASES leases, PRUNES the ends of records, by ms; members are the kind, the sortable number
   and the id. Entries are taken in order of time, kind and number; those that are out of date are passed over.
   The first time of each set stands in the state, so that a set is asked only when something in it is due, or when its
   first entry may have gone: `stale` names those whose first time has to be read again. ]]
@@ -63,16 +63,23 @@ local function first_stored(first)
       from.entries = redis.call('ZRANGEBYSCORE', from.key, '-inf', string.format('%.0f', NOW), 'WITHSCORES', 'LIMIT', from.offset, 32)
       from.at, from.offset, from.read = 1, from.offset + 32, #from.entries < 64
       from.numbers, from.ids = {}, {}
+      local of_jobs = {}
       for at = 1, #from.entries, 2 do
         local index = (at + 1) / 2
         from.numbers[index], from.ids[index] = form.split(from.entries[at], 2)
+        if string.sub(from.entries[at], 1, 1) ~= RESUME then of_jobs[#of_jobs + 1] = from.ids[index] end
       end
-      jobs.prefetch(from.ids)
+      jobs.prefetch(of_jobs)
     else
       local index = (from.at + 1) / 2
-      local job, time_ms = jobs.known(from.ids[index], from.key), tonumber(from.entries[from.at + 1])
-      local kind = string.sub(from.entries[from.at], 1, 1)
-      if is_true(kind, time_ms, job) then return {time_ms, kind, from.numbers[index], job, from} end
+      local kind, time_ms = string.sub(from.entries[from.at], 1, 1), tonumber(from.entries[from.at + 1])
+      if kind == RESUME then
+        local name = from.ids[index]
+        if pauses.is_timed(name, from.numbers[index], time_ms) then return {time_ms, kind, from.numbers[index], name, from} end
+      else
+        local job = jobs.known(from.ids[index], from.key)
+        if is_true(kind, time_ms, job) then return {time_ms, kind, from.numbers[index], job, from} end
+      end
       from.at = from.at + 2
     end
   end
@@ -100,7 +107,7 @@ function timers.first_due()
   return first
 end
 
--- Take out the first entry that is due; its job has that timer no more.
+-- Take out the first entry that is due; its job has that timer no more. Of a pause the name is returned in place of a job.
 function timers.pop_due()
   local entry = timers.first_due()
   if not entry then return nil end
@@ -110,7 +117,7 @@ function timers.pop_due()
   if kind == EXPIRY then
     job[EXPIRY_MS] = false
     jobs.dirty[job.id] = job
-  else
+  elseif kind ~= RESUME then
     timers.drop(job)
   end
   return kind, job

@@ -1,0 +1,119 @@
+--[[ pauses: what holds back ready jobs until it is resumed, or until a time; mirrors core.jobs.pauses.
+  PAUSES holds for the gate key of a paused path the number of its pause and, if it ends by itself, behind spaces when and after
+  how long, in ms.
+  Of such a pause TIMERS has an entry: RESUME, the sortable number, the gate key. PAUSED of the state counts the pauses. ]]
+local PAUSES_MAX = 10000 -- @const
+local pauses = {}
+
+lazily(pauses, function()
+local known, changed = {}, {}
+
+-- A pause as it is stored; nil if it cannot be read.
+function pauses.read(stored)
+  local number, until_ms, for_ms = string.match(stored, '^(%d+) ?(%d*) ?(%d*)$')
+  return number and {number = tonumber(number), until_ms = tonumber(until_ms) or false, for_ms = tonumber(for_ms) or 0}
+end
+
+-- The pause of a name; false if there is none.
+function pauses.of(name)
+  local pause = known[name]
+  if pause == nil then
+    local stored = redis.call('HGET', store.pauses, name)
+    pause = stored and pauses.read(stored) or false
+    known[name] = pause
+  end
+  return pause
+end
+
+-- The entry of TIMERS of a pause that ends by itself.
+function pauses.timer_member(name, number) return RESUME .. form.sortable(number) .. name end
+
+-- Whether an entry of TIMERS is that of a pause as it is now.
+function pauses.is_timed(name, number, until_ms)
+  local pause = pauses.of(name)
+  return pause and pause.number == number and pause.until_ms == until_ms
+end
+
+local function change(name, pause)
+  if changed[name] == nil then changed[name] = pauses.of(name) end
+  known[name] = pause
+end
+
+-- Pause for a while, false for no end; return whether that changed anything, nil if there are too many pauses.
+function pauses.begin(name, for_ms)
+  local pause, until_ms = pauses.of(name), for_ms and NOW + for_ms
+  if not pause then
+    if S[PAUSED] >= PAUSES_MAX then return nil end
+    S[PAUSE], S[PAUSED] = S[PAUSE] + 1, S[PAUSED] + 1
+  elseif pause.until_ms == until_ms then
+    return false
+  end
+  change(name, {number = pause and pause.number or S[PAUSE], until_ms = until_ms, for_ms = for_ms or 0})
+  return true
+end
+
+-- End a pause: what it has put aside is offered again. Return whether there was one.
+function pauses.finish(name)
+  local pause = pauses.of(name)
+  if not pause then return false end
+  S[PAUSED] = S[PAUSED] - 1
+  change(name, false)
+  work.push({'u', pause.number})
+  return true
+end
+
+-- Let a pause that was begun by a clock that was ahead end by the time that is right; return whether it was.
+function pauses.turn_back(name, ahead_ms, now_ms)
+  local pause = pauses.of(name)
+  if not pause or not pause.until_ms or pause.until_ms - pause.for_ms <= now_ms then return false end
+  change(name, {number = pause.number, until_ms = math.max(now_ms, pause.until_ms - ahead_ms), for_ms = pause.for_ms})
+  return true
+end
+
+-- The pause that holds a job, and its name: of the highest path at or above one of its claims; nil if there is none.
+function pauses.holding(job)
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
+    for _, key in ipairs(claim.keys) do
+      local pause = pauses.of(key)
+      if pause then return pause, key end
+    end
+  end
+end
+
+-- How many jobs are put aside by a pause.
+function pauses.count(pause)
+  local prefix = form.sortable(pause.number)
+  return redis.call('ZLEXCOUNT', store.parked, '[' .. prefix, '(' .. prefix .. '\255')
+end
+
+-- How many jobs are put aside by pauses that do not end by themselves, or by those that do.
+function pauses.count_parked(endless)
+  local count = 0
+  for _, stored in ipairs(redis.call('HVALS', store.pauses)) do
+    local pause = pauses.read(stored)
+    if pause and not pause.until_ms == endless then count = count + pauses.count(pause) end
+  end
+  return count
+end
+
+-- Write what has changed; *timers* are given, for they know of pauses and begin later.
+function pauses.write(timers)
+  for name, was in pairs(changed) do
+    local pause = known[name]
+    if was and was.until_ms then
+      redis.call('ZREM', store.timers, pauses.timer_member(name, was.number))
+      timers.see_taken(NEXT_TIMER, was.until_ms)
+    end
+    if pause then
+      local until_text = pause.until_ms and string.format(' %d %d', pause.until_ms, pause.for_ms) or ''
+      redis.call('HSET', store.pauses, name, string.format('%d', pause.number) .. until_text)
+      if pause.until_ms then
+        redis.call('ZADD', store.timers, string.format('%d', pause.until_ms), pauses.timer_member(name, pause.number))
+        timers.see_put(NEXT_TIMER, pause.until_ms)
+      end
+    else
+      redis.call('HDEL', store.pauses, name)
+    end
+  end
+end
+end)
