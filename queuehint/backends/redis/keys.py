@@ -103,7 +103,7 @@ KEYS: Final = (
     Key("schedule_dues", "zset", "ms -> names of schedules that are due then", "removal, pause, their end"),
     Key("dead", "zset", "number -> id of FAILED jobs", "redrive, discard, end of retention"),
     Key("keyed", "zset", "key, number and id of unfinished jobs that have a `key`, in lexical order", "end"),
-    Key("events", "list", "the last moves of jobs, while somebody follows", "a minute after the last who asked"),
+    Key("events", "list", "the last moves of jobs, while there is a subscriber", "a minute after its last question"),
     Key("seen", "zset", "ms -> pools, or pools and users, that workers asked for lately", "after a minute"),
     Key(
         "workers",
@@ -114,16 +114,28 @@ KEYS: Final = (
     Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
     Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),
     Key("untold", "hash", "worker -> ids of its jobs that it has to be told to stop", "exchange, renewal, end"),
-    Key("wake:timer", "zset", "a marker: something is due earlier than those who sleep know", "who wakes"),
+    Key("wake:timer", "zset", "a marker: something is due earlier than sleeping workers know", "the worker that wakes"),
     Key("line:", "zset", "place -> claims that wait at this gate", "claims that move on", is_prefix=True),
     Key("log:", "list", "the last log lines of this job", "end of retention", is_prefix=True),
     Key("errors:", "list", "the last errors of this job", "end of retention", is_prefix=True),
     Key("waiting:", "zset", "number -> jobs that depend on this job and may still run", "their end", is_prefix=True),
     Key("blocked:", "hash", "job this job still waits for -> policy of the edge", "their end, its end", is_prefix=True),
     Key("gauges:", "hash", "gate -> how many jobs run and wait there by this limit", "their end", is_prefix=True),
-    Key("wake:pool:", "zset", "a marker: this pool has ready jobs", "who wakes, the last claim", is_prefix=True),
+    Key(
+        "wake:pool:",
+        "zset",
+        "a marker: this pool has ready jobs",
+        "the worker that wakes, the last claim",
+        is_prefix=True,
+    ),
     Key("wake:user:", "zset", "a marker: this user of a pool has ready jobs", "as that of a pool", is_prefix=True),
-    Key("wake:session:", "zset", "what this session waits for", "who wakes, after ten minutes", is_prefix=True),
+    Key(
+        "wake:session:",
+        "zset",
+        "what this session waits for",
+        "the session that wakes, after ten minutes",
+        is_prefix=True,
+    ),
 )
 """All of them, in the order of ``lua/lib/request/keys.lua``."""
 
