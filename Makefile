@@ -89,6 +89,10 @@ docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning 
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+.PHONY: pictures
+pictures: $(STAMP)/test ## Draw what commands print, as SVG in docs/pictures.
+	$(BIN)/python -m scripts.pictures
+
 .PHONY: bench
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
 	$(BIN)/python -m benchmarks $(ARGS)
