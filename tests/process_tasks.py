@@ -8,12 +8,9 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from queuehint import Discard, Fail, JobContext, Retry, Scheduler, Snooze
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from queuehint import Children, Discard, DuplicateJobError, Fail, HandlerError, JobContext, Retry, Scheduler, Snooze
 
 sched = Scheduler("memory://")
 
@@ -70,13 +67,24 @@ def told(ctx: JobContext, doc: str) -> dict[str, Any]:
         "canceled": ctx.canceled,
         "results": dict(ctx.results),
     }
-    calls: dict[str, Callable[[], Any]] = {"state": lambda: ctx.state, "enqueue": lambda: ctx.enqueue_sync(pid)}
-    for name, call in calls.items():
-        try:
-            call()
-        except Exception as error:
-            said[name] = str(error)
+    try:
+        _ = ctx.state
+    except HandlerError as error:
+        said["state"] = str(error)
     return said
+
+
+@sched.job(process=True)
+def family(ctx: JobContext) -> Children:
+    """Make children, and wait for them."""
+    first = ctx.enqueue_sync(pid)
+    assert first.created
+    assert [child.id for child in ctx.enqueue_many_sync(pid, [(), ()])] == list(ctx.made[1:])
+    try:
+        ctx.enqueue_sync(end.using(id=first.id), "raise")
+    except DuplicateJobError as error:
+        return Children(result=[error.job_id, str(error)])
+    raise AssertionError
 
 
 @sched.job(["spin"], process=True, timeout=0.1, max_attempts=1)

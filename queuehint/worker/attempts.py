@@ -93,6 +93,7 @@ class AttemptRunner:
         threads: how many plain functions may run at once.
         executor: what runs them instead of threads of its own; it is not shut down.
         uses_processes: whether handlers declared so run in processes; else as any plain function.
+        scheduler: enqueues the children that those make.
         stop: asks code to stop, given its slot and why.
         begin: called with the grant of a job on its last life before its code runs; False if it must not.
         marks: tell the helper of the worker, if it has one, which code has begun.
@@ -111,6 +112,7 @@ class AttemptRunner:
         threads: int,
         executor: Executor | None = None,
         uses_processes: bool = True,
+        scheduler: Any = None,
         stop: Callable[[Slot, str], None],
         begin: Callable[[Grant], Awaitable[bool]],
         ended: Callable[[Slot, Outcome], None],
@@ -130,6 +132,7 @@ class AttemptRunner:
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
         self._uses_processes = uses_processes
+        self._scheduler = scheduler
         self._processes: ProcessPool | None = None
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
@@ -345,7 +348,7 @@ class AttemptRunner:
 
         if self._processes is None:
             self._processes = ProcessPool(self._threads, self._codec, is_durable=self._backend.is_durable)
-        return await self._processes.run(slot, handler, arguments, results, begun), deadline_s
+        return await self._processes.run(slot, handler, arguments, results, self._scheduler, begun), deadline_s
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

@@ -174,6 +174,7 @@ class Worker:
             threads=self._concurrency,
             executor=executor,
             uses_processes=self.uses_processes,
+            scheduler=scheduler,
             stop=self._stopping.ask,
             begin=self._begin_last_life,
             ended=self._end,

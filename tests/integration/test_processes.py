@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from queuehint import HandlerError, InvalidJobTypeError, JobState, ProcessDiedError, Scheduler
 from queuehint.testing import drain_sync, on_memory, simulate
-from queuehint.worker.processes import process
+from queuehint.worker.processes import pool, process
 from tests import process_tasks as tasks
 from tests.process_tasks import sched
 
@@ -63,6 +64,7 @@ def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_t
     }
     plain = sched.job(process=True, name="plain", max_attempts=1)(tasks.plain).enqueue_sync(1)
     snoozed = tasks.end.enqueue_sync("snooze")
+    family = tasks.family.enqueue_sync()
     last = tasks.pid.enqueue_sync()
     ends["segfault"] = tasks.end.using(max_attempts=1).enqueue_sync("segfault")
     drain_sync(sched, within=60)
@@ -87,10 +89,13 @@ def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_t
         "canceled": False,
         "results": {first.id: pid},
         "state": said["state"],
-        "enqueue": said["enqueue"],
     }
     assert "process of the worker" in said["state"]
-    assert "ctx.enqueue is not there" in said["enqueue"]
+    children = [sched.handle(f"{family.id}.{number}").record_sync() for number in (1, 2, 3)]
+    assert [child.spec.parent for child in children] == [family.id] * 3
+    taken, refusal = family.result_sync()
+    assert taken == f"{family.id}.1"
+    assert taken in refusal
     assert record.progress is not None
     assert (record.progress.done, record.progress.note, record.logs) == (1, "half", ("a line",))
 
@@ -155,6 +160,35 @@ async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
     assert record is not None
     assert [(error.type, "while True" in (error.traceback or "")) for error in record.errors] == [("timeout", True)]
     assert [await jobs[file][0].state() for file in (holds, polite)] == [JobState.CANCELED, JobState.FINISHED]
+
+
+@pytest.mark.parametrize(
+    "task, why, is_told", [("polite", "timeout", True), ("polite", "lease lost", False), ("spin", "canceled", False)]
+)
+async def test_only_a_handler_that_can_see_it_and_has_time_is_told_before_it_is_interrupted(
+    task: str, why: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, ended = threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    class Process(process.HandlerProcess):
+        def run(self, *_: Any) -> Any:
+            runs.set()
+            assert ended.wait(LIMIT_S)
+            return {"end": "result", "kind": "none"}, b"{}"
+
+        def stop(self, *, is_told_first: bool) -> None:
+            told.append(is_told_first)
+            ended.set()
+
+    monkeypatch.setattr(pool, "HandlerProcess", Process)
+    async with sched.worker() as worker:
+        job = await getattr(tasks, task).enqueue("file")
+        await asyncio.to_thread(runs.wait, LIMIT_S)
+        assert told == []
+        worker._stopping.find_and_ask(job.id, None, why)
+        await asyncio.to_thread(ended.wait, LIMIT_S)
+    assert told == [is_told]
 
 
 def test_a_process_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:

@@ -33,12 +33,14 @@ from queuehint.handlers.forks import end_any_child, leaving_to_no_child
 from queuehint.handlers.handler import Handler
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.handlers.remote import MAIN, MAIN_OF_CHILD, HandlerStopped
+from queuehint.operations import Enqueue
+from queuehint.operations.wire import encode
 from queuehint.values.hint import Claim
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import Grant
 from queuehint.values.spec import Dependency, JobSpec
 from queuehint.worker.dependency_results import DependencyResults
-from queuehint.worker.processes.channel import Channel
+from queuehint.worker.processes.channel import Channel, error_of
 from queuehint.worker.processes.ends import end_of_error, end_of_result
 
 if TYPE_CHECKING:
@@ -54,8 +56,10 @@ EXIT_ORPHANED = 1
 class Host:
     """What the context of a job asks of its worker, over the channel."""
 
-    def __init__(self, channel: Channel, scheduler: Any) -> None:
+    def __init__(self, channel: Channel, answers: Channel, scheduler: Any) -> None:
         self._channel = channel
+        self._answers = answers
+        self._lock = threading.Lock()
         self.scheduler = scheduler
 
     @property
@@ -86,6 +90,23 @@ class Host:
         """Send fields of the partial result."""
         self._channel.send({"note": "update"}, encode_json(fields))
 
+    def submit(self, specs: list[JobSpec]) -> list[tuple[str, bool]]:
+        """
+        Have the worker enqueue children; return their ids, and whether they are new.
+
+        Raises:
+            QueueHintError: what the worker's scheduler has raised.
+        """
+        parts = [encode(Enqueue((spec,))) for spec in specs]
+        with self._lock:
+            self._channel.send({"ask": [len(part) for part in parts]}, b"".join(parts))
+            frame = self._answers.receive()
+        if frame is None:
+            raise HandlerStopped("the worker has ended")
+        if "error" in frame[0]:
+            raise error_of(frame[0])
+        return [(job_id, created) for job_id, created in frame[0]["jobs"]]
+
 
 class ContextInProcess(JobContext[Any]):
     """`JobContext` in the process of a handler."""
@@ -99,11 +120,30 @@ class ContextInProcess(JobContext[Any]):
         super().update(fields)
         self._own_host.send_fields(fields)
 
-    def _child(self, job: Any) -> Any:
-        raise HandlerError(
-            f"{self.task} runs in a process of its own (process=True), and ctx.enqueue is not there; enqueue with "
-            "enqueue_sync() of the job itself and an id= that follows from this job's, or in a job after this one"
-        )
+    def enqueue_sync(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue a child; the worker does it."""
+        return self._made(job, [self._child(job).spec_of(args, kwargs)])[0]
+
+    def enqueue_many_sync(self, job: Any, calls: Any) -> list[Any]:
+        """Enqueue many children; the worker does it."""
+        return self._made(job, self._child(job).specs_of(calls))
+
+    async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Do as `enqueue_sync`: a plain function has no loop to hold up, but one of its own."""
+        return self.enqueue_sync(job, *args, **kwargs)
+
+    async def enqueue_many(self, job: Any, calls: Any) -> list[Any]:
+        """Do as `enqueue_many_sync`."""
+        return self.enqueue_many_sync(job, calls)
+
+    def _made(self, job: Any, specs: list[JobSpec]) -> list[Any]:
+        handles = []
+        for job_id, created in self._own_host.submit(specs):
+            handle = job.scheduler.handle(job_id)
+            handle.created = created
+            handles.append(handle)
+        self._note_all(handles)
+        return handles
 
 
 class Attempts:
@@ -114,8 +154,9 @@ class Attempts:
         hello: the worker's first frame.
     """
 
-    def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
+    def __init__(self, channel: Channel, answers: Channel, hello: dict[str, Any]) -> None:
         self._channel = channel
+        self._answers = answers
         self._hello = hello
         self._is_running = False
         self._context: ContextInProcess | None = None
@@ -145,7 +186,7 @@ class Attempts:
             args, kwargs = handler.loads(codec, payload[: run["arguments"]])
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             return end_of_error(error, is_final=not isinstance(error, OSError))
-        context = ContextInProcess(grant_of(run), Host(self._channel, scheduler))
+        context = ContextInProcess(grant_of(run), Host(self._channel, self._answers, scheduler))
         context.bring(results_of(run, memoryview(payload)[run["arguments"] :], codec))
         if handler.wants_context:
             args = (context, *args)
@@ -282,22 +323,24 @@ def close_all(closes: list[Callable[[], object]]) -> None:
 
 def main() -> None:
     """Say where modules are, and run attempts."""
-    channel, life = Channel(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
-    os.set_inheritable(int(sys.argv[1]), False)
-    os.set_inheritable(life, False)
+    numbers = [int(number) for number in sys.argv[1:]]
+    for number in numbers:
+        os.set_inheritable(number, False)
+    channel, answers = (Channel(socket.socket(fileno=number)) for number in numbers[:2])
+    life = numbers[2]
     die_with(life)
     frame = channel.receive()
     if frame is None:
         return
     hello = frame[0]
-    attempts = Attempts(channel, hello)
+    attempts = Attempts(channel, answers, hello)
     signal.signal(signal.SIGTERM, attempts.stop)
     for name in (signal.SIGINT, signal.SIGHUP):
         # Not SIG_IGN, which the programs that a handler starts would inherit.
         signal.signal(name, lambda *_: None)
     sys.path[:], sys.argv[:] = hello["path"], hello["argv"]
     this_process.has_no_store = not hello["is_durable"]
-    with leaving_to_no_child(partial(close_all, [channel.close, partial(os.close, life)])):
+    with leaving_to_no_child(partial(close_all, [channel.close, answers.close, partial(os.close, life)])):
         try:
             attempts.serve()
         except (HandlerStopped, OSError):

@@ -11,6 +11,9 @@ from queuehint.errors import QueueHintError
 from queuehint.handlers.codec import JsonCodec, decode_json
 from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.handlers.remote import ProcessDiedError
+from queuehint.operations import Enqueue
+from queuehint.operations.wire import decode
+from queuehint.worker.processes.channel import facts_of
 from queuehint.worker.processes.ends import result_of
 from queuehint.worker.processes.process import HandlerProcess
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.context import JobContext
     from queuehint.handlers.handler import Handler
     from queuehint.values.outcome import Grant
+    from queuehint.values.spec import JobSpec
     from queuehint.worker.dependency_results import DependencyResults
     from queuehint.worker.slots import Slot
 
@@ -56,6 +60,7 @@ class ProcessPool:
         handler: Handler,
         arguments: bytes,
         results: DependencyResults | None,
+        scheduler: Any,
         begun: Callable[[], object],
     ) -> Any:
         """
@@ -64,6 +69,7 @@ class ProcessPool:
         Args:
             arguments: with their templates filled.
             results: of the jobs that it depends on.
+            scheduler: enqueues what the handler asks for.
             begun: called on the loop when its code begins.
 
         Returns:
@@ -87,6 +93,8 @@ class ProcessPool:
             if "begun" in head:
                 with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                     loop.call_soon_threadsafe(begun)
+            elif "ask" in head:
+                process.answer(enqueued(slot, scheduler, head, data))
             else:
                 take_note(slot.context, head, data)
 
@@ -166,6 +174,22 @@ def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
         "losses": grant.losses,
         "lease_until_ms": grant.lease_until_ms,
     }
+
+
+def enqueued(slot: Slot, scheduler: Any, head: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """Enqueue the jobs that a handler makes as children of its own; return the answer."""
+    specs: list[JobSpec] = []
+    at = 0
+    try:
+        for length in head["ask"]:
+            operation = decode(data[at : at + length])
+            assert isinstance(operation, Enqueue)
+            specs += operation.jobs
+            at += length
+        handles = scheduler.submit_checked_sync(specs, parent=(slot.context.id, slot.context.token))
+    except QueueHintError as error:
+        return facts_of(error)
+    return {"jobs": [[handle.id, handle.created] for handle in handles]}
 
 
 def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:

@@ -43,6 +43,7 @@ class HandlerProcess:
         self._is_durable = is_durable
         self._popen: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
+        self._answers: Channel | None = None
         self._life: int | None = None
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -102,30 +103,41 @@ class HandlerProcess:
             return end
         return ProcessDiedError(run["name"], code, problem)
 
+    def answer(self, head: dict[str, Any]) -> None:
+        """Answer what it has asked; it may have died meanwhile."""
+        assert self._answers is not None
+        with contextlib.suppress(OSError):
+            self._answers.send(head)
+
     def _open(self) -> Channel:
         with self._lock:
             self._has_begun = self._has_ended = False
             if self._channel is not None:
                 return self._channel
             ours, theirs = socket.socketpair()
+            answers, heard = socket.socketpair()
             life, kept = os.pipe()
+            given = (theirs.fileno(), heard.fileno(), life)
             try:
                 self._popen = subprocess.Popen(  # noqa: S603 - numbers are all that varies
                     # -P: nothing is imported from the working directory, whatever its files are called.
-                    [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), str(life)],
+                    [sys.executable, "-P", "-m", f"{__package__}.child", *map(str, given)],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(), life),
+                    pass_fds=given,
                     process_group=0,
                 )
             except BaseException:
                 ours.close()
+                answers.close()
                 os.close(kept)
                 raise
             finally:
                 theirs.close()
+                heard.close()
                 os.close(life)
             self._life = kept
             channel = self._channel = Channel(ours)
+            self._answers = Channel(answers)
             if self._is_stopped:
                 self._kill()
         channel.wait_at_most(START_S)
@@ -191,8 +203,9 @@ class HandlerProcess:
 
     def leave_to_parent(self) -> None:
         """Close this end of all pipes."""
-        if self._channel is not None:
-            self._channel.close()
+        for channel in (self._channel, self._answers):
+            if channel is not None:
+                channel.close()
         life, self._life = self._life, None
         if life is not None:
             os.close(life)
