@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, counts
 from queuehint.values.hint import key_of
 from queuehint.values.record import JobState
+from queuehint.values.report import JOBS_NAMED_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.trie import Node, Walk
 
-JOBS_NAMED_MAX = 10
 LINE_LOOKED_AT_MAX = 100
 DEAD_LOOKED_AT_MAX = 1000
 HOLDERS_LOOKED_AT_MAX = 1000

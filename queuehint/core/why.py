@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.blockers import JOBS_NAMED_MAX, Blockers
+from queuehint.core.blockers import Blockers
 from queuehint.core.state import handles
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.trie import Node, counts
@@ -21,6 +21,7 @@ from queuehint.values.event import EventKind
 from queuehint.values.hint import Path, key_of
 from queuehint.values.record import OVER, JobState
 from queuehint.values.report import (
+    JOBS_NAMED_MAX,
     WORKERS_NAMED_MAX,
     Delays,
     EdgeStats,
@@ -164,6 +165,7 @@ def _reason_deferred(state: State, job: Job) -> Reason:
         jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
         stuck=bool(dead),
         open_dependencies=len(job.blocked) - of_commit,
+        dependencies=0 if job.extras is None or job.started_ms is not None else sum(map(len, job.extras.portions)),
     )
 
 

@@ -43,6 +43,10 @@ class ReasonKind(StrEnum):
     """Ready: the caller of `exclusive` is about to take it."""
 
 
+JOBS_NAMED_MAX = 10
+"""How many jobs a reason names."""
+
+
 @attrs.frozen(kw_only=True)
 class Reason:
     """
@@ -52,6 +56,8 @@ class Reason:
         jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
+        dependencies: how many jobs it was told to depend on, of which these are the open ones; 0 for one that has run
+            and waits for its children, and for all that are not DEFERRED.
         path_key: the place where it waits, or the path that is paused.
         until_ms: when the wait ends by time alone; of a pause, when it ends by itself; of a rate limit without a token,
             when it has the next one, which the first of the jobs that wait there takes.
@@ -68,6 +74,7 @@ class Reason:
     stuck: bool = False
     detail: str | None = None
     open_dependencies: int = 0
+    dependencies: int = 0
     progress: Progress | None = None
 
     @property
@@ -88,16 +95,34 @@ class Reason:
         return None if text is None else text.format(id=job_id, other=other, path=quote(self.path_key or "root"))
 
     def __str__(self) -> str:
+        head = f"{self.job_id} is {self.state}: "
+        if self.kind is ReasonKind.DEPENDENCY and self.open_dependencies > len(self.jobs) > 0:
+            return f"{head}{self._still_open()}" + (f" ({self.detail})" if self.detail else "")
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
         at = f" at {self.path_key}" if self.path_key is not None else ""
         until = (
             f" until {moment(self.until_ms).isoformat(timespec='milliseconds')}" if self.until_ms is not None else ""
         )
-        rest = self.open_dependencies - len(self.jobs) if self.kind is ReasonKind.DEPENDENCY and self.jobs else 0
-        more = f" and {rest} more" if rest > 0 else ""
+        is_wide = self.kind is ReasonKind.DEPENDENCY and self.dependencies > JOBS_NAMED_MAX
+        rest = f"; {self._still_open()}" if is_wide and self.jobs else ""
         detail = f" ({self.detail})" if self.detail else ""
         done = f", progress {_done(self.progress)}" if self.progress is not None else ""
-        return f"{self.job_id} is {self.state}: {_SENTENCES[self.kind]}{behind}{more}{at}{until}{detail}{done}"
+        return f"{head}{_SENTENCES[self.kind]}{behind}{rest}{at}{until}{detail}{done}"
+
+    def _still_open(self) -> str:
+        """Return how many dependencies are open, and of how many: it may wait for a job of its key besides."""
+        of = f" of {_grouped(self.dependencies)}" if self.dependencies >= self.open_dependencies else ""
+        return f"{_grouped(self.open_dependencies)}{of} jobs are still to end"
+
+
+def _grouped(number: int) -> str:
+    """
+    Return a number with its digits in groups.
+
+    >>> _grouped(3412)
+    '3 412'
+    """
+    return f"{number:,}".replace(",", " ")
 
 
 def _done(progress: Progress) -> str:

@@ -114,8 +114,9 @@ def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> No
         stuck=True,
         detail="they wait for one another, cancel one: c0001, c0000, c0002",
         open_dependencies=1,
+        dependencies=1,
     )
-    behind = reason("behind", DEFERRED, ReasonKind.DEPENDENCY, jobs=("c0000",), open_dependencies=1)
+    behind = reason("behind", DEFERRED, ReasonKind.DEPENDENCY, jobs=("c0000",), open_dependencies=1, dependencies=1)
     assert queue.why("behind") == behind
     chain = queue.chain("behind")
     assert [reason.job_id for reason in chain] == ["behind", "c0000", "c0002", "c0001"]

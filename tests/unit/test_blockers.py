@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from queuehint.core import blockers
 from queuehint.core.blockers import Blockers
 from queuehint.operations import Why
 from queuehint.testing.driver import SHARED, Queue, claim, job
-from queuehint.values.report import ReasonKind
+from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
 
 
 def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:
@@ -44,7 +43,7 @@ def test_what_was_found_at_a_gate_is_not_looked_for_again() -> None:
 
 def test_the_hundred_first_of_a_line_are_looked_at() -> None:
     queue = Queue(job("running", ["a"]), *[job(f"w{n}", ["a"]) for n in range(200)])
-    assert len(queue.apply(Why("w199")).jobs) == blockers.JOBS_NAMED_MAX
+    assert len(queue.apply(Why("w199")).jobs) == JOBS_NAMED_MAX
 
 
 def test_a_job_is_never_named_before_itself() -> None:

@@ -36,11 +36,13 @@ class FanIn:
         gather(store)
         reason = store.why("last")
         assert (reason.kind, reason.jobs, reason.open_dependencies) == (ReasonKind.DEPENDENCY, tuple("abcd"), 4)
+        assert reason.dependencies == 4
         edges = store.edges()
         assert (edges.deferred, edges.open_edges, edges.most_blocked, edges.orphans) == (1, 4, 4, ())
         store.start()
         store.finish("d", "a", "b")
         assert (store.state("last"), store.record("last").open_dependencies) == (DEFERRED, 1)
+        assert (store.why("last").open_dependencies, store.why("last").dependencies) == (1, 4)
         store.finish("c")
         assert store.run() == ["last"]
         assert store.is_clean

@@ -52,8 +52,7 @@ class EdgesTold:
         store.enqueue(*[job(each, max_attempts=1) for each in ids])
         store.enqueue(job("b", after=ids[::-1]))
         assert store.why("b").jobs == tuple(ids[:10])
-        assert str(store.why("b")).startswith("b is DEFERRED: waits for the end of a00, a01")
-        assert str(store.why("b")).endswith(", a09 and 5 more")
+        assert str(store.why("b")) == "b is DEFERRED: 15 of 15 jobs are still to end"
         store.start()
         store.fail("a14", final=True)
         store.fail("a12", final=True)

@@ -217,8 +217,9 @@ class Records(Work):
             waits = sorted(job.waits)
             dead = [job_id for job_id in waits if self.jobs[job_id].state is FAILED]
             kind = ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY
-            expected = (kind, tuple((dead or waits)[:10]), bool(dead), len(waits))
-            said = (told.kind, told.jobs, told.stuck, told.open_dependencies)
+            needs = 0 if job.ever_started else len(job.needs)
+            expected = (kind, tuple((dead or waits)[:10]), bool(dead), len(waits), needs)
+            said = (told.kind, told.jobs, told.stuck, told.open_dependencies, told.dependencies)
             assert said == expected, f"{job} waits for {expected}, not {told}"
         elif job.is_over:
             assert (told.kind, told.detail) == (ReasonKind.OVER, job.cause), f"{job} ended by {job.cause}, not {told}"

@@ -16,7 +16,7 @@ from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
 from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode, WorkerInfo, unserved_text
 
-_REASON_FIELDS = 10
+_REASON_FIELDS = 11
 """
 So many items of a reply are a reason; the others say whether a job that runs is overdue, and of one that no worker
 serves how many workers there are, and the first of them.
@@ -40,7 +40,7 @@ def edge_stats(_operation: CountEdges, reply: list[Any]) -> EdgeStats:
 
 
 def _reason(reply: list[Any]) -> Reason:
-    job_id, state, kind, jobs, path, until, stuck, detail, open_dependencies, progress = [
+    job_id, state, kind, jobs, path, until, stuck, detail, open_dependencies, dependencies, progress = [
         field.decode() for field in reply[:_REASON_FIELDS]
     ]
     return Reason(
@@ -53,6 +53,7 @@ def _reason(reply: list[Any]) -> Reason:
         stuck=stuck == "1",
         detail=detail[1:] if detail else None,
         open_dependencies=int(open_dependencies),
+        dependencies=int(dependencies),
         progress=Progress(*json.loads(progress)) if progress else None,
     )
 

@@ -227,7 +227,10 @@ local function reason_of(job)
     end
     local ahead, some = #dead > 0 and dead or named, {}
     for at = 1, math.min(#ahead, JOBS_NAMED_MAX) do some[at] = ahead[at] end
-    return {kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0, open = job[BLOCKED] - (job[STAGED] and 1 or 0)}
+    return {
+      kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0,
+      open = job[BLOCKED] - (job[STAGED] and 1 or 0), told = job[STARTED_AT] and 0 or edges.count_needs(job),
+    }
   end
   if state == STARTED then
     -- Whether it runs past its timeout is for the codec to say.
@@ -267,7 +270,7 @@ local function reply_of(job, reason)
   local reply = {
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
-    reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
+    text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
   }
   if reason.kind == 'no_worker' then
     local told = told_of_workers()

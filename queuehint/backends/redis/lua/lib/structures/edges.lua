@@ -55,6 +55,17 @@ function edges.all_needs(job)
   return all
 end
 
+-- How many jobs a job was told to depend on.
+function edges.count_needs(job)
+  local count = 0
+  for portion = 0, job[NEEDS] and (job[PORTIONS] or 0) or -1 do
+    local field = edges.field(job.id, portion)
+    local text = edges.told[field] or redis.call('HGET', store.needs, field) or ''
+    if text ~= '' then count = count + select(2, string.gsub(text, '\n', '\n')) + 1 end
+  end
+  return count
+end
+
 function edges.needs_text(needs)
   local lines_out = {}
   for at, need in ipairs(needs) do lines_out[at] = need[2] .. ' ' .. need[1] end
