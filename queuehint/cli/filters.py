@@ -28,6 +28,7 @@ def filtered(
     pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
     parent: Annotated[str | None, typer.Option(metavar="ID", help="Only made by the handler of this job.")] = None,
+    waits_for: Annotated[str | None, typer.Option(metavar="ID", help="Only that still wait for this job.")] = None,
     path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
@@ -47,6 +48,7 @@ def filtered(
         "pool": pool,
         "tag": tag,
         "parent": parent,
+        "waits_for": waits_for,
         "path": None if path is None else place(path),
         "since": None if since is None else time_of(since),
         "until": None if until is None else time_of(until),
@@ -57,7 +59,7 @@ def filtered(
 
 WHICH = (
     "say which: ids, or --all, or --flow, "
-    "or --service, --user, --task, --pool, --tag, --parent, --path, --since, --until"
+    "or --service, --user, --task, --pool, --tag, --parent, --waits-for, --path, --since, --until"
 )
 OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
 

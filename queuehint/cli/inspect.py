@@ -106,6 +106,7 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
     yield "token", cell(record.token)
     edges = [edge.id if edge.when == "success" else f"{edge.id} ({edge.when})" for edge in spec.depends_on]
     yield "depends on", cell(", ".join(edges))
+    yield "still waits for", cell(f"{record.open_dependencies} jobs" if record.open_dependencies else None)
     yield "policy", cell(_policy(spec.policy))
     yield "headers", cell(", ".join([f"{name}: {value}" for name, value in spec.headers]))
 
@@ -221,7 +222,7 @@ def stats_blocks(found: Stats, pools: Iterable[Block | str] | None = None) -> It
 def brief(record: JobRecord) -> dict[str, Any]:
     """Return what a list says of a job, for programs."""
     fields = fields_of(record)
-    kept = ("id", "number", "state", "attempts", "losses", "cause", "worker")
+    kept = ("id", "number", "state", "attempts", "losses", "cause", "worker", "open_dependencies")
     spec = (
         "task",
         "claims",

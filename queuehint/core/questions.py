@@ -62,7 +62,7 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
 @handles(op.List)
 def list_records(state: State, question: op.List) -> op.Page:
     """Answer `List`."""
-    if question.filter.path is not None or question.filter.flow is not None:
+    if question.filter.is_by_entry:
         return _page_by_entry(state.table, question)
     return _page_by_number(state.table, question)
 
@@ -103,13 +103,20 @@ def _entries(
     table: JobTable, wanted: RecordFilter, after: op.Position | None = None, *, newest_first: bool = False
 ) -> Iterator[tuple[str, int, Job]]:
     """
-    Yield key, number and job of the entries of an index behind one: of the jobs of a flow, with the key "".
+    Yield key, number and job of the entries of an index behind one.
 
-    Else of each claim at or below a path, of jobs in states that pass the filter.
+    They are those of the jobs that wait for one, or of a flow, with the key ""; of the first by the number since which
+    they wait. Else of each claim at or below a path, of jobs in states that pass the filter.
     """
+    number = None if after is None else after[1]
+    if wanted.waits_for is not None:
+        dependents = table.edges.dependents(wanted.waits_for)
+        for since, job in reversed(dependents) if newest_first else dependents:
+            if number is None or (since < number if newest_first else since > number):
+                yield "", since, job
+        return
     if wanted.flow is not None:
         jobs = table.flows.of(wanted.flow)
-        number = None if after is None else after[1]
         low, high = (None, number) if newest_first else (number, None)
         for found in jobs.irange(low, high, inclusive=(False, False), reverse=newest_first):
             yield "", found, jobs[found]
@@ -124,9 +131,9 @@ def _entries(
 
 
 def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
-    """Return whether a key is the first of a job's claims at or below a path; in a flow, whether any claim is there."""
+    """Return whether a key is the first of a job's claims at or below a path; if it is "", whether any is there."""
     claims, path = job.spec.claims, wanted.path
-    if wanted.flow is not None:
+    if wanted.flow is not None or wanted.waits_for is not None:
         return path is None or any(is_prefix(path, claim.path) for claim in claims)
     assert path is not None
     return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
@@ -136,7 +143,7 @@ def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
 def count_records(state: State, question: op.CountRecords) -> op.Counts:
     """Answer `CountRecords`."""
     states = dict.fromkeys(JobState, 0)
-    if question.filter.path is not None or question.filter.flow is not None:
+    if question.filter.is_by_entry:
         return op.Counts(states, _count_by_entry(state.table, question, states))
     return op.Counts(states, _count_by_number(state.table, question, states))
 

@@ -19,7 +19,20 @@ TOKEN_MAX: Final = 2**127
 FLOAT_MAX: Final = 2**63
 
 IDS: Final = frozenset(
-    ["children", "flow", "id", "ids", "job_id", "job_ids", "leases", "name", "parent", "schedule", "staged"]
+    [
+        "children",
+        "flow",
+        "id",
+        "ids",
+        "job_id",
+        "job_ids",
+        "leases",
+        "name",
+        "parent",
+        "schedule",
+        "staged",
+        "waits_for",
+    ]
 )
 NAMES: Final = frozenset(
     [

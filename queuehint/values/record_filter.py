@@ -27,6 +27,7 @@ class RecordFilter:
         flow: of the flow with this id.
         tag: with this tag.
         parent: made by the handler of the job with this id.
+        waits_for: with an open edge to the job with this id.
         since_ms, until_ms: enqueued at or after the first and before the second, ms since the epoch.
 
     >>> RecordFilter(user="ann", states=(JobState.FAILED,)).is_unfinished
@@ -44,6 +45,7 @@ class RecordFilter:
     flow: str | None = None
     tag: str | None = None
     parent: str | None = None
+    waits_for: str | None = None
 
     def check(self) -> RecordFilter:
         """
@@ -64,10 +66,16 @@ class RecordFilter:
             raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
         states = tuple([state for state in JobState if state in self.states])
         path = None if self.path is None else parse_path(self.path, parameter="path")
-        flow = None if self.flow is None else check_id(self.flow, parameter="flow")
+        for name in ("flow", "parent", "waits_for"):
+            if (value := getattr(self, name)) is not None:
+                plain[name] = check_id(value, parameter=name)
         tag = None if self.tag is None else check_tag(self.tag)
-        parent = None if self.parent is None else check_id(self.parent, parameter="parent")
-        return attrs.evolve(self, states=states, path=path, flow=flow, tag=tag, parent=parent, **plain)
+        return attrs.evolve(self, states=states, path=path, tag=tag, **plain)
+
+    @property
+    def is_by_entry(self) -> bool:
+        """They are found along a path, a flow or the dependents of a job."""
+        return self.path is not None or self.flow is not None or self.waits_for is not None
 
     @property
     def is_unfinished(self) -> bool:

@@ -117,7 +117,7 @@ KINDS_WRONG = {
     "count_records": (COMMON + 5, ("q",)),
 }
 """Where a letter, a word or a path stands in the arguments of a script, and what is none."""
-FLAGS = {"list": COMMON + 10, "count_pending": COMMON + 1, "doctor/kinds": COMMON, "redrive": COMMON}
+FLAGS = {"list": COMMON + 12, "count_pending": COMMON + 1, "doctor/kinds": COMMON, "redrive": COMMON}
 """Where a 1 or a 0 stands."""
 
 

@@ -58,6 +58,7 @@ def test_records_are_listed_newest_first_or_oldest(system: System) -> None:
         (("--path", "doc1:end", "--oldest"), ["b", "c"]),
         (("--task", "nix"), []),
         (("--parent", "nix"), []),
+        (("--waits-for", "nix"), []),
         (("--pool", "default", "--since", "1h"), ["d", "c", "b", "a"]),
         (("--until", "1h"), []),
     ],

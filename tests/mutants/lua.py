@@ -954,8 +954,8 @@ MUTANTS = (
         name="Lua: a question takes any text for its page",
         kind="wire",
         file=f"{LUA}/list.lua",
-        old="args.count(23)\nlocal newest_first, limit, after = args.flag(20), args.int(21), args.int_or_none(23)",
-        new="local newest_first, limit, after = ARGV[20] == '1', tonumber(ARGV[21]), tonumber(ARGV[23])",
+        old="args.count(24)\nlocal newest_first, limit, after = args.flag(21), args.int(22), args.int_or_none(24)",
+        new="local newest_first, limit, after = ARGV[21] == '1', tonumber(ARGV[22]), tonumber(ARGV[24])",
         caught_by=(ARGUMENTS,),
     ),
     # --- tags and headers ---

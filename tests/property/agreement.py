@@ -305,7 +305,7 @@ class RedisLockstep:
         """Ask for the first pages of every kind, and count."""
         self.do(Peek())
         self.do(ListUsers("s", limit=limit))
-        for wanted in filters(path, self.now_ms, [job.spec.parent for job in self.engine.table.jobs.values()]):
+        for wanted in filters(path, self.now_ms, list(self.engine.table.jobs.values())):
             self.do(CountRecords(wanted))
             for newest_first in (False, True):
                 after = None

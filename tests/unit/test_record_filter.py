@@ -31,6 +31,7 @@ def test_a_checked_filter_is_plain_and_its_states_are_in_order() -> None:
         ({"pool": "p" * 257}, InvalidJobError),
         ({"parent": ""}, InvalidJobError),
         ({"parent": 7}, InvalidJobTypeError),
+        ({"waits_for": "a\n"}, InvalidJobError),
         ({"states": "FAILED"}, InvalidJobTypeError),
         ({"states": ("FAILED",)}, InvalidJobTypeError),
         ({"path": ("",)}, InvalidHintError),

@@ -247,6 +247,10 @@ def passes(wanted: RecordFilter, job: Job) -> bool:
         return False
     if wanted.tag is not None and wanted.tag not in job.spec.tags:
         return False
+    if wanted.waits_for is not None and (
+        wanted.waits_for not in job.blocked or wanted.flow not in (None, job.spec.flow)
+    ):
+        return False
     for name in _NAMED[1:]:
         value = getattr(wanted, name)
         if value is not None and getattr(job.spec, name) != value:

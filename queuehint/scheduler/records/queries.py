@@ -59,6 +59,7 @@ class Part(TypedDict, total=False):
         flow: the id of the flow that it belongs to.
         tag: one of the job's tags.
         parent: the job whose handler made it, an id or a handle.
+        waits_for: a job that it still waits for, an id or a handle: one that it depends on, or a child of its own.
         since, until: it was enqueued at *since* or later, and before *until*; timezone-aware.
     """
 
@@ -72,6 +73,7 @@ class Part(TypedDict, total=False):
     flow: str | None
     tag: str | None
     parent: str | JobHandle[Any] | None
+    waits_for: str | JobHandle[Any] | None
 
 
 class Filter(Part, total=False):
@@ -157,8 +159,9 @@ def asked_for(given: Filter) -> RecordFilter:
     for name in ("since", "until"):
         if (time := fields.pop(name, None)) is not None:
             fields[f"{name}_ms"] = check_run_at(time, parameter=name)
-    if isinstance(parent := fields.get("parent"), JobHandle):
-        fields["parent"] = parent.id
+    for name in ("parent", "waits_for"):
+        if isinstance(job := fields.get(name), JobHandle):
+            fields[name] = job.id
     return RecordFilter(**fields).check()
 
 

@@ -139,6 +139,37 @@ class Listing:
         store.wait(DAY_MS)
         assert listed(store, parent="p") == "", "their records have expired"
 
+    def test_the_jobs_that_wait_for_one_are_listed_until_they_do_not(self, store: Store) -> None:
+        store.enqueue(job("a", max_attempts=1), job("b"), job("p"))
+        store.enqueue(job("x", ["k"], after="ab", flow="f"), job("y", after="a"), job("late", after="a", delay_ms=9))
+        store.stage("S", job("staged", after="a"))
+        store.start()
+        store.enqueue_from("p", job("c"))
+        store.await_children("p", "c")
+        assert listed(store, waits_for="a") == "x y late"
+        assert listed(store, waits_for="a", newest_first=True) == "late y x"
+        assert [paged(store, n, waits_for="a") for n in (1, 2)] == [["x", "y", "late"], ["x y", "late"]]
+        assert paged(store, 2, waits_for="a", newest_first=True) == ["late y", "x"]
+        assert (listed(store, waits_for="b"), listed(store, waits_for="c"), listed(store, waits_for="x")) == (
+            "x",
+            "p",
+            "",
+        )
+        assert listed(store, waits_for="a", path=("k",)) == listed(store, waits_for="a", flow="f") == "x"
+        assert listed(store, waits_for="a", states=(SCHEDULED,)) == "late"
+        assert counted(store, waits_for="a") == {DEFERRED: 2, SCHEDULED: 1}
+        store.finish("b")
+        assert (listed(store, waits_for="b"), store.record("x").open_dependencies) == ("", 1)
+        store.fail("a")
+        assert listed(store, waits_for="a") == "x y late", "they wait for a redrive"
+        store.cancel("y")
+        store.redrive("a")
+        store.enqueue(job("z", after="a"))
+        store.commit("S")
+        assert listed(store, waits_for="a") == "x late staged z"
+        store.run()
+        assert listed(store, waits_for="a") == ""
+
     def test_a_record_that_is_listed_is_the_record_that_is_read(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="u"), job("b"))
         store.start(1)

@@ -155,8 +155,12 @@ class Records(Work):
                 continue
             if wanted.tag is not None and wanted.tag not in job.spec.tags:
                 continue
+            if wanted.waits_for is not None and (job.is_over or wanted.waits_for not in job.waits):
+                continue
             if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
-                places.append((min(keys, default="") if wanted.flow is None else "", job.number, job.id))
+                has_key = wanted.flow is None and wanted.waits_for is None
+                order = job.number if wanted.waits_for is None else job.since
+                places.append((min(keys, default="") if has_key else "", order, job.id))
         return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
 
     def of_flow(self, flow: str) -> list[Actor]:

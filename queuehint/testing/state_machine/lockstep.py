@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.core.structures.job import DIGEST_FROM, digested
+from queuehint.core.structures.job import DIGEST_FROM, START_MARK, digested
 from queuehint.core.structures.trie import counts
 from queuehint.errors import QueueHintError, ScheduleChangedError
 from queuehint.operations import (
@@ -60,6 +60,7 @@ from queuehint.values.report import ReasonKind, TreeNode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from queuehint.core.structures.job import Job
     from queuehint.operations import Position
     from queuehint.values.hint import Path
 
@@ -74,9 +75,12 @@ _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
 
 
-def filters(path: Path, now_ms: int, parents: Iterable[str | None]) -> Iterator[RecordFilter]:
-    """Yield a question of every kind; of the children of one of *parents*, the first that is one."""
-    parent = next((parent for parent in parents if parent is not None), "nobody")
+def filters(path: Path, now_ms: int, jobs: Iterable[Job]) -> Iterator[RecordFilter]:
+    """Yield a question of every kind; of the children of one of the jobs and of what waits for one."""
+    parent = next((job.spec.parent for job in jobs if job.spec.parent is not None), "nobody")
+    awaited = next((job_id for job in jobs for job_id in sorted(job.blocked) if job_id[0] != START_MARK), "nobody")
+    yield RecordFilter(waits_for=awaited)
+    yield RecordFilter(waits_for=awaited, path=path, flow="f")
     yield RecordFilter(parent=parent)
     yield RecordFilter(parent=parent, path=path, states=(QUEUED, DEFERRED, FINISHED))
     yield RecordFilter()
@@ -356,8 +360,7 @@ class Lockstep:
     def _ask_for_records(self, claim: Claim) -> None:
         """Compare listings, page by page, and counts with a scan of all records."""
         engine, model, now_ms = self.engine, self.model, self.now_ms
-        parents = [job.spec.parent for job in engine.table.jobs.values()]
-        for wanted in filters(claim.path, now_ms, parents):
+        for wanted in filters(claim.path, now_ms, list(engine.table.jobs.values())):
             for newest_first in (False, True):
                 listed: list[str] = []
                 after: Position | None = None

@@ -178,4 +178,5 @@ def record_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Rec
         flow=st.none() | NAMES,
         tag=st.none() | st.just("x"),
         parent=st.none() | NAMES,
+        waits_for=st.none() | NAMES,
     )

@@ -236,6 +236,7 @@ def _filter(wanted: RecordFilter) -> Args:
         wanted.flow or "",
         wanted.tag or "",
         wanted.parent or "",
+        wanted.waits_for or "",
     ]
 
 

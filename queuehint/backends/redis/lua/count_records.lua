@@ -1,16 +1,16 @@
 #!lua flags=no-writes,allow-oom
 --[[ count_records: how many records pass a filter.
   ARGV[9] user      str  "" for any, as ARGV[10] service, ARGV[11] task, ARGV[12] pool; ARGV[13] states, their letters, "" for any
-  ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent str, "" for any
-  ARGV[20] key      str  and ARGV[21] number int, to go on behind; the number is "" at the beginning
+  ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent, ARGV[20] waits_for str, "" for any
+  ARGV[21] key      str  and ARGV[22] number int, to go on behind; the number is "" at the beginning
   Returns 1 if there may be more, key and number to go on behind, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
-  Mirrors core.questions   Cost O(blocks) or O(entries of the flow or below the path), bounded ]]
+  Mirrors core.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
 -- @include lib/questions
 -- @include lib/asking/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local counts = {S = 0, D = 0, Q = 0, R = 0, F = 0, X = 0, C = 0}
-args.count(21)
-local after = args.int_or_none(21)
+args.count(22)
+local after = args.int_or_none(22)
 
 local function counted(has_more, key, number)
   local reply = {has_more and 1 or 0, key, string.format('%.0f', number)}
@@ -22,7 +22,7 @@ local function add(job) counts[job[STATE]] = counts[job[STATE]] + 1 end
 
 local function count_by_entry()
   local looked_at, last_key, last_number = 0, '', 0
-  for key, number, job in filter.entries(after and ARGV[20], after, false) do
+  for key, number, job in filter.entries(after and ARGV[21], after, false) do
     if looked_at == COUNTED_MAX then return counted(true, last_key, last_number) end
     looked_at, last_key, last_number = looked_at + 1, key, number
     if filter.passes(job) and filter.is_first(key, job) then add(job) end
@@ -58,4 +58,4 @@ local function count_by_number()
   return counted(false, '', 0)
 end
 
-return (filter.path or filter.flow) and count_by_entry() or count_by_number()
+return filter.is_by_entry and count_by_entry() or count_by_number()

@@ -1,16 +1,16 @@
 #!lua flags=no-writes,allow-oom
 --[[ list: a page of the records that pass a filter.
   ARGV[9] user      str  "" for any, as ARGV[10] service, ARGV[11] task, ARGV[12] pool; ARGV[13] states, their letters, "" for any
-  ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent str, "" for any
-  ARGV[20] newest   int  1 for the newest first; ARGV[21] limit int
-  ARGV[22] key      str  and ARGV[23] number int, to go on behind; the number is "" at the beginning
+  ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent, ARGV[20] waits_for str, "" for any
+  ARGV[21] newest   int  1 for the newest first; ARGV[22] limit int
+  ARGV[23] key      str  and ARGV[24] number int, to go on behind; the number is "" at the beginning
   Returns 1 if there may be more, 2 if no more fit into 4 MiB, key and number to go on behind, and records.
-  Mirrors core.questions   Cost O(blocks) or O(entries of the flow or below the path), bounded ]]
+  Mirrors core.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
 -- @include lib/questions
 -- @include lib/asking/records
 -- @include lib/asking/filter
-args.count(23)
-local newest_first, limit, after = args.flag(20), args.int(21), args.int_or_none(23)
+args.count(24)
+local newest_first, limit, after = args.flag(21), args.int(22), args.int_or_none(24)
 local records = {}
 
 local function page(more, key, number)
@@ -39,7 +39,7 @@ end
 
 local function page_by_entry()
   local looked_at, last_key, last_number = 0, '', 0
-  for key, number, job in filter.entries(after and ARGV[22], after, newest_first) do
+  for key, number, job in filter.entries(after and ARGV[23], after, newest_first) do
     if looked_at == LOOKED_AT_MAX or #records == limit then return page(1, last_key, last_number) end
     if filter.passes(job) and filter.is_first(key, job) then
       local record = record_of(job.id, job)
@@ -51,4 +51,4 @@ local function page_by_entry()
   return page(0, '', 0)
 end
 
-return (filter.path or filter.flow) and page_by_entry() or page_by_number()
+return filter.is_by_entry and page_by_entry() or page_by_number()

@@ -1,12 +1,12 @@
 --[[ filter: which records pass a filter, found by the bits of lib/structures/record_index or along paths; mirrors core.structures.record_index.
-  A script that includes this takes the filter in ARGV[9..19]. A block's bits are 32 words, the first number's bit is the
+  A script that includes this takes the filter in ARGV[9..20]. A block's bits are 32 words, the first number's bit is the
   highest of the first. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/record_index
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
 local WORDS, READ_AT_ONCE = 32, 64 -- @const
 local filter = {}
-args.count(19, 1)
+args.count(20, 1)
 
 do
 local terms, state_terms, driver = {}, {}, nil
@@ -21,6 +21,8 @@ for letter in string.gmatch(args.like(13, '^[SDQRFXC]*$'), '%u') do state_terms[
 -- The first term that is named; else all states that are; else every record.
 driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
 filter.path, filter.flow = args.path(14, '') or false, ARGV[17] ~= '' and ARGV[17]
+filter.waits_for = ARGV[20] ~= '' and ARGV[20]
+filter.is_by_entry = filter.path or filter.flow or filter.waits_for
 local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
 for _, term in ipairs(state_terms) do asked_terms[#asked_terms + 1] = term end
@@ -248,6 +250,10 @@ function filter.passes(job)
   local has_tag = not tag
   for _, each in ipairs(tags or {}) do has_tag = has_tag or each == tag end
   if not has_tag or (parent and job[MADE_BY] ~= parent) then return false end
+  if filter.waits_for and ((filter.flow and job[FLOW] ~= filter.flow)
+    or redis.call('HEXISTS', store.blocked(job.id), filter.waits_for) == 0) then
+    return false
+  end
   return filter.is_in_time(job[ENQUEUED])
 end
 
@@ -257,9 +263,9 @@ local function is_below(gate_key)
   return filter.path == '' or gate_key == filter.path or string.sub(gate_key, 1, #below) == below
 end
 
--- Whether a key is the first of a job's claims at or below the path; in a flow, whether any claim is there.
+-- Whether a key is the first of a job's claims at or below the path; without keys, whether any claim is there.
 function filter.is_first(key, job)
-  if filter.flow then
+  if filter.flow or filter.waits_for then
     if not filter.path then return true end
     for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
       if is_below(string.sub(claim_text, 2)) then return true end
@@ -320,9 +326,29 @@ local function entries_of_flow(after_number, newest_first)
   end
 end
 
+-- The number since which a job waits for the one asked for, and that job, in order, behind a number; the key is ''.
+local function entries_of_dependents(after_number, newest_first)
+  local set, low, high, members, position = store.waiting(filter.waits_for), '-inf', '+inf', {}, 1
+  if after_number and newest_first then high = string.format('(%.0f', after_number)
+  elseif after_number then low = string.format('(%.0f', after_number) end
+  return function()
+    if position > #members then
+      if newest_first then members = redis.call('ZREVRANGEBYSCORE', set, high, low, 'WITHSCORES', 'LIMIT', 0, READ_AT_ONCE)
+      else members = redis.call('ZRANGEBYSCORE', set, low, high, 'WITHSCORES', 'LIMIT', 0, READ_AT_ONCE) end
+      position = 1
+      if #members == 0 then return nil end
+      if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
+    end
+    local id, since = members[position], tonumber(members[position + 1])
+    position = position + 2
+    return '', since, head_of(id, set)
+  end
+end
+
 -- Queue key, number and job of each claim at or below the path of jobs in states that may pass, in order, behind a key
--- and a number; with a flow, its jobs.
+-- and a number; the jobs that wait for one, or with a flow, its jobs.
 function filter.entries(after_key, after_number, newest_first)
+  if filter.waits_for then return entries_of_dependents(after_number, newest_first) end
   if filter.flow then return entries_of_flow(after_number, newest_first) end
   local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
   local sets, streams, fronts = {}, {}, {}
