@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from rich.console import Console
 from typer import testing
 from typer.main import get_command
 from typer.testing import Result
@@ -29,6 +30,14 @@ class CliRunner(testing.CliRunner):
 
 
 testing._get_command = functools.cache(get_command)  # type: ignore[attr-defined]
+
+
+def drawn(block: Any, width: int = 110) -> list[str]:
+    """Return what a terminal of this width shows of a block, line by line."""
+    console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
+    with console.capture() as capture:
+        console.print(block)
+    return capture.get().splitlines()
 
 
 @attrs.define

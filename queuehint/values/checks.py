@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 
 ID_BYTES_MAX = 128
 NAME_BYTES_MAX = 256
@@ -103,19 +103,25 @@ def check_headers(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(headers.items()))
 
 
+def check_length(text: str, bytes_max: int, *, parameter: str, error: type[QueueHintError] = InvalidJobError) -> int:
+    """Return the length of a text in bytes, or raise *error* if it is over the limit."""
+    # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
+    if len(text) > bytes_max:
+        size = str(len(text)) if text.isascii() else f"more than {len(text)}"
+        raise error(f"{parameter} is {size} bytes, limit {bytes_max}: {shown(text)}")
+    bytes_long = len(text.encode("utf-8", "surrogatepass"))
+    if bytes_long > bytes_max:
+        raise error(f"{parameter} is {bytes_long} bytes, limit {bytes_max}: {shown(text)}")
+    return bytes_long
+
+
 def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Pattern[str], what: str) -> str:
     if not isinstance(value, str):
         raise InvalidJobTypeError(f"{parameter} must be str, got {type(value).__name__}: {shown(value)}")
     text = str.__str__(value)
     if not text:
         raise InvalidJobError(f"{parameter} is empty; it must be 1 to {bytes_max} bytes")
-    # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
-    if len(text) > bytes_max:
-        size = str(len(text)) if text.isascii() else f"more than {len(text)}"
-        raise InvalidJobError(f"{parameter} is {size} bytes, limit {bytes_max}: {shown(text)}")
-    bytes_long = len(text.encode("utf-8", "surrogatepass"))
-    if bytes_long > bytes_max:
-        raise InvalidJobError(f"{parameter} is {bytes_long} bytes, limit {bytes_max}: {shown(text)}")
+    check_length(text, bytes_max, parameter=parameter)
     if found := refused.search(text):
         problem = "is not encodable as UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"holds {what}"
         raise InvalidJobError(f"{parameter} {problem} (U+{ord(found[0]):04X}): {shown(text)}")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import attrs
 
 from queuehint.errors import InvalidHintError, InvalidHintTypeError, shown
+from queuehint.values.checks import check_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -345,13 +346,7 @@ def _check_segment(segment: str, index: int, parameter: str) -> int:
     where = f"{parameter} segment {index}"
     if not segment:
         raise InvalidHintError(f"{where} is empty; it must be 1 to {SEGMENT_BYTES_MAX} bytes")
-    # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
-    if len(segment) > SEGMENT_BYTES_MAX:
-        size = str(len(segment)) if segment.isascii() else f"more than {len(segment)}"
-        raise InvalidHintError(f"{where} is {size} bytes, limit {SEGMENT_BYTES_MAX}: {shown(segment)}")
-    bytes_long = len(segment.encode("utf-8", "surrogatepass"))
-    if bytes_long > SEGMENT_BYTES_MAX:
-        raise InvalidHintError(f"{where} is {bytes_long} bytes, limit {SEGMENT_BYTES_MAX}: {shown(segment)}")
+    bytes_long = check_length(segment, SEGMENT_BYTES_MAX, parameter=where, error=InvalidHintError)
     if found := _CONTROL.search(segment):
         raise InvalidHintError(f"{where} holds the control character U+{ord(found[0]):04X}: {shown(segment)}")
     if found := _BIDI.search(segment):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint import Scheduler
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 
@@ -33,3 +34,11 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
             yield f"sqlite:///{folder}/jobs.db?durability=process"
     else:
         yield f"{shared_server().url}?namespace={new_namespace(request.node.name)}"
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+def sched(request: pytest.FixtureRequest) -> Scheduler:
+    """Return a scheduler on a store of its own, in memory or on Redis."""
+    if request.param == "memory":
+        return Scheduler()
+    return Scheduler(shared_server().url, namespace=new_namespace())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from queuehint import JobState
 from queuehint.cli.inspect import records_grid
 from queuehint.cli.render import Grid, cell
-from tests.commands import System, open_system
+from tests.commands import System, drawn, open_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,13 +124,6 @@ def test_nothing_there_is_said_with_the_namespace(system: System) -> None:
 
 
 # --- in a terminal ---------------------------------------------------------------------------------------------------
-
-
-def drawn(block: Any, width: int = 110) -> list[str]:
-    console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
-    with console.capture() as capture:
-        console.print(block)
-    return capture.get().splitlines()
 
 
 def test_a_list_shows_task_and_place_first_and_hides_what_is_usual(system: System) -> None:

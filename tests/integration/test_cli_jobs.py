@@ -10,7 +10,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 
 from queuehint import BackendUnavailableError, JobState
 from queuehint.backends.redis import session as redis_session
@@ -19,7 +18,7 @@ from queuehint.cli.live import repeat
 from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
 from queuehint.operations import Announce
 from queuehint.values.outcome import JobError, Progress
-from tests.commands import FAILED, CliRunner, System, open_system
+from tests.commands import FAILED, CliRunner, System, drawn, open_system
 from tests.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -460,13 +459,6 @@ def test_what_is_not_there_ends_a_command_with_1(system: System) -> None:
 
 
 # --- in a terminal ---------------------------------------------------------------------------------------------------
-
-
-def drawn(block: Any, width: int) -> list[str]:
-    console = Console(width=width, color_system=None, force_terminal=True, highlight=False)
-    with console.capture() as capture:
-        console.print(block)
-    return capture.get().splitlines()
 
 
 def test_a_narrow_table_leaves_out_its_last_columns_and_never_cuts_its_first() -> None:

@@ -7,9 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,19 +18,13 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.far import serving
+from tests.probes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 LIMIT_S = 20.0
 FILES = 1_100
-
-
-def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
-    end_s = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end_s, "it does not come about"
-        time.sleep(0.002)
 
 
 @pytest.fixture

@@ -12,20 +12,12 @@ from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
 from queuehint.operations import Exchange
 from queuehint.values.report import ReasonKind
 from tests.doors import turns, until
-from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIMIT_S = 4.0
 """Less than the 5 s after which a worker looks whether it was forgotten."""
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
-def sched(request: pytest.FixtureRequest) -> Scheduler:
-    if request.param == "memory":
-        return Scheduler()
-    return Scheduler(shared_server().url, namespace=new_namespace())
 
 
 def listen(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:

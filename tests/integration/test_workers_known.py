@@ -14,14 +14,7 @@ from queuehint import InvalidJobError, InvalidJobTypeError, Scheduler, WorkerInf
 from queuehint.cli.app import app
 from queuehint.worker.leases import presence
 from tests.doors import until
-from tests.servers import new_namespace, shared_server
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
-def sched(request: pytest.FixtureRequest) -> Scheduler:
-    if request.param == "memory":
-        return Scheduler()
-    return Scheduler(shared_server().url, namespace=new_namespace())
+from tests.servers import shared_server
 
 
 async def known(sched: Scheduler, *, running: int | None = None) -> WorkerInfo:

@@ -11,7 +11,7 @@ import threading
 import time
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
@@ -27,19 +27,10 @@ from queuehint.worker.leases import renewal as renewal_module
 from queuehint.worker.leases.helper import Renewer, is_stopped
 from queuehint.worker.leases.renewal import Renewal, margin_s
 from queuehint.worker.outbox import OutboxBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.probes import until
 
 LIMIT_S = 20.0
 DONE, LOST, CANCELED = Verdict.DONE, Verdict.LOST, Verdict.CANCELED
-
-
-def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
-    end_s = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end_s, "it does not come about"
-        time.sleep(0.002)
 
 
 def grant(job_id: str, token: int = 1, timeout_ms: int | None = None) -> Grant:

@@ -30,22 +30,31 @@ if #asked_terms == 0 or since_ms or until_ms then asked_terms[#asked_terms + 1] 
 
 function filter.is_in_time(at_ms) return (not since_ms or at_ms >= since_ms) and (not until_ms or at_ms < until_ms) end
 
--- The blocks in which some record has a term, in order, from one on: a function that returns the next, nil at the end.
-local function blocks_of(term, from, newest_first)
-  local skip, members, position = #term + 2, {}, 1
-  local low, high = '[' .. term .. '\0', '(' .. term .. '\1'
-  if from and newest_first then high = '[' .. term .. '\0' .. form.sortable(from)
-  elseif from then low = '[' .. term .. '\0' .. form.sortable(from) end
+-- The members of a sorted set between two bounds, in lexical order: a function that returns the next, nil at the end.
+local function members_between(set, low, high, newest_first)
+  local members, position = {}, 1
   return function()
     if position > #members then
-      if newest_first then members = redis.call('ZREVRANGEBYLEX', store.blocks, high, low, 'LIMIT', 0, READ_AT_ONCE)
-      else members = redis.call('ZRANGEBYLEX', store.blocks, low, high, 'LIMIT', 0, READ_AT_ONCE) end
+      if newest_first then members = redis.call('ZREVRANGEBYLEX', set, high, low, 'LIMIT', 0, READ_AT_ONCE)
+      else members = redis.call('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, READ_AT_ONCE) end
       position = 1
       if #members == 0 then return nil end
       if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
     end
     position = position + 1
-    return (form.split(members[position - 1], skip))
+    return members[position - 1]
+  end
+end
+
+-- The blocks in which some record has a term, in order, from one on: a function that returns the next, nil at the end.
+local function blocks_of(term, from, newest_first)
+  local low, high = '[' .. term .. '\0', '(' .. term .. '\1'
+  if from and newest_first then high = '[' .. term .. '\0' .. form.sortable(from)
+  elseif from then low = '[' .. term .. '\0' .. form.sortable(from) end
+  local next_member, skip = members_between(store.blocks, low, high, newest_first), #term + 2
+  return function()
+    local member = next_member()
+    return member and (form.split(member, skip))
   end
 end
 
@@ -309,19 +318,14 @@ end
 
 -- Number and job of each job of the flow, in order, behind a number; the key is ''.
 local function entries_of_flow(after_number, newest_first)
-  local low, high, members, position = '(' .. filter.flow .. '\0', '(' .. filter.flow .. '\1', {}, 1
+  local low, high = '(' .. filter.flow .. '\0', '(' .. filter.flow .. '\1'
   if after_number and newest_first then high = low .. form.sortable(after_number)
   elseif after_number then low = low .. form.sortable(after_number) .. '\255' end
+  local next_member = members_between(store.flow_jobs, low, high, newest_first)
   return function()
-    if position > #members then
-      if newest_first then members = redis.call('ZREVRANGEBYLEX', store.flow_jobs, high, low, 'LIMIT', 0, READ_AT_ONCE)
-      else members = redis.call('ZRANGEBYLEX', store.flow_jobs, low, high, 'LIMIT', 0, READ_AT_ONCE) end
-      position = 1
-      if #members == 0 then return nil end
-      if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
-    end
-    local number, id = form.split(members[position], #filter.flow + 2)
-    position = position + 1
+    local member = next_member()
+    if not member then return nil end
+    local number, id = form.split(member, #filter.flow + 2)
     return '', number, head_of(id, store.flow_jobs)
   end
 end
