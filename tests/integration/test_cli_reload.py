@@ -14,8 +14,8 @@ import pytest
 
 import queuehint
 from queuehint import JobState, Scheduler
-from queuehint.cli import reload
-from queuehint.cli.loading import load_scheduler
+from queuehint.cli import reload, worker
+from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.reload import SourceWatch
 from tests.far import ROOT
 from tests.prefork import start
@@ -49,8 +49,9 @@ async def wait() -> str:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("is_repaired", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_worker_that_reloads_lets_jobs_end_and_survives_code_that_cannot_be_imported(
-    redis_server: Server, tmp_path: Path
+    redis_server: Server, tmp_path: Path, is_repaired: bool
 ) -> None:
     rates, log = tmp_path / "rates.py", tmp_path / "log"
     (tmp_path / "app.py").write_text(APP)
@@ -89,15 +90,17 @@ def test_a_worker_that_reloads_lets_jobs_end_and_survives_code_that_cannot_be_im
         until(lambda: "worker.import_failed" in events())
         assert "'(' was never closed" in log.read_text()
         assert behind.state_sync() is JobState.QUEUED
-        rates.write_text("RATE = 202\n")
-        assert behind.result_sync(60) == 202
-        for handle in (running, behind):
-            assert [attempt.outcome for attempt in handle.record_sync().history] == ["finished"]
+        if is_repaired:
+            rates.write_text("RATE = 202\n")
+            assert behind.result_sync(60) == 202
+            assert [attempt.outcome for attempt in behind.record_sync().history] == ["finished"]
+        assert [attempt.outcome for attempt in running.record_sync().history] == ["finished"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         known = [event for event in events() if event.startswith(("worker.", "process."))]
-        worker = ["worker.started", "worker.stopping", "worker.ended"]
-        assert known == ["worker.started", "worker.reload", *worker[1:], "worker.import_failed", *worker]
+        whole = ["worker.started", "worker.stopping", "worker.ended"]
+        end = whole if is_repaired else []
+        assert known == ["worker.started", "worker.reload", *whole[1:], "worker.import_failed", *end]
     finally:
         sched.close_sync()
         if process.poll() is None:
@@ -188,3 +191,19 @@ def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path, monkeypatch
     file.write_text("longer")
     assert watch.wait(threading.Event())
     assert watch.changed == str(file)
+
+
+def test_a_repaired_file_ends_the_process_that_could_not_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reload, "EVERY_S", 0.001)
+    file = tmp_path / "ours.py"
+    file.touch()
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    reads, writes = os.pipe()
+    with os.fdopen(reads) as parent, os.fdopen(writes, "w"):
+        monkeypatch.setattr("sys.stdin", parent)
+        file.write_text("longer")
+        assert worker._wait_for_repair(TargetError("app has no 'sched'"), watch) == reload.EXIT_RELOAD
+    assert capsys.readouterr().err == "queuehint worker: app has no 'sched'\n"

@@ -17,7 +17,9 @@ import attrs
 import pytest
 
 from queuehint import Scheduler
+from queuehint.cli import worker
 from queuehint.cli.app import app
+from queuehint.cli.worker import Options
 from queuehint.worker.worker import ABANDON_AFTER_S
 from tests.commands import CliRunner
 from tests.prefork import start
@@ -132,7 +134,11 @@ def port_answers(environment: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize(
     "deployed, is_ready",
-    [(by_compose, file_is_fresh), (by_systemd, file_is_fresh), (by_kubernetes, port_answers)],
+    [
+        (by_compose, file_is_fresh),
+        pytest.param(by_systemd, file_is_fresh, marks=pytest.mark.nightly),  # three processes
+        (by_kubernetes, port_answers),
+    ],
 )
 def test_a_deployed_worker_gets_ready_works_and_stops(
     deployed: Callable[[], Deployed],
@@ -172,6 +178,25 @@ def test_a_deployed_worker_gets_ready_works_and_stops(
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("deployed", [by_compose, by_systemd, by_kubernetes])
+def test_the_command_line_takes_what_is_written_there(
+    deployed: Callable[[], Deployed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Options] = []
+
+    def run(options: Options, *_: int) -> int:
+        taken.append(options)
+        return 0
+
+    monkeypatch.setattr(worker, "_run", run)
+    monkeypatch.setattr(worker, "_run_processes", run)
+    found = CliRunner().invoke(app, deployed().command[1:], env=deployed().environment)
+    assert (found.exit_code, found.stderr) == (0, "")
+    [options] = taken
+    assert (options.target, options.concurrency) == ("myapp.jobs:sched", 16)
+    assert options.health_file is not None or options.health_port is not None
 
 
 @pytest.mark.parametrize("deployed", [by_compose, by_systemd, by_kubernetes])

@@ -8,6 +8,7 @@ import signal
 import threading
 import urllib.error
 import urllib.request
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
     from tests.servers import Server
 
-for needed in ("fastapi", "uvicorn", "opentelemetry.sdk", "pydantic"):
-    pytest.importorskip(needed)
+# Not imported here: only the processes need them, and they take a second.
+MISSING = [name for name in ("fastapi", "uvicorn", "opentelemetry", "pydantic") if find_spec(name) is None]
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="signals"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+]
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 OVER_S = 20.0
