@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
 import subprocess
 import time
@@ -54,6 +55,7 @@ def end(how: str) -> Any:
 def told(ctx: JobContext, doc: str) -> dict[str, Any]:
     """Return what the context says."""
     ctx.progress(1, 2, "half")
+    logging.getLogger("app").warning("a %s", "record")
     ctx.log("a line")
     ctx.update({"part": 1})
     said: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -55,7 +56,9 @@ def words(file: Path, count: int = 1) -> list[str]:
         time.sleep(0.01)
 
 
-def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_them_all() -> None:
+def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_them_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     first = tasks.pid.enqueue_sync()
     told = tasks.told.using(after=[first], name="told").enqueue_sync("doc1")
     ends = {
@@ -91,6 +94,7 @@ def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_t
         "state": said["state"],
     }
     assert "process of the worker" in said["state"]
+    assert ("app", logging.WARNING, "a record") in caplog.record_tuples
     children = [sched.handle(f"{family.id}.{number}").record_sync() for number in (1, 2, 3)]
     assert [child.spec.parent for child in children] == [family.id] * 3
     taken, refusal = family.result_sync()

@@ -357,6 +357,30 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_worker.py", "-k", "grace"),),
     ),  # P18
     Mutant(
+        name="A place is free although the process of its handler goes on",
+        kind="worker",
+        file="worker/processes/pool.py",
+        old="                    if loop.is_closed():\n",
+        new="                    if True:\n",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "free_only_then"),),
+    ),
+    Mutant(
+        name="The process of a handler outlives its worker",
+        kind="worker",
+        file="worker/processes/child.py",
+        old="    die_with(life)\n",
+        new="",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "outlive"),),
+    ),
+    Mutant(
+        name="A handler whose lease is lost may take its time",
+        kind="worker",
+        file="worker/processes/pool.py",
+        old=""" and slot.why_stop != "lease lost"\n""",
+        new="\n",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "told_before"),),
+    ),
+    Mutant(
         name="Fields of operations are held against no types",
         kind="door",
         file="operations/bounds.py",

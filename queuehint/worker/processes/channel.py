@@ -4,7 +4,7 @@ The socket between a worker and a process of its handlers: frames of a JSON obje
 ====================================  ==============================================================================
 the worker says
 ====================================  ==============================================================================
-``{"path": …, "main": …}``            first: where modules are, and whether the store is one that it can open itself
+``{"path": …, "main": …}``            first: where modules are, whether it can open the store itself, the level of logs
 ``{"run": …}`` and bytes              run a handler: the bytes are its arguments, and results that it depends on
 ``{"stop": "told"}``, ``"now"``       followed by SIGTERM: `JobContext.canceled` is true; or the handler is interrupted
 ====================================  ==============================================================================
@@ -13,7 +13,7 @@ the worker says
 the process says
 ====================================  ==============================================================================
 ``{"begun": true}``                   the module is imported, and the arguments are read
-``{"note": …}``, maybe bytes          progress, a log line, fields of a partial result
+``{"note": …}``, maybe bytes          progress, a log line, fields of a partial result, a log record
 ``{"ask": …}`` and bytes              enqueue jobs: `Enqueue` operations; the answer comes by a socket of its own
 ``{"end": …}``, maybe bytes           how the attempt has ended, see `ends`
 ====================================  ==============================================================================

@@ -42,6 +42,7 @@ from queuehint.values.spec import Dependency, JobSpec
 from queuehint.worker.dependency_results import DependencyResults
 from queuehint.worker.processes.channel import Channel, error_of
 from queuehint.worker.processes.ends import end_of_error, end_of_result
+from queuehint.worker.processes.logs import ToWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,6 +334,7 @@ def main() -> None:
     if frame is None:
         return
     hello = frame[0]
+    ToWorker(channel, hello["log_level"])
     attempts = Attempts(channel, answers, hello)
     signal.signal(signal.SIGTERM, attempts.stop)
     for name in (signal.SIGINT, signal.SIGHUP):

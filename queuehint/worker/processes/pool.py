@@ -7,6 +7,7 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
 from queuehint.handlers.codec import JsonCodec, decode_json
 from queuehint.handlers.forks import leaving_to_no_child
@@ -15,7 +16,8 @@ from queuehint.operations import Enqueue
 from queuehint.operations.wire import decode
 from queuehint.worker.processes.channel import facts_of
 from queuehint.worker.processes.ends import result_of
-from queuehint.worker.processes.process import HandlerProcess
+from queuehint.worker.processes.logs import log_record
+from queuehint.worker.processes.process import LEAVE_S, HandlerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +150,11 @@ class ProcessPool:
         self._threads.shutdown(wait=False)
         idle, self._idle = self._idle, []
         for process in idle:
-            self._forget(process)
+            process.let_go()
+        until_s = now_s() + LEAVE_S
+        for process in idle:
+            process.close(max(0.0, until_s - now_s()))
+            self._all.discard(process)
 
 
 def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
@@ -197,6 +203,8 @@ def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:
     with contextlib.suppress(QueueHintError):  # it was checked where it was asked
         if head["note"] == "progress":
             context.progress(*head["values"])
+        elif head["note"] == "record":
+            log_record(head["fields"])
         elif head["note"] == "log":
             context.log(*head["values"])
         else:

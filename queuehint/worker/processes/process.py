@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -92,6 +93,13 @@ class HandlerProcess:
         except OSError:
             if self._popen is None:
                 raise
+        except BaseException:
+            with self._lock:
+                self._has_ended = True
+                self._kill()
+            self._wait()
+            self._over.set()
+            raise
         with self._lock:
             self._has_ended = True
             if end is not None and not self._is_stopped:
@@ -142,7 +150,7 @@ class HandlerProcess:
                 self._kill()
         channel.wait_at_most(START_S)
         hello = {"path": sys.path, "argv": sys.argv, "main": main_module(), "is_durable": self._is_durable}
-        channel.send(hello)
+        channel.send({**hello, "log_level": logging.getLogger().level})
         return channel
 
     def _kill(self) -> None:
@@ -189,14 +197,18 @@ class HandlerProcess:
             if not self._has_ended:
                 self._kill()
 
-    def close(self) -> None:
-        """End the process, which waits for an attempt; returns when it has ended."""
-        if self._popen is None:
-            return
+    def let_go(self) -> None:
+        """Have the process, which waits for an attempt, end by itself, without waiting for it."""
         if self._channel is not None:
             self._channel.close()
+
+    def close(self, within_s: float = LEAVE_S) -> None:
+        """End the process, which waits for an attempt; returns when it has ended, by itself *within_s* or killed."""
+        if self._popen is None:
+            return
+        self.let_go()
         try:
-            self._popen.wait(LEAVE_S)
+            self._popen.wait(within_s)
         except subprocess.TimeoutExpired:
             self._kill()
         self._wait()
