@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
 
+    from queuehint.backends.base import Backend
     from queuehint.scheduler.event_streams import HeardKinds
     from queuehint.scheduler.listening import ListenerState
     from queuehint.values.report import WorkerInfo
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 DEFAULT_CONCURRENCY = 16
 WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "version"})
 """Options that `Scheduler.make_worker` passes through to a worker."""
+
+logger = logging.getLogger("queuehint.worker")
+_in_memory: list[tuple[str, Backend]] = []
+"""The stores in memory whose jobs workers of this process run, each with its namespace."""
 
 L = TypeVar("L", bound="Callable[[Any], Any]")
 F = TypeVar("F", bound=MakesState)
@@ -215,11 +221,23 @@ class Hosting(SchedulerBase):
     @contextlib.contextmanager
     def hosts(self, worker: Worker) -> Iterator[None]:
         """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
+        host = None if self.backend.is_durable else (self.namespace, self.backend)
+        if host is not None:
+            if any(namespace == self.namespace and backend is not self.backend for namespace, backend in _in_memory):
+                logger.warning(
+                    "two schedulers on memory:// run workers in this process, in namespace %s, and share no places: "
+                    "use one scheduler, or give each a namespace",
+                    self.namespace,
+                    extra={"event": "worker.two_memories", "namespace": self.namespace},
+                )
+            _in_memory.append(host)
         self._workers[worker] = threading.get_ident()
         try:
             yield
         finally:
             del self._workers[worker]
+            if host is not None:
+                _in_memory.remove(host)
 
     def _refuse_to_block(self, call: str) -> None:
         if self.runs_workers_here():

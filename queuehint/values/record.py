@@ -126,6 +126,7 @@ class JobRecord:
         cause: why it is FAILED or CANCELED, or what its cancellation was asked with.
         cancel_requested: a cancellation was asked for while it ran.
         logs: the last 1 000 lines; *logs_truncated* says whether some are missing.
+        progress: as the handler has reported it last; of the last attempt, until the next begins.
         level: what it is ranked by among ready jobs: its priority, or a better one of a job that waits behind it.
         open_dependencies: how many of the jobs it depends on it still waits for, dead ones included; `Scheduler.why`
             names the first ten.

@@ -221,6 +221,19 @@ def test_two_schedulers_on_memory_are_separate_stores() -> None:
     assert (one.stats_sync().unfinished, two.stats_sync().unfinished) == (1, 0)
 
 
+async def test_a_second_one_in_memory_that_runs_a_worker_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if vars(record).get("event") == "worker.two_memories"]
+
+    one, two, other = Scheduler(), Scheduler(), Scheduler(namespace="other")
+    async with one.worker(), one.worker(), other.worker():
+        assert told() == []
+        async with two.worker():
+            assert "in namespace default, and share no places" in told()[0]
+    async with two.worker():
+        assert len(told()) == 1
+
+
 async def test_ids_in_sequence_are_1_2_3() -> None:
     sched, _ = scheduler(ids="sequence")
     work = make_job(sched)

@@ -244,6 +244,8 @@ class JobTable:
         job.attempts += 1
         job.token = token
         job.worker = worker
+        if job.extras is not None:
+            job.extras.progress = None
         self.journal.note(job, BEGUN, QUEUED)
         job.started_ms = now_ms
         if job.first_ms is None:

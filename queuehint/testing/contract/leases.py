@@ -292,6 +292,20 @@ class Leases:
         assert record.progress == Progress(1, 2, "half")
         assert (record.logs, record.logs_truncated) == (("one", "two"), False)
 
+    def test_progress_is_that_of_the_last_attempt_until_the_next_begins(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.start()
+        store.apply(Report("a", store.grants["a"].token, Progress(3, 3, "page 3")))
+        store.fail("a")
+        assert store.record("a").progress == Progress(3, 3, "page 3")
+        store.wait(600_000)
+        store.start()
+        assert (store.state("a"), store.record("a").progress, store.why("a").progress) == (STARTED, None, None)
+        store.apply(Report("a", store.grants["a"].token, Progress(1)))
+        store.finish("a")
+        assert store.record("a").progress == Progress(1)
+        assert store.is_clean
+
     def test_the_last_thousand_log_lines_are_kept(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()

@@ -92,6 +92,7 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
   job[ATTEMPTS], job[TOKEN], job[WORKER] = job[ATTEMPTS] + 1, token, worker
   if not job.is_plain then
     job[EXPIRY_MS], job[LOOP_BLOCKED] = false, false
+    job[REPORTED] = false
     if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
   end
   event_log.note(job, 'started', QUEUED)
