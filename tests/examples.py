@@ -11,6 +11,7 @@ from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import Dependency, JobSpec
 
@@ -31,6 +32,7 @@ _VALUES: Final[dict[str, Any]] = {
     "Limit": Limit(path=("a",), most=1),
     "Progress": Progress(),
     "tuple[Note, ...]": (op.Note("a", 1, ("line",), Progress(), b"1"),),
+    "RecordFilter": RecordFilter(user="a"),
     "Recurrence": Recurrence(every_ms=1000),
 }
 _SETTLED: Final = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")

@@ -181,7 +181,7 @@ def close(
 ) -> None:
     """Refuse new jobs at or below a path."""
     if last is None:
-        mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
+        _mark(Scheduler.close_path_sync, "closed", path, target, namespace, as_json=as_json)
         return
     with opened(target, namespace, as_json=as_json) as sched:
         segments = place(path)
@@ -210,10 +210,10 @@ def _arguments(text: str) -> bytes:
 
 def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """Undo `close` of this very path."""
-    mark(Scheduler.reopen_path_sync, "reopened", path, target, namespace, as_json=as_json)
+    _mark(Scheduler.reopen_path_sync, "reopened", path, target, namespace, as_json=as_json)
 
 
-def mark(
+def _mark(
     act: Callable[[Scheduler, Sequence[str]], bool],
     word: str,
     path: PathKey,
@@ -222,7 +222,6 @@ def mark(
     *,
     as_json: bool,
 ) -> None:
-    """Do something to a path, and say *word*, or that nothing had to change."""
     with opened(target, namespace, as_json=as_json) as sched:
         Printer(as_json=as_json).done("path", path, word, changed=act(sched, place(path)))
 

@@ -2,40 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
 
 from queuehint.cli.filters import while_of
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
-from queuehint.cli.operate import PathKey, mark
 from queuehint.cli.render import Grid, Printer, cell, when
-from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import queue_key
-from queuehint.values.report import PauseState
 
+if TYPE_CHECKING:
+    from queuehint.scheduler.restraints import Selection
+    from queuehint.values.record_filter import RecordFilter
+
+SomePath = Annotated[
+    str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1:intro; root is above all.")
+]
 While = Annotated[
     str | None, typer.Option("--for", metavar="TIME", help="Resume by itself after so long: 30min, 2h, 7d.")
 ]
+Task = Annotated[str | None, typer.Option(help="Only of this task.")]
+User = Annotated[str | None, typer.Option(help="Only of this user.")]
+Service = Annotated[str | None, typer.Option(help="Only of this service.")]
+Pool = Annotated[str | None, typer.Option(help="Only of this pool.")]
+Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
 
 
 def pause(
-    path: PathKey,
+    path: SomePath = None,
     target: Target = None,
     namespace: Namespace = None,
+    task: Task = None,
+    user: User = None,
+    service: Service = None,
+    pool: Pool = None,
+    tag: Tag = None,
     for_: While = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start no more jobs at or below a path; they keep their places, and those that run go on."""
+    """Start no more jobs at or below a path, or of those selected; they keep their places, and those that run go on."""
+    selected: Selection = {"task": task, "user": user, "service": service, "pool": pool, "tag": tag}
     with opened(target, namespace, as_json=as_json) as sched:
-        changed = sched.pause_sync(place(path), for_=None if for_ is None else while_of(for_))
-        Printer(as_json=as_json).done("path", path, "paused", changed=changed)
+        segments = None if path is None else place(path)
+        changed = sched.pause_sync(segments, for_=None if for_ is None else while_of(for_), **selected)
+        _done(Printer(as_json=as_json), path, selected, "paused", changed=changed)
 
 
-def resume(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Undo `pause` of this very path."""
-    mark(Scheduler.resume_sync, "resumed", path, target, namespace, as_json=as_json)
+def resume(
+    path: SomePath = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    task: Task = None,
+    user: User = None,
+    service: Service = None,
+    pool: Pool = None,
+    tag: Tag = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo `pause` of this very path and these very options."""
+    selected: Selection = {"task": task, "user": user, "service": service, "pool": pool, "tag": tag}
+    with opened(target, namespace, as_json=as_json) as sched:
+        changed = sched.resume_sync(None if path is None else place(path), **selected)
+        _done(Printer(as_json=as_json), path, selected, "resumed", changed=changed)
+
+
+def _done(printer: Printer, path: str | None, selected: Selection, done: str, *, changed: bool) -> None:
+    words = {name: value for name, value in selected.items() if value is not None}
+    if not words:
+        printer.done("path", path, done, changed=changed)
+    elif printer.as_json:
+        printer.json({"path": path, **words, "done": done, "changed": changed})
+    else:
+        name = " ".join([*([] if path is None else [path]), *[f"{name}={value}" for name, value in words.items()]])
+        printer.done("path", name, done, changed=changed)
 
 
 def pauses(target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
@@ -45,17 +85,23 @@ def pauses(target: Target = None, namespace: Namespace = None, as_json: AsJson =
         found = sched.pauses_sync()
         if as_json:
             for one in found:
-                fields = attrs.asdict(one.filter, filter=lambda _, value: value not in (None, ()))
-                path = {} if one.filter.path is None else {"path": queue_key(one.filter.path)}
-                printer.json({**fields, **path, "until_ms": one.until_ms, "parked": one.parked})
+                printer.json({**_fields(one.filter), "until_ms": one.until_ms, "parked": one.parked})
             return
         rows = [
-            (cell(_of(one)), cell("" if one.until_ms is None else when(one.until_ms)), cell(one.parked))
+            (
+                cell(
+                    " ".join(
+                        [value if name == "path" else f"{name}={value}" for name, value in _fields(one.filter).items()]
+                    )
+                ),
+                cell("" if one.until_ms is None else when(one.until_ms)),
+                cell(one.parked),
+            )
             for one in found
         ]
         printer.put(Grid(("pause", "until", "jobs"), rows))
 
 
-def _of(pause: PauseState) -> str:
-    assert pause.filter.path is not None
-    return queue_key(pause.filter.path)
+def _fields(wanted: RecordFilter) -> dict[str, str]:
+    path = {} if wanted.path is None else {"path": queue_key(wanted.path)}
+    return path | attrs.asdict(wanted, filter=lambda field, value: field.name != "path" and value not in (None, ()))

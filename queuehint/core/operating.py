@@ -161,6 +161,23 @@ def resume(state: State, operation: op.Resume) -> op.Marked:
     return op.Marked(changed, more(state))
 
 
+@handles(op.PauseJobs)
+def pause_jobs(state: State, operation: op.PauseJobs) -> op.Marked:
+    """Answer `PauseJobs`."""
+    until_ms = None if operation.for_ms is None else state.now_ms + operation.for_ms
+    changed = state.table.pauses.begin(operation.filter, until_ms)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+@handles(op.ResumeJobs)
+def resume_jobs(state: State, operation: op.ResumeJobs) -> op.Marked:
+    """Answer `ResumeJobs`."""
+    changed = state.table.pauses.resume(operation.filter)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
 @handles(op.Close)
 def close(state: State, operation: op.Close) -> op.Marked:
     """Answer `Close`."""

@@ -20,6 +20,7 @@ from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import Path, key_of
 from queuehint.values.record import OVER, JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import (
     JOBS_NAMED_MAX,
     WORKERS_NAMED_MAX,
@@ -254,9 +255,10 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
             job_id=job.id,
             state=job.state,
             kind=ReasonKind.PAUSED,
-            path_key=key_of(pause.path),
+            path_key=None if isinstance(pause.what, RecordFilter) else key_of(pause.what),
             until_ms=pause.until_ms,
             stuck=pause.until_ms is None,
+            selection=pause.what if isinstance(pause.what, RecordFilter) else None,
         )
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
         until_ms = counter.until_ms(state.now_ms)

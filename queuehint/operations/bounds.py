@@ -11,6 +11,8 @@ import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from queuehint import operations as op
 from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, shown
 from queuehint.operations.fields import check_fields, is_usual, note_usual
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 OTHER_FLOW = "all parts of one submission belong to one flow"
 OTHER_SPEC = "only the service and the user of a record can be changed"
+_PAUSED_BY = "service, user, task, pool, tag"
 WEIGHTS_FULL = f"weights: {op.WEIGHTS_MAX} users have one other than 1, limit {op.WEIGHTS_MAX}"
 
 
@@ -159,6 +162,16 @@ def _check_depend(operation: op.Depend) -> None:
         raise CycleError([operation.job_id])
 
 
+def _check_pause(operation: op.PauseJobs | op.ResumeJobs) -> None:
+    wanted = operation.filter
+    names = [field.name for field in attrs.fields(type(wanted)) if getattr(wanted, field.name) not in {None, ()}]
+    others = [name for name in names if name not in {"service", "user", "task", "pool", "tag", "path"}]
+    if others:
+        raise InvalidJobError(f"filter: a pause selects by {_PAUSED_BY} and path, not by {others[0]}")
+    if not {"service", "user", "task", "pool", "tag"} & set(names):
+        raise InvalidJobError(f"filter: a pause by filter needs one of {_PAUSED_BY}, got {shown(wanted)}")
+
+
 def _check_announce(operation: op.Announce) -> None:
     _check_users(operation)
 
@@ -172,6 +185,8 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.SetLimit: _check_set_limit,
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_announce,
+    op.PauseJobs: _check_pause,
+    op.ResumeJobs: _check_pause,
 }
 """Operations of which more is checked than their fields, sizes and ranges."""
 

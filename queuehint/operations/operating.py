@@ -11,6 +11,7 @@ from queuehint.operations.base import IDS_MAX, WEIGHT_MAX, Noted, Operation, Ver
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 
@@ -29,11 +30,13 @@ __all__ = [
     "Judged",
     "Marked",
     "Pause",
+    "PauseJobs",
     "PauseSchedule",
     "PutSchedule",
     "Redrive",
     "Reopen",
     "Resume",
+    "ResumeJobs",
     "ResumeSchedule",
     "SetLimit",
     "Swept",
@@ -192,6 +195,32 @@ class Resume(Operation[Marked]):
     """Undo `Pause` of this very path."""
 
     path: Path
+
+
+@attrs.frozen
+class PauseJobs(Operation[Marked]):
+    """
+    Stop starts of the jobs that a filter selects, without a place too; they keep their places.
+
+    Args:
+        filter: with at least one of `service`, `user`, `task`, `pool` and `tag`, and a `path` if they are those at or
+            below it; no other condition.
+        for_ms: as of `Pause`.
+
+    Raises:
+        InvalidJobError: the filter has no such condition, or another; there are 10 000 pauses already,
+            or 100 by filter.
+    """
+
+    filter: RecordFilter
+    for_ms: int | None = None
+
+
+@attrs.frozen
+class ResumeJobs(Operation[Marked]):
+    """Undo `PauseJobs` of this very filter."""
+
+    filter: RecordFilter
 
 
 @attrs.frozen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
+from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.operations import (
     WEIGHT_MAX,
     DropLimit,
@@ -12,7 +13,9 @@ from queuehint.operations import (
     ListPauses,
     ListWeights,
     Pause,
+    PauseJobs,
     Resume,
+    ResumeJobs,
     SetLimit,
     Weigh,
 )
@@ -20,43 +23,67 @@ from queuehint.scheduler.base import SchedulerBase
 from queuehint.values.checks import check_int, check_name, check_optional_duration
 from queuehint.values.hint import parse_path
 from queuehint.values.limit import LimitState, check_limit
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import PauseState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
+
+    from typing_extensions import Unpack
+
+
+class Selection(TypedDict, total=False):
+    """What a pause selects jobs by, beside a path; all that is given holds of each of them."""
+
+    task: str | None
+    user: str | None
+    service: str | None
+    pool: str | None
+    tag: str | None
+
+
+SELECTED_BY: Final = ("task", "user", "service", "pool", "tag")
 
 
 class Restraints(SchedulerBase):
     """The part of `Scheduler` that holds back ready jobs; no restraint changes the order of jobs that conflict."""
 
-    async def pause(self, path: Sequence[str], *, for_: float | timedelta | None = None) -> bool:
+    async def pause(
+        self, path: Sequence[str] | None = None, *, for_: float | timedelta | None = None, **selected: Unpack[Selection]
+    ) -> bool:
         """
-        Stop starts of jobs at or below *path*; they keep their places, and what runs goes on.
+        Stop starts of jobs at or below *path*, or of those selected; they keep their places, and what runs goes on.
 
         Args:
-            for_: resume it by itself after so long, seconds or a timedelta of up to 10 years. Of a path that is paused
-                already, this end replaces the one it had, and with None it has none any more.
+            path: with nothing else selected, only jobs that have a place there are paused.
+            for_: resume them by itself after so long, seconds or a timedelta of up to 10 years. Of a pause that is
+                there already, this end replaces the one it had, and with None it has none any more.
+            selected: `task`, `user`, `service`, `pool`, `tag`, as of `records.list`: jobs that have all of these, at or
+                below *path* if that is given, without a place too if it is not.
 
         Returns:
-            False if it was paused so already.
+            False if they were paused so already, by this very path and these very words.
 
         Raises:
-            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 10 000 pauses.
+            InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 10 000 pauses,
+                100 of them by words.
         """
-        return (await self.backend.call(_pause(path, for_))).changed
+        return (await self.backend.call(_pause(path, for_, selected))).changed
 
-    def pause_sync(self, path: Sequence[str], *, for_: float | timedelta | None = None) -> bool:
+    def pause_sync(
+        self, path: Sequence[str] | None = None, *, for_: float | timedelta | None = None, **selected: Unpack[Selection]
+    ) -> bool:
         """Like `pause`, for code without a loop."""
-        return self.backend.call_sync(_pause(path, for_)).changed
+        return self.backend.call_sync(_pause(path, for_, selected)).changed
 
-    async def resume(self, path: Sequence[str]) -> bool:
-        """Undo `pause` of this very path. False if it was not paused."""
-        return (await self.backend.call(Resume(parse_path(path)))).changed
+    async def resume(self, path: Sequence[str] | None = None, **selected: Unpack[Selection]) -> bool:
+        """Undo `pause` of this very path and these very words. False if there is no such pause."""
+        return (await self.backend.call(_resume(path, selected))).changed
 
-    def resume_sync(self, path: Sequence[str]) -> bool:
+    def resume_sync(self, path: Sequence[str] | None = None, **selected: Unpack[Selection]) -> bool:
         """Like `resume`, for code without a loop."""
-        return self.backend.call_sync(Resume(parse_path(path))).changed
+        return self.backend.call_sync(_resume(path, selected)).changed
 
     async def pauses(self) -> Sequence[PauseState]:
         """Return the pauses in the order in which they began, each with its end, if it ends by itself."""
@@ -151,8 +178,28 @@ class Restraints(SchedulerBase):
         return self.backend.call_sync(ListLimits()).limits
 
 
-def _pause(path: Any, for_: Any) -> Pause:
-    return Pause(parse_path(path), check_optional_duration(for_, parameter="for_", least_ms=1))
+def _pause(path: Any, for_: Any, selected: Mapping[str, Any]) -> Pause | PauseJobs:
+    wanted = _selection(path, selected)
+    for_ms = check_optional_duration(for_, parameter="for_", least_ms=1)
+    return Pause(parse_path(path), for_ms) if wanted is None else PauseJobs(wanted, for_ms)
+
+
+def _resume(path: Any, selected: Mapping[str, Any]) -> Resume | ResumeJobs:
+    wanted = _selection(path, selected)
+    return Resume(parse_path(path)) if wanted is None else ResumeJobs(wanted)
+
+
+def _selection(path: Any, selected: Mapping[str, Any]) -> RecordFilter | None:
+    """Return the filter that words select by; None if there are none, and the path is all."""
+    words = {name: value for name, value in selected.items() if value is not None}
+    for name in words:
+        if name not in SELECTED_BY:
+            raise InvalidJobTypeError(f"a pause selects by path, {', '.join(SELECTED_BY)}, not by {shown(name)}")
+    if not words:
+        if path is None:
+            raise InvalidJobTypeError(f"a pause needs a path, or one of {', '.join(SELECTED_BY)}")
+        return None
+    return RecordFilter(path=path, **words).check()
 
 
 def _weigh(user: Any, weight: Any) -> Weigh:

@@ -28,11 +28,13 @@ from queuehint.operations import (
     Get,
     Operation,
     Pause,
+    PauseJobs,
     Pending,
     Pull,
     Redrive,
     Renew,
     Resume,
+    ResumeJobs,
     Tick,
     Ticked,
     Verdict,
@@ -43,6 +45,7 @@ from queuehint.values.hint import Claim, Mode
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy, Retention
 from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats
 from queuehint.values.spec import Dependency, JobSpec
 
@@ -213,6 +216,14 @@ class Driver(ABC):
         """Resume a path; True unless it was not paused."""
         return self.apply(Resume(path)).changed
 
+    def pause_jobs(self, for_ms: int | None = None, **words: Any) -> bool:
+        """Pause the jobs that a filter selects; True unless they were."""
+        return self.apply(PauseJobs(RecordFilter(**words), for_ms)).changed
+
+    def resume_jobs(self, **words: Any) -> bool:
+        """Resume the jobs that a filter selects; True unless they were not paused."""
+        return self.apply(ResumeJobs(RecordFilter(**words))).changed
+
     # --- questions ---
 
     def find(self, id: str) -> JobRecord | None:
@@ -308,7 +319,11 @@ class Queue(Driver):
             sorted(entry.id for entry in table.timers.entries()),
             (table.last_number, table.last_seq, self.engine.next_ms),
             (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
-            (list(table.pauses.by_path), sorted(table.closed.items()), list(table.undelivered_cancellations)),
+            (
+                [pause.what for pause in table.pauses.all()],
+                sorted(table.closed.items()),
+                list(table.undelivered_cancellations),
+            ),
             (
                 len(table.edges),
                 table.edges.open,

@@ -9,6 +9,7 @@ from typing import Literal
 
 import attrs
 
+from queuehint.values.hint import key_of
 from queuehint.values.outcome import Progress
 from queuehint.values.record import OVER, JobState, moment
 from queuehint.values.record_filter import RecordFilter
@@ -63,6 +64,7 @@ class Reason:
             when it has the next one, which the first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
         progress: of a running job, as its handler has reported it last.
+        selection: the filter by which it is paused, if it is not its path that is.
     """
 
     job_id: str
@@ -76,6 +78,7 @@ class Reason:
     open_dependencies: int = 0
     dependencies: int = 0
     progress: Progress | None = None
+    selection: RecordFilter | None = None
 
     @property
     def way_out(self) -> str | None:
@@ -91,6 +94,8 @@ class Reason:
         other = quote(self.jobs[0]) if self.jobs else job_id
         if self.kind is ReasonKind.DEPENDENCY and self.stuck:
             return f"cancel one of those that wait for one another: queuehint cancel {other}"
+        if self.selection is not None:
+            return f"resume what is selected: queuehint resume {_options(self.selection)}"
         text = _WAYS_OUT.get(self.kind)
         return None if text is None else text.format(id=job_id, other=other, path=quote(self.path_key or "root"))
 
@@ -107,7 +112,8 @@ class Reason:
         rest = f"; {self._still_open()}" if is_wide and self.jobs else ""
         detail = f" ({self.detail})" if self.detail else ""
         done = f", progress {_done(self.progress)}" if self.progress is not None else ""
-        return f"{head}{_SENTENCES[self.kind]}{behind}{rest}{at}{until}{detail}{done}"
+        said = _SENTENCES[self.kind] if self.selection is None else f"paused by {_options(self.selection)}"
+        return f"{head}{said}{behind}{rest}{at}{until}{detail}{done}"
 
     def _still_open(self) -> str:
         """Return how many dependencies are open, and of how many: it may wait for a job of its key besides."""
@@ -123,6 +129,13 @@ def _grouped(number: int) -> str:
     '3 412'
     """
     return f"{number:,}".replace(",", " ")
+
+
+def _options(selection: RecordFilter) -> str:
+    """Return a filter as it is said on the command line."""
+    named = [(name, getattr(selection, name)) for name in ("service", "user", "task", "pool", "tag")]
+    at = [] if selection.path is None else [quote(key_of(selection.path))]
+    return " ".join([*at, *[f"--{name} {quote(value)}" for name, value in named if value is not None]])
 
 
 def _done(progress: Progress) -> str:
@@ -168,7 +181,8 @@ _WAYS_OUT = {
 
 
 PAUSES_MAX = 10_000
-TOO_MANY_PAUSES = f"a namespace has at most {PAUSES_MAX} pauses"
+FILTERED_PAUSES_MAX = 100
+TOO_MANY_PAUSES = f"a namespace has at most {PAUSES_MAX} pauses, {FILTERED_PAUSES_MAX} of them by filter"
 
 
 @attrs.frozen(kw_only=True)
@@ -177,7 +191,7 @@ class PauseState:
     A pause in force.
 
     Args:
-        filter: which jobs it holds: those with a claim at or below its `path`.
+        filter: which jobs it holds: those with a claim at or below its `path`, of its service, user, task, pool, tag.
         until_ms: when it ends by itself, ms since the epoch; None if it does not.
         parked: how many ready jobs it has put aside so far; others may be ready still, and none of these starts either.
 

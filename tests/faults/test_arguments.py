@@ -48,6 +48,7 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
+    PauseJobs,
     PauseSchedule,
     Post,
     Push,
@@ -57,6 +58,7 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
+    ResumeJobs,
     ResumeSchedule,
     SetLimit,
     Tick,
@@ -189,7 +191,16 @@ class Shop:
         yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
         yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))
         yield from (SetLimit(Limit(path=("z",), max_pending=9)), DropLimit(("y",)), Draw(2), Follow(None), Follow(0))
-        yield from (Pause(("q",)), Resume(("q",)), Close(("q",)), Reopen(("q",)), CancelPath(("q",)), CancelFlow("q"))
+        wanted = RecordFilter(user="u", path=("q",))
+        yield from (PauseJobs(wanted, 1_000), ResumeJobs(wanted))
+        yield from (
+            Pause(("q",), 1_000),
+            Resume(("q",)),
+            Close(("q",)),
+            Reopen(("q",)),
+            CancelPath(("q",)),
+            CancelFlow("q"),
+        )
         yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
         yield from (PauseSchedule("every"), ResumeSchedule("every", 1, 2000), DropSchedule("other"), Tick())
         yield from (Commit("parts"), Redrive(("dead",), True), Discard(("dead",)), Cancel(("later",)))

@@ -23,16 +23,19 @@ from queuehint.operations import (
     Exchange,
     Log,
     Pause,
+    PauseJobs,
     Redrive,
     Renew,
     Reopen,
     Report,
     Resume,
+    ResumeJobs,
     Tick,
     Verdict,
 )
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
 from tests.calls import load_scripts, mark_of
 from tests.doors import run
 from tests.faults import books
@@ -101,6 +104,8 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
     "discard": lambda _: Discard(("f",)),
     "pause": lambda _: Pause(("x",)),
     "resume": lambda _: Resume(("x",)),
+    "pause jobs for a while": lambda _: PauseJobs(RecordFilter(task="t"), 60_000),
+    "resume jobs": lambda _: ResumeJobs(RecordFilter(task="t")),
     "close": lambda _: Close(("closed",)),
     "reopen": lambda _: Reopen(("closed",)),
     "close behind a last job": lambda _: Enqueue((books.job("last", ["y"]),), closing=Closing(("y",))),

@@ -105,6 +105,11 @@ def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:
     assert "Z (in 1 h)" in system.ok("pauses")
     assert "write 30min, 2h or 7d" in system.run("pause", "doc1", "--for", "soon").output
     assert system.ok("resume", "doc1") == "doc1: resumed\n"
+    assert system.ok("pause", "--task", "edit", "--user", "ann") == "task=edit user=ann: paused\n"
+    assert system.ok("pauses").splitlines()[-1].split("\t")[0] == "user=ann task=edit"
+    assert listed()[-1] == {"user": "ann", "task": "edit", "until_ms": None, "parked": 0}
+    assert system.json("resume", "--task", "edit", "--user", "ann")["changed"] is True
+    assert "needs a path, or one of task" in system.run("pause").output
     assert [one["path"] for one in listed()] == ["doc2"]
 
 

@@ -513,6 +513,26 @@ def test_a_bad_length_of_a_pause_is_refused(for_: Any) -> None:
     assert sched.pauses_sync() == ()
 
 
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        ({"task": ""}, "task"),
+        ({"user": 5}, "user"),
+        ({"tag": "x" * 65}, "tag"),
+        ({"task": "edit", "path": "doc"}, "path"),
+        ({"state": "QUEUED"}, "not by 'state'"),
+        ({}, "needs a path"),
+    ],
+    ids=str,
+)
+def test_bad_words_of_a_pause_are_refused(words: Any, named: str) -> None:
+    sched, _ = scheduler()
+    for act in (sched.pause_sync, sched.resume_sync):
+        with pytest.raises(QueueHintError, match=named):
+            act(**words)
+    assert sched.pauses_sync() == ()
+
+
 @pytest.mark.parametrize("path", ["doc", None, [1], [""], ["a\n"], ["x"] * 65, 5])
 def test_a_bad_path_is_refused_wherever_one_is_taken(path: Any) -> None:
     sched, _ = scheduler()

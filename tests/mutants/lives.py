@@ -426,14 +426,14 @@ MUTANTS = (
         file="core/jobs/pauses.py",
         old="""\
                     return pause
-        return None
+        for wanted, pause in self.by_filter.items():
 """,
         new="""\
                     return pause
             for pause in self.by_path.values():
-                if pause.path[: len(path)] == path:
+                if pause.what[: len(path)] == path:
                     return pause
-        return None
+        for wanted, pause in self.by_filter.items():
 """,
         caught_by=(CONFORMANCE,),
     ),

@@ -351,6 +351,7 @@ class RedisLockstep:
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
             "closed": len(self.engine.table.closed),
             "pauses": len(table.pauses.by_path),
+            "selections": len(table.pauses.by_filter),
             "parked": sum(job.ready is not None and job.parked is not None for job in jobs),
             "limits": len(table.limits.states(0)),
             "gauges:": sum(len(limiter.counters) for limiter in table.limits.limiters.values()),
@@ -385,7 +386,7 @@ class RedisLockstep:
         expected["numbers"] = len(listed)
         expected["tallies"] = expected["tallied"] = sum(map(len, table.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
-        expected["timers"] += sum(pause.timer is not None for pause in table.pauses.by_path.values())
+        expected["timers"] += sum(pause.timer is not None for pause in table.pauses.all())
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
         assert not wrong, f"by the engine and in the store: {wrong}"

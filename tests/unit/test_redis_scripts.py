@@ -457,6 +457,7 @@ WHOLE = {
     ("HGETALL", "weights"): "1 000 users with a weight",
     ("HVALS", "pauses"): "10 000 pauses",
     ("HGETALL", "pauses"): "10 000 pauses",
+    ("HGETALL", "selections"): "100 pauses by filter",
     ("HGETALL", "limits"): "1 000 limits",
     ("HGETALL", "workers"): "1 000 workers, and those silent for long until the next new one",
     ("HGETALL", "gauges"): "places of one limit that have jobs which run or were put aside",

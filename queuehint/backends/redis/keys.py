@@ -85,6 +85,7 @@ KEYS: Final = (
         "gate of a paused path -> number of the pause, when and after how long it ends",
         "resume, its end",
     ),
+    Key("selections", "hash", "filter of paused jobs -> the same of the pause", "resume, its end"),
     Key("limits", "hash", "path, or each child of it -> its limit, packed", "unlimit"),
     Key("looks", "zset", "ms -> places where jobs wait for a limit, to be looked at again", "room, when due"),
     Key("deferred", "zset", "number -> id of jobs that wait for others", "the last edge, end"),

@@ -47,11 +47,12 @@ from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record import Attempt, JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 ROWS_PER_PART: Final = 2_000
 """How many rows are made text in one step, in which no other thread runs; a few milliseconds."""
 
@@ -106,6 +107,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     Limit,
     Policy,
     Progress,
+    RecordFilter,
     Recurrence,
     Schedule,
     WorkerInfo,

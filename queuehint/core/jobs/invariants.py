@@ -21,7 +21,7 @@ def check(table: JobTable) -> None:
     table.limits.check(table.registry.running.values())
     counts = dict.fromkeys(JobState, 0)
     offered = {job.id for job in table.ready.jobs()}
-    parked = {job.id for pause in table.pauses.by_path.values() for job in pause.parked.items()}
+    parked = {job.id for pause in table.pauses.all() for job in pause.parked.items()}
     holding = 0
     released = {item.job.id for item in table.leftovers if isinstance(item, ReleaseSweep)}
     told = [item for item in table.leftovers if isinstance(item, ResolveSweep) and item.goes_on()]

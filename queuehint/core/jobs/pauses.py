@@ -9,6 +9,7 @@ pause ends, its parked jobs are offered again in bounded steps, and the next cla
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.core.structures.heap import LazyHeap
@@ -16,62 +17,94 @@ from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.timers import TimerKind
 from queuehint.errors import InvalidJobError
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.report import PAUSES_MAX, TOO_MANY_PAUSES, PauseState
+from queuehint.values.report import FILTERED_PAUSES_MAX, PAUSES_MAX, TOO_MANY_PAUSES, PauseState
 
 if TYPE_CHECKING:
     from queuehint.core.structures.heap import Entry
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.timers import Timers
     from queuehint.values.hint import Path
+    from queuehint.values.spec import JobSpec
 
 
 class Pause:
     """
-    One pause, of a path.
+    One pause, of a path or of the jobs that a filter selects.
 
     ``number`` counts pauses in the order in which they began; ``until_ms`` is when it ends by itself, None if it does
     not; ``parked`` are the ready jobs put aside by it, in order of number.
     """
 
-    __slots__ = ("number", "parked", "path", "timer", "until_ms")
+    __slots__ = ("number", "parked", "timer", "until_ms", "what")
 
-    def __init__(self, path: Path, number: int) -> None:
-        self.path = path
+    def __init__(self, what: Path | RecordFilter, number: int) -> None:
+        self.what = what
         self.number = number
         self.until_ms: int | None = None
         self.parked: LazyHeap[Job] = LazyHeap()
         self.timer: Entry | None = None
 
+    @property
+    def filter(self) -> RecordFilter:
+        """The filter of the jobs that it holds."""
+        return self.what if isinstance(self.what, RecordFilter) else RecordFilter(path=self.what)
+
+
+def selects(wanted: RecordFilter, spec: JobSpec) -> bool:
+    """Return whether the filter of a pause selects a job."""
+    path = wanted.path
+    if path is not None and not any(claim.path[: len(path)] == path for claim in spec.claims):
+        return False
+    return (wanted.tag is None or wanted.tag in spec.tags) and all(
+        value is None or value == of_job
+        for value, of_job in (
+            (wanted.service, spec.service),
+            (wanted.user, spec.user),
+            (wanted.task, spec.task),
+            (wanted.pool, spec.pool),
+        )
+    )
+
 
 class Pauses:
-    """All pauses of a namespace: ``by_path``, in the order in which they began."""
+    """All pauses of a namespace, ``by_path`` and ``by_filter``, each in the order in which they began."""
 
-    __slots__ = ("_last_number", "_leftovers", "_timers", "by_path")
+    __slots__ = ("_last_number", "_leftovers", "_timers", "by_filter", "by_path")
 
     def __init__(self, timers: Timers, leftovers: deque[Any]) -> None:
         self.by_path: dict[Path, Pause] = {}
+        self.by_filter: dict[RecordFilter, Pause] = {}
         self._timers = timers
         self._leftovers = leftovers
         self._last_number = 0
 
     def __bool__(self) -> bool:
-        return bool(self.by_path)
+        return bool(self.by_path or self.by_filter)
+
+    def all(self) -> list[Pause]:
+        """Return all pauses in the order in which they began."""
+        return sorted([*self.by_path.values(), *self.by_filter.values()], key=attrgetter("number"))
+
+    def _like(self, what: Path | RecordFilter) -> dict[Any, Pause]:
+        return self.by_filter if isinstance(what, RecordFilter) else self.by_path
 
     # --- what operators do -----------------------------------------------------------------------------------------
 
-    def begin(self, path: Path, until_ms: int | None) -> bool:
+    def begin(self, what: Path | RecordFilter, until_ms: int | None) -> bool:
         """
-        Pause a path until a time, None for no end by itself; return False if it was so already.
+        Pause a path or what a filter selects until a time, None for no end; return False if it was so already.
 
         Raises:
             InvalidJobError: there are as many pauses as there may be.
         """
-        pause = self.by_path.get(path)
+        pauses = self._like(what)
+        pause = pauses.get(what)
         if pause is None:
-            if len(self.by_path) >= PAUSES_MAX:
+            is_full = pauses is self.by_filter and len(pauses) >= FILTERED_PAUSES_MAX
+            if is_full or len(self.by_path) + len(self.by_filter) >= PAUSES_MAX:
                 raise InvalidJobError(TOO_MANY_PAUSES)
             self._last_number += 1
-            pause = self.by_path[path] = Pause(path, self._last_number)
+            pause = pauses[what] = Pause(what, self._last_number)
         elif pause.until_ms == until_ms:
             return False
         self._drop_timer(pause)
@@ -80,9 +113,9 @@ class Pauses:
             pause.timer = self._timers.add(TimerKind.RESUME, until_ms, pause)
         return True
 
-    def resume(self, path: Path) -> bool:
-        """End the pause of this very path; return False if there is none."""
-        pause = self.by_path.get(path)
+    def resume(self, what: Path | RecordFilter) -> bool:
+        """End the pause of this very path or filter; return False if there is none."""
+        pause = self._like(what).get(what)
         if pause is None:
             return False
         self._drop_timer(pause)
@@ -91,7 +124,7 @@ class Pauses:
 
     def end(self, pause: Pause) -> None:
         """End a pause whose timer is dropped or has fired: its parked jobs are offered again."""
-        del self.by_path[pause.path]
+        del self._like(pause.what)[pause.what]
         self._leftovers.append(UnparkSweep(deque((pause.parked,))))
 
     def _drop_timer(self, pause: Pause) -> None:
@@ -102,13 +135,16 @@ class Pauses:
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
     def holding(self, job: Job) -> Pause | None:
-        """Return the pause that holds a job: of the highest path at or above one of its claims."""
-        for claim in job.spec.claims:
+        """Return the pause that holds a job: of the highest path at or above one of its claims, else by filter."""
+        for claim in job.spec.claims if self.by_path else ():
             path = claim.path
             for depth in range(len(path) + 1):
                 pause = self.by_path.get(path[:depth])
                 if pause is not None:
                     return pause
+        for wanted, pause in self.by_filter.items():
+            if selects(wanted, job.spec):
+                return pause
         return None
 
     # --- questions -------------------------------------------------------------------------------------------------
@@ -116,23 +152,21 @@ class Pauses:
     def states(self) -> tuple[PauseState, ...]:
         """Return all pauses in the order in which they began."""
         return tuple(
-            [
-                PauseState(filter=RecordFilter(path=pause.path), until_ms=pause.until_ms, parked=len(pause.parked))
-                for pause in self.by_path.values()
-            ]
+            [PauseState(filter=pause.filter, until_ms=pause.until_ms, parked=len(pause.parked)) for pause in self.all()]
         )
 
     def count_parked(self, *, endless: bool) -> int:
         """Return how many jobs are parked by pauses that do not end by themselves, or by those that do."""
-        return sum([len(pause.parked) for pause in self.by_path.values() if (pause.until_ms is None) == endless])
+        return sum([len(pause.parked) for pause in self.all() if (pause.until_ms is None) == endless])
 
     def check(self) -> None:
         """Assert that parked jobs and timers agree; for tests, O(all)."""
-        for path, pause in self.by_path.items():
-            assert pause.path == path
+        for pauses in (self.by_path, self.by_filter):
+            assert all(pause.what == what for what, pause in pauses.items())
+            numbers = [pause.number for pause in pauses.values()]
+            assert numbers == sorted(set(numbers))
+        for pause in self.all():
             assert all(job.parked is pause.parked for job in pause.parked.items())
             assert (pause.timer is None) == (pause.until_ms is None)
-        numbers = [pause.number for pause in self.by_path.values()]
-        assert numbers == sorted(set(numbers))
-        timed = [pause.number for pause in self.by_path.values() if pause.timer is not None]
+        timed = [pause.number for pause in self.all() if pause.timer is not None]
         assert timed == sorted(pause.number for pause in self._timers.of(TimerKind.RESUME))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queuehint.core.structures.ready_queue import Ranked
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
 from queuehint.values.record import OVER, JobState
@@ -64,9 +65,14 @@ def amend(table: JobTable, job: Job, spec: JobSpec) -> None:
     if extras.asked is None:
         extras.asked = job.spec
     is_offered = job.ready is not None and job.parked is None and spec.user != job.spec.user
-    is_kept_anew = job.state in OVER and spec.service != job.spec.service
-    if is_offered:
+    # Another pause may hold it now, or none: the next claim tells.
+    is_other = (spec.user, spec.service) != (job.spec.user, job.spec.service)
+    if is_other and job.parked is not None and job.ready is not None and not isinstance(job.parked, Ranked):
+        job.parked.discard(job.ready)
+        job.parked, is_offered = None, True
+    elif is_offered:
         table.ready.remove(job)
+    is_kept_anew = job.state in OVER and spec.service != job.spec.service
     table.catalog.respec(job, spec)
     if is_offered:
         table.ready.add(job)

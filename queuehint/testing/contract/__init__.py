@@ -51,7 +51,7 @@ from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, Limits
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.parents import FailedParents, Parents
 from queuehint.testing.contract.parts import Commits, FlowsTold, HiddenParts
-from queuehint.testing.contract.pauses import PausesInTime
+from queuehint.testing.contract.pauses import PausesByFilter, PausesInTime
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
@@ -133,6 +133,7 @@ __all__ = [
     "Parts",
     "PausedPlaces",
     "Pauses",
+    "PausesByFilter",
     "PausesInTime",
     "Presence",
     "Rates",
@@ -178,6 +179,7 @@ class BackendConformance(
     Root,
     ArrivalOrder,
     Pauses,
+    PausesByFilter,
     PausesInTime,
     Reasons,
     Chains,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Path
     from queuehint.values.limit import Limit
     from queuehint.values.policy import Retention
+    from queuehint.values.record_filter import RecordFilter
 
 __all__ = [
     "CANCELED",
@@ -129,8 +130,8 @@ class Jobs:
         """Alarms of submissions in parts that wait for their commits, by their names."""
         self.hidden: dict[str, Actor] = {}
         """The jobs of such submissions."""
-        self.paused: dict[Path, int | None] = {}
-        """Paused paths, each with the time at which it is resumed by itself, if it is."""
+        self.paused: dict[Path | RecordFilter, int | None] = {}
+        """Paused paths, and filters of paused jobs, each with the time at which it is resumed by itself, if it is."""
         self.closed: dict[Path, str | None] = {}
         """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[tuple[Path | None, bool], Limit] = {}

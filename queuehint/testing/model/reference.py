@@ -45,6 +45,7 @@ from queuehint.operations import (
     Marked,
     Operation,
     Pause,
+    PauseJobs,
     Post,
     Pull,
     Push,
@@ -53,6 +54,7 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
+    ResumeJobs,
     SetLimit,
     Swept,
     SweptPath,
@@ -72,8 +74,6 @@ from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from queuehint.values.hint import Path
 
 __all__ = ["ReferenceModel"]
 
@@ -234,17 +234,26 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Swept(more=False)
 
-    def pause(self, operation: Pause, told: Marked | None) -> Marked:
-        """Pause what is below a path, until it is resumed or until a time."""
+    def pause(self, operation: Pause | PauseJobs, told: Marked | None) -> Marked:
+        """Pause what is below a path or selected, until it is resumed or until a time."""
+        what = operation.path if isinstance(operation, Pause) else operation.filter
         until = None if operation.for_ms is None else self.now_ms + operation.for_ms
-        changed = operation.path not in self.paused or self.paused[operation.path] != until
-        self.paused[operation.path] = until
+        changed = what not in self.paused or self.paused[what] != until
+        self.paused[what] = until
         self.catch_up()
         return Marked(changed, more=False)
 
-    def mark(self, operation: Resume | Close | Reopen, told: Marked | None) -> Marked:
+    def resume(self, operation: Resume | ResumeJobs, told: Marked | None) -> Marked:
+        """Let what is below a path or selected go on."""
+        what = operation.path if isinstance(operation, Resume) else operation.filter
+        changed = what in self.paused
+        self.paused.pop(what, None)
+        self.catch_up()
+        return Marked(changed, more=False)
+
+    def mark(self, operation: Close | Reopen, told: Marked | None) -> Marked:
         """Close what is below a path, or let it go on."""
-        marks: dict[Path, Any] = self.paused if isinstance(operation, Resume) else self.closed
+        marks = self.closed
         setting = isinstance(operation, Close)
         changed = (operation.path in marks) != setting
         if setting:
@@ -296,7 +305,9 @@ _NAMES: dict[type[Operation[Any]], str] = {
     Push: "push",
     Pull: "pull",
     Pause: "pause",
-    Resume: "mark",
+    PauseJobs: "pause",
+    Resume: "resume",
+    ResumeJobs: "resume",
     Close: "mark",
     Reopen: "mark",
     SetLimit: "limit",

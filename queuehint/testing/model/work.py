@@ -29,13 +29,29 @@ from queuehint.testing.model.limits import Limits
 from queuehint.testing.model.places import at_or_below, conflict
 from queuehint.testing.model.submissions import Submissions
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.values.hint import Path
+
 CRITICAL = 9
 HEAD_START_MS = 60_000
 STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5_000, 300_000
+
+
+def is_selected(job: Actor, what: Path | RecordFilter) -> bool:
+    """A path or the filter of a pause is about a job."""
+    if not isinstance(what, RecordFilter):
+        return at_or_below(job.claims, what)
+    asked = [(what.service, job.spec.service), (what.user, job.spec.user), (what.task, job.spec.task)]
+    asked.append((what.pool, job.spec.pool))
+    return (
+        (what.path is None or at_or_below(job.claims, what.path))
+        and (what.tag is None or what.tag in job.spec.tags)
+        and all(wanted in {None, value} for wanted, value in asked)
+    )
 
 
 class Work(Submissions, Limits):
@@ -111,7 +127,7 @@ class Work(Submissions, Limits):
         )
 
     def is_paused(self, job: Actor) -> bool:
-        return any(at_or_below(job.claims, path) for path in self.paused)
+        return any(is_selected(job, what) for what in self.paused)
 
     def offered(self, operation: Exchange) -> list[Actor]:
         """Return the jobs that may be granted, in order of place."""

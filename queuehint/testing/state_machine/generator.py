@@ -31,7 +31,6 @@ from queuehint.operations import (
     Log,
     Note,
     Operation,
-    Pause,
     Post,
     Pull,
     Push,
@@ -39,7 +38,6 @@ from queuehint.operations import (
     Renew,
     Reopen,
     Report,
-    Resume,
     SetLimit,
     Update,
     Why,
@@ -61,6 +59,8 @@ from queuehint.testing.state_machine.styles import (
     conflict,
     labels,
     one_claim,
+    pause_of,
+    resume_of,
 )
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
@@ -383,11 +383,10 @@ class OperationGenerator:
         return self.ids()
 
     def pause(self) -> Operation[Any]:
-        return Pause(self.region(), self.random.choice((None, None, 1, MINUTE)))
+        return pause_of(self.random, self.region())
 
     def resume(self) -> Operation[Any]:
-        marked = sorted(self.engine.table.pauses.by_path)
-        return Resume(self.random.choice(marked) if marked and self.random.random() < 0.9 else self.path())
+        return resume_of(self.random, [pause.what for pause in self.engine.table.pauses.all()], self.path())
 
     def limit(self) -> Operation[Any]:
         """Mostly hold back few at a time; sometimes anew what is limited already, sometimes all there is."""

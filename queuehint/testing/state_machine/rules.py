@@ -40,6 +40,7 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
+    PauseJobs,
     PauseSchedule,
     Post,
     Push,
@@ -49,6 +50,7 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
+    ResumeJobs,
     ResumeSchedule,
     SetLimit,
     Tick,
@@ -76,6 +78,7 @@ from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import DEFAULT_POLICY, Policy
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import Dependency, JobSpec
 
@@ -404,6 +407,20 @@ class OperationMachine(RuleBasedStateMachine):
     @rule(path=paths, mark=st.sampled_from([Pause, Resume, Close, Reopen]))
     def mark(self, path: str, mark: Any) -> None:
         self.do(mark(path_of(path)))
+
+    @rule(
+        selected=st.sampled_from([{"user": "u"}, {"task": "t"}, {"pool": "p"}, {"service": "s"}, {"tag": "x"}]),
+        path=st.none() | paths,
+        for_ms=st.sampled_from([None, None, 1, MINUTE]),
+        resumes=st.booleans(),
+    )
+    def pause_jobs(self, selected: dict[str, Any], path: str | None, for_ms: int | None, resumes: bool) -> None:
+        wanted = RecordFilter(**selected, path=None if path is None else path_of(path))
+        self.do(ResumeJobs(wanted) if resumes else PauseJobs(wanted, for_ms))
+
+    @rule(path=paths, for_ms=st.sampled_from([1, MINUTE]))
+    def pause_for(self, path: str, for_ms: int) -> None:
+        self.do(Pause(path_of(path), for_ms))
 
     @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
     def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from queuehint.operations import KINDS
+from queuehint.operations import KINDS, Pause, PauseJobs, Resume, ResumeJobs
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
+    from queuehint.operations import Operation
     from queuehint.values.hint import Mode, Path
     from queuehint.values.policy import OnDependencyFailure
 
@@ -40,7 +43,7 @@ OUTCOMES = (
     OutcomeKind.DISCARDED,
 )
 
-_OF_JOBS = {"count", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
+_OF_JOBS = {"count", "filter", "for_ms", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
 PLAIN: tuple[type[Any], ...] = tuple(
     [
         kind
@@ -49,6 +52,23 @@ PLAIN: tuple[type[Any], ...] = tuple(
     ]
 )
 """Changes that name no job, grant, submission, schedule or number of ids: drawn from their fields, in any state."""
+
+
+def pause_of(random: Random, path: Path) -> Operation[Any]:
+    """Return a pause of a path or, less often, by a filter; for a while, or not."""
+    for_ms = random.choice((None, None, 1, MINUTE))
+    if random.random() < 0.6:
+        return Pause(path, for_ms)
+    words: dict[str, Any] = random.choice(
+        ({"user": "u"}, {"pool": "p"}, {"task": "t"}, {"service": "s"}, {"tag": "x"}, {"user": "v", "pool": "q"})
+    )
+    return PauseJobs(RecordFilter(**words, path=path if random.random() < 0.5 else None), for_ms)
+
+
+def resume_of(random: Random, paused: Sequence[Path | RecordFilter], path: Path) -> Operation[Any]:
+    """Return what resumes one of those that are paused or, now and then, a path."""
+    what = random.choice(paused) if paused and random.random() < 0.9 else path
+    return ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
 
 
 def paths(depth_max: int) -> list[Path]:

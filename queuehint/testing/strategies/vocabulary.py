@@ -35,6 +35,7 @@ from queuehint.testing.strategies.values import (
 )
 from queuehint.values.hint import MODES, Path
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
@@ -132,6 +133,17 @@ def _amend(named: _Named) -> SearchStrategy[ops.Amend]:
     )
 
 
+_WHILES_MS = st.integers(1, 60_000)
+
+
+def _selections(named: _Named) -> SearchStrategy[RecordFilter]:
+    """Draw the filter of a pause: one condition or two, and perhaps a path."""
+    words = st.sampled_from([{"user": "u"}, {"task": "task"}, {"pool": "default"}, {"service": "s"}, {"tag": "x"}])
+    return st.builds(
+        lambda one, other, path: RecordFilter(**one | other, path=path), words, words, st.none() | named.path
+    )
+
+
 # --- one after the other, by their fields ----------------------------------------------------------------------------
 
 _Maker = Callable[[_Named], "SearchStrategy[Any]"]
@@ -139,6 +151,7 @@ _Maker = Callable[[_Named], "SearchStrategy[Any]"]
 _OF_NAME: Final[dict[str, _Maker]] = {
     "blocked_ms": lambda _: st.integers(0, 20_000),
     "depth": lambda _: st.integers(0, 2),
+    "for_ms": lambda _: _WHILES_MS,
     "first": lambda _: st.just("") | NAMES,
     "ids": lambda named: named.ids,
     "job_id": lambda named: named.id,
@@ -208,6 +221,8 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Depend: _depend,
     ops.Log: _log,
     ops.Amend: _amend,
+    ops.PauseJobs: lambda named: st.builds(ops.PauseJobs, _selections(named), st.none() | _WHILES_MS),
+    ops.ResumeJobs: lambda named: st.builds(ops.ResumeJobs, _selections(named)),
 }
 """Operations whose fields depend on one another."""
 

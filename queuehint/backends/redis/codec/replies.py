@@ -10,7 +10,16 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from queuehint import operations as op
-from queuehint.backends.redis.codec.reports import edge_stats, pending, stats, tree, why, why_chain, worker_info
+from queuehint.backends.redis.codec.reports import (
+    edge_stats,
+    parse_pause,
+    pending,
+    stats,
+    tree,
+    why,
+    why_chain,
+    worker_info,
+)
 from queuehint.backends.redis.codec.specs import (
     DAMAGE,
     may_be_newer,
@@ -30,7 +39,6 @@ from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
 from queuehint.values.record import Attempt, JobRecord, JobState, history_of
-from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
@@ -200,7 +208,7 @@ def _pauses(_operation: op.ListPauses, reply: list[Any]) -> op.Pauses:
     found = []
     for at in range(0, len(reply), 4):
         number, name, until_ms, parked = reply[at : at + 4]
-        wanted = RecordFilter(path=parse_gate_key(name.decode()))
+        wanted = parse_pause(name)
         found.append((number, PauseState(filter=wanted, until_ms=until_ms or None, parked=parked)))
     return op.Pauses(tuple([state for _, state in sorted(found, key=itemgetter(0))]))
 

@@ -14,12 +14,13 @@ from queuehint.operations import ANYONE, Chain, CountEdges, CountJobs, CountPend
 from queuehint.values.hint import Path, key_of, parse_gate_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats, TreeNode, WorkerInfo, unserved_text
 
 _REASON_FIELDS = 11
 """
-So many items of a reply are a reason; the others say whether a job that runs is overdue, and of one that no worker
-serves how many workers there are, and the first of them.
+So many items of a reply are a reason; the others say whether a job that runs is overdue, of one that no worker
+serves how many workers there are, and the first of them, and of one that is paused by a filter that filter.
 """
 
 
@@ -89,11 +90,29 @@ def _told(reply: list[Any]) -> Reason:
     """Return a reason with what no script can say: whether a job is overdue, and which workers do not serve it."""
     started, now_ms, rest, *workers = reply[_REASON_FIELDS:]
     reason = _overdue(_reason(reply), started, now_ms, rest)
+    if reason.kind is ReasonKind.PAUSED and workers:
+        return attrs.evolve(reason, selection=parse_pause(workers[0]))
     if reason.kind is not ReasonKind.NO_WORKER or reason.detail is None:
         return reason
     count, *some = workers
     named = [worker_info(*some[at : at + 4]) for at in range(0, len(some), 4)]
     return attrs.evolve(reason, detail=unserved_text(reason.detail, named, count))
+
+
+def parse_pause(name: bytes) -> RecordFilter:
+    """Return the filter of a pause by its name in the store: a gate key, or words behind line ends."""
+    text = name.decode()
+    if not text.startswith("\n"):
+        return RecordFilter(path=parse_gate_key(text))
+    service, user, task, pool, tag, path = text[1:].split("\n")
+    return RecordFilter(
+        service=service or None,
+        user=user or None,
+        task=task or None,
+        pool=pool or None,
+        tag=tag or None,
+        path=parse_gate_key(path[1:]) if path else None,
+    )
 
 
 def why(operation: Why, reply: list[Any]) -> Reason:

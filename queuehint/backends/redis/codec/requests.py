@@ -240,6 +240,22 @@ def _filter(wanted: RecordFilter) -> Args:
     ]
 
 
+def _selection(wanted: RecordFilter) -> str:
+    names = (wanted.service, wanted.user, wanted.task, wanted.pool, wanted.tag)
+    path = "" if wanted.path is None else "/" + gate_key(wanted.path)
+    return "".join([f"\n{name or ''}" for name in (*names, path)])
+
+
+@sends(op.PauseJobs)
+def _pause_jobs(operation: op.PauseJobs) -> Args:
+    return [_selection(operation.filter), text_of(operation.for_ms)]
+
+
+@sends(op.ResumeJobs)
+def _resume_jobs(operation: op.ResumeJobs) -> Args:
+    return [_selection(operation.filter)]
+
+
 @sends(op.List)
 def _list(operation: op.List) -> Args:
     key, number = operation.after or ("", "")

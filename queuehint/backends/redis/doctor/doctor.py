@@ -67,8 +67,8 @@ _INDEXES: Final = (
 )  # fmt: skip
 _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
-    "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "left", "shared", "shared_ends",
-    "schedules", "schedule_names", "schedule_dues",
+    "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
+    "shared_ends",    "schedules", "schedule_names", "schedule_dues",
     "weights", "limits", "looks",
     "index", "blocks", "numbers", "tallies", "tallied",
 )  # fmt: skip

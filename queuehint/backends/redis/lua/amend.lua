@@ -23,11 +23,14 @@ if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return reque
 
 keep_asked(job)
 -- A ready job joins the end of its new user's turns; one that is over is kept as long as its new service says.
+-- One that a pause has put aside is offered again: another may hold it now, or none, as the next claim finds out.
+local is_put_aside = type(job[OFFER]) == 'number'
 local is_offered = job[OFFER] == 'r' and job[USER] ~= ask[P_USER]
 local is_kept_anew = OVER[job[STATE]] and job[SERVICE] ~= ask[P_SERVICE]
 if is_offered then ready_queue.remove(job) end
 job[USER], job[SERVICE], job[VERSION] = ask[P_USER], ask[P_SERVICE], job[VERSION] + 1
 jobs.dirty[job.id] = job
-if is_offered then ready_queue.add(job) end
+if is_put_aside then job[OFFER] = false end
+if is_offered or is_put_aside then ready_queue.add(job) end
 if is_kept_anew then timers.set(job, PRUNE, job[ENDED] + transitions.kept_ms(job, job[STATE])) end
 return request.reply({'D'})

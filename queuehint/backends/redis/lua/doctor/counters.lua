@@ -25,7 +25,7 @@ end
 local holding_back, watched = examine.count_limits()
 add(sizes, 'limits', holding_back)
 add(sizes, 'watched', watched)
-add(sizes, 'pauses', redis.call('HLEN', store.pauses))
+add(sizes, 'pauses', redis.call('HLEN', store.pauses) + redis.call('HLEN', store.selections))
 add(sizes, 'weights', redis.call('HLEN', store.weights))
 add(sizes, 'closed', redis.call('HLEN', store.closed))
 add(sizes, 'left', redis.call('LLEN', store.left))

@@ -56,7 +56,7 @@ for at = 1, #items do
   elseif name == 'limits' then
     local limit = examine.limit(value)
     see('pause', limit and limit[1])
-  elseif name == 'pauses' then
+  elseif name == 'pauses' or name == 'selections' then
     local pause = pauses.read(value)
     see('pause', pause and pause.number)
   end

@@ -25,7 +25,7 @@ local WRITE = {
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'hash', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
   index = 'hash', numbers = 'hash', tallies = 'hash',
-  progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', receipts = 'hash', untold = 'hash'}
+  progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', selections = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
 

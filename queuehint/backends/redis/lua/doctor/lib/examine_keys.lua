@@ -47,10 +47,7 @@ local function check_member(name, base, member)
   elseif base == 'parked' then
     local pause = job[OFFER]
     local is_paused = false
-    for _, stored in ipairs(redis.call('HVALS', store.pauses)) do
-      local of = pauses.read(stored)
-      is_paused = is_paused or (of and of.number == pause)
-    end
+    for _, of in pairs(pauses.all()) do is_paused = is_paused or of.number == pause end
     if not is_paused and not examine.is_left('u', pause) then return 'unparked', id end
   end
 end
@@ -248,19 +245,21 @@ function CHECK.weights(_, _, _, stored)
   if not weight or weight < 2 or weight > WEIGHT_MAX or weight % 1 ~= 0 then return 'stray', '' end
 end
 
-function CHECK.pauses(_, _, name, stored)
+function CHECK.pauses(_, base, name, stored)
   local pause = pauses.read(stored)
-  if not pause then return 'stray', name end
+  if not pause or (base == 'selections' and not string.find(name, pauses.SELECTION)) then return 'stray', name end
   if pause.number > S[PAUSE] then return 'behind', 'pause' end
   local timer_ms = tonumber(redis.call('ZSCORE', store.timers, pauses.timer_member(name, pause.number)) or nil) or false
   if timer_ms ~= pause.until_ms then return 'endless', name end
 end
 
+CHECK.selections = CHECK.pauses
+
 -- Ends of pauses stand among the timers of jobs.
 function CHECK.timers(name, base, member)
   if string.sub(member, 1, 1) ~= RESUME then return check_member(name, base, member) end
   local is_read, number, of = pcall(form.split, member, 2)
-  local stored = is_read and number and redis.call('HGET', store.pauses, of)
+  local stored = is_read and number and redis.call('HGET', pauses.key_of(of), of)
   local pause = stored and pauses.read(stored)
   if not pause or pause.number ~= number or not pause.until_ms then return 'stray', member end
 end

@@ -202,7 +202,10 @@ local function reason_queued(job)
   end
   if S[PAUSED] > 0 then
     local pause, key = pauses.holding(job)
-    if pause then return {kind = 'paused', path = key, until_ms = pause.until_ms, stuck = not pause.until_ms} end
+    if pause then
+      local selection = string.byte(key) == 10 and key
+      return {kind = 'paused', path = not selection and key, until_ms = pause.until_ms, stuck = not pause.until_ms, selection = selection}
+    end
   end
   if form.is_place(job[OFFER]) then
     local limiter, key = limits.at(job[OFFER])
@@ -272,6 +275,7 @@ local function reply_of(job, reason)
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
     text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
   }
+  if reason.selection then reply[#reply + 1] = reason.selection end
   if reason.kind == 'no_worker' then
     local told = told_of_workers()
     for at = 1, #told do reply[#reply + 1] = told[at] end
