@@ -236,7 +236,7 @@ class Pushed:
 
 @attrs.frozen
 class Push(Operation[Pushed]):
-    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*."""
+    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*; 0 deletes what is there."""
 
     namespace: str
     key: str

@@ -104,7 +104,7 @@ NUMBERS: Final = {
     "start_within_ms": _DURATION,
     "timeout_ms": _DURATION,
     "token": _TOKEN,
-    "ttl_ms": (1, TEN_YEARS_MS),
+    "ttl_ms": (0, TEN_YEARS_MS),
     "until_ms": _TIME,
     "version": _COUNT,
     "versions": _COUNT,

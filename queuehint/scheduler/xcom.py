@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.handlers.codec import check_json, decode_json, encode_json
 from queuehint.operations import Pull, Pulled, Push
-from queuehint.values.checks import check_duration, check_name
+from queuehint.values.checks import TEN_YEARS_MS, check_duration, check_name
 from queuehint.values.outcome import RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -23,14 +23,17 @@ class XCom:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def push(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
+    async def push(
+        self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta | None = TTL_S
+    ) -> bool:
         """
         Store a value under a key, replacing the old one.
 
         Args:
             key, namespace: 1–256 UTF-8 bytes, printable.
             value: JSON of at most 1 MiB.
-            ttl: how long it is kept, a timedelta or seconds, 1 ms to 10 years.
+            ttl: how long it is kept, a timedelta or seconds, 1 ms to 10 years; None until it is deleted, which is
+                10 years at most.
 
         Returns:
             True if it replaced a value.
@@ -40,7 +43,9 @@ class XCom:
         """
         return (await self._client.backend.call(_push(key, value, namespace, ttl))).replaced
 
-    def push_sync(self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta = TTL_S) -> bool:
+    def push_sync(
+        self, key: str, value: Any, *, namespace: str = "default", ttl: float | timedelta | None = TTL_S
+    ) -> bool:
         """Like `push`, for code without a loop."""
         return self._client.backend.call_sync(_push(key, value, namespace, ttl)).replaced
 
@@ -57,12 +62,29 @@ class XCom:
         """Like `pull`, for code without a loop."""
         return _value(self._client.backend.call_sync(_pull(key, namespace)), default)
 
+    async def delete(self, key: str, *, namespace: str = "default") -> bool:
+        """
+        Delete the value under a key; return whether there was one.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        return (await self._client.backend.call(_delete(key, namespace))).replaced
+
+    def delete_sync(self, key: str, *, namespace: str = "default") -> bool:
+        """Like `delete`, for code without a loop."""
+        return self._client.backend.call_sync(_delete(key, namespace)).replaced
+
 
 def _push(key: Any, value: Any, namespace: Any, ttl: Any) -> Push:
     namespace, key = check_name(namespace, parameter="namespace"), check_name(key, parameter="key")
-    ttl_ms = check_duration(ttl, parameter="ttl", least_ms=1)
+    ttl_ms = TEN_YEARS_MS if ttl is None else check_duration(ttl, parameter="ttl", least_ms=1)
     check_json(value, "value", RESULT_BYTES_MAX)
     return Push(namespace, key, encode_json(value, bytes_max=RESULT_BYTES_MAX), ttl_ms)
+
+
+def _delete(key: Any, namespace: Any) -> Push:
+    return Push(check_name(namespace, parameter="namespace"), check_name(key, parameter="key"), b"", 0)
 
 
 def _pull(key: Any, namespace: Any) -> Pull:

@@ -68,13 +68,23 @@ def test_what_is_sent_is_json_with_a_time_to_live() -> None:
     xcom_of(store).push_sync("k", {"a": "é"})
     xcom_of(store).push_sync("k", 1, namespace="n", ttl=timedelta(milliseconds=1))
     xcom_of(store).push_sync("k", 1, ttl=TEN_YEARS_MS // 1000)
+    xcom_of(store).push_sync("k", 1, ttl=None)
     xcom_of(store).pull_sync("k")
     assert store.asked == [
         Push("default", "k", '{"a":"é"}'.encode(), 86_400_000),
         Push("n", "k", b"1", 1),
         Push("default", "k", b"1", TEN_YEARS_MS),
+        Push("default", "k", b"1", TEN_YEARS_MS),
         Pull("default", "k"),
     ]
+
+
+async def test_a_value_is_deleted() -> None:
+    store = Store()
+    xcom_of(store).push_sync("k", 1)
+    xcom_of(store).delete_sync("k", namespace="n")
+    await xcom_of(store).delete("k")
+    assert store.asked[1:] == [Push("n", "k", b"", 0), Push("default", "k", b"", 0)]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "a\n", "\x00", "\ud800", 5, None, b"k"])
@@ -85,6 +95,8 @@ def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
     for call in (
         lambda: xcom_of(store).push_sync(names["key"], 1, namespace=names["namespace"]),
         lambda: xcom_of(store).pull_sync(names["key"], namespace=names["namespace"]),
+        lambda: xcom_of(store).delete_sync(names["key"], namespace=names["namespace"]),
+        lambda: asyncio.run(xcom_of(store).delete(names["key"], namespace=names["namespace"])),
         lambda: asyncio.run(xcom_of(store).push(names["key"], 1, namespace=names["namespace"])),
         lambda: asyncio.run(xcom_of(store).pull(names["key"], namespace=names["namespace"])),
     ):
@@ -97,7 +109,7 @@ def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
     "ttl, error",
     [
         *[(bad, InvalidJobError) for bad in (0, -1, float("nan"), float("inf"), 10**30, timedelta.max, -0.0)],
-        *[(bad, InvalidJobTypeError) for bad in ("5", True, None)],
+        *[(bad, InvalidJobTypeError) for bad in ("5", True)],
     ],
 )
 def test_a_time_to_live_that_is_none_is_refused(ttl: Any, error: type[Exception]) -> None:

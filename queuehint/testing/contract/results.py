@@ -201,6 +201,16 @@ class Shared:
         assert store.apply(Pull("n", "k")).value is None
         assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
 
+    def test_a_value_that_is_deleted_is_gone_at_once(self, store: Store) -> None:
+        assert not store.apply(Push("n", "k", b"", 0)).replaced
+        store.apply(Push("n", "k", b"1", 1_000))
+        store.apply(Push("n", "other", b"2", 1_000))
+        assert store.apply(Push("n", "k", b"", 0)).replaced
+        assert store.apply(Pull("n", "k")).value is None
+        assert not store.apply(Push("n", "k", b"", 0)).replaced
+        assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
+        assert [store.apply(Pull("n", key)).value for key in ("k", "other")] == [b"3", b"2"]
+
     def test_namespaces_and_keys_are_apart(self, store: Store) -> None:
         places = [("a", "b"), ("b", "a"), ("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("{a}", "*")]
         for number, place in enumerate(places):

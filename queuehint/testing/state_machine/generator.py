@@ -477,7 +477,7 @@ class OperationGenerator:
 
     def push(self) -> Operation[Any]:
         random = self.random
-        ttl_ms = random.choice((1, MINUTE, SHARED_MS))
+        ttl_ms = random.choice((0, 1, MINUTE, SHARED_MS))
         return Push("n", random.choice(SHARED_KEYS), random.choice((b"1", b"{}", b"")), ttl_ms)
 
     def question(self) -> Operation[Any]:

@@ -441,7 +441,7 @@ class OperationMachine(RuleBasedStateMachine):
     def change(self, change: Operation[Any]) -> None:
         self.do(change)
 
-    @rule(key=st.sampled_from(SHARED_KEYS), value=st.sampled_from([b"1", b""]), ttl_ms=st.sampled_from([MINUTE, 1]))
+    @rule(key=st.sampled_from(SHARED_KEYS), value=st.sampled_from([b"1", b""]), ttl_ms=st.sampled_from([MINUTE, 1, 0]))
     def push(self, key: str, value: bytes, ttl_ms: int) -> None:
         self.do(Push("n", key, value, ttl_ms))
         self.do(Draw(len(value)))
