@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuehint import Claim, InvalidHintError, InvalidJobError, Scheduler
+from queuehint import Claim, InvalidHintError, InvalidJobError, JobContext, Scheduler
 from queuehint.errors import CycleError, HandlerError, InvalidJobTypeError
 from queuehint.testing import SerialEquivalence, check_serial_equivalence
 from queuehint.testing.driver import job
@@ -552,7 +552,7 @@ def test_handlers_that_follow_chance_are_found_out() -> None:
 @pytest.mark.parametrize(
     "handlers, jobs, state, options, told",
     [
-        (add, [], dict, {}, "handlers must be functions by name, got function"),
+        (add, [], dict, {}, "handlers must be functions by name or a Scheduler, got function"),
         ({"add": add}, "add", dict, {}, "jobs must be a list, got str"),
         ({"add": add}, ("add", ["a"], (1,)), dict, {}, "job 1 must be a JobSpec or a tuple of a task, a hint"),
         ({"add": add}, [("add",)], dict, {}, "job 1 must be a JobSpec or a tuple of a task, a hint"),
@@ -567,6 +567,32 @@ def test_handlers_that_follow_chance_are_found_out() -> None:
 def test_what_is_of_a_wrong_type_is_refused(handlers: Any, jobs: Any, state: Any, options: Any, told: str) -> None:
     with pytest.raises(InvalidJobTypeError, match=told):
         check_serial_equivalence(handlers, jobs, state, **options)
+
+
+def test_the_handlers_of_an_application_get_the_state_as_that_of_their_context_or_where_they_look_for_it() -> None:
+    sched = Scheduler()
+    shop: dict[str, Account] = {}
+
+    @sched.job(queue_hint=["{name}"])
+    async def deposit(ctx: JobContext[Account], name: str, amount: int) -> None:
+        ctx.progress(1, note=ctx.id)
+        ctx.log(name)
+        await add(ctx.state, amount)
+
+    @sched.job
+    async def withdraw(amount: int) -> None:
+        await add(shop["account"], -amount)
+
+    def fresh() -> Account:
+        shop["account"] = account()
+        return shop["account"]
+
+    deposits: list[Any] = [deposit.spec("a", 5), ("deposit", ["a"], ("a", 7))]
+    assert check_serial_equivalence(sched, deposits, fresh, view=dict) == SerialEquivalence(1, is_exhaustive=True)
+    with pytest.raises(AssertionError, match=r"(?s)Side by side 2 jobs leave another state.*deposit\('a', 7\)"):
+        check_serial_equivalence(sched, [deposits[1], withdraw.spec(5)], fresh, view=dict)
+    with pytest.raises(ValueError, match="job 1 is of the task 'other'; handlers has deposit, withdraw"):
+        check_serial_equivalence(sched, [("other", None)], fresh)
 
 
 def test_generators_are_refused_for_nothing_of_them_would_run() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.scheduler.scheduler import Scheduler
 from queuehint.testing.arguments import check_function, off_the_loop
 from queuehint.testing.interleaving.explore import Explorer, go_on
 from queuehint.testing.interleaving.jobs import JobLike, Part, Rules, cast
@@ -63,7 +64,7 @@ class _Finding:
 
 
 def check_serial_equivalence(
-    handlers: Mapping[str, Callable[..., Any]],
+    handlers: Scheduler | Mapping[str, Callable[..., Any]],
     jobs: Iterable[JobLike],
     state: Callable[[], S],
     *,
@@ -82,11 +83,12 @@ def check_serial_equivalence(
     a time-out strikes where nothing else can go on. Retries, delays and results play no part.
 
     Args:
-        handlers: by task: functions, async or plain, that take the state and the job's arguments.
+        handlers: by task: functions, async or plain, that take the state and the job's arguments. Or a scheduler: its
+            handlers take their own arguments, and the state as `JobContext.state`, or find it where *state* has put it.
         jobs: in order of enqueue, each a `JobSpec`, as `Job.spec` returns it, or a tuple of task, hint and arguments:
             ``("add", ["doc1"], (5,))``, ``("add", None, {"amount": 5})``. The arguments of a spec are read by the
             annotations of its handler.
-        state: makes a fresh state, anew for each order.
+        state: makes a fresh state, anew for each order, and for handlers of a module puts it where they find it.
         view: what of a state is compared, such as ``lambda db: db.rows()``; by default the state itself, by ``==``.
         expected: exceptions that a handler may raise; its job is FAILED then. In all orders the same jobs have to
             raise the same. Any other exception is a finding, or, one by one, an error.

@@ -11,14 +11,17 @@ import attrs
 
 from queuehint.client.submission import arrange, checked
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown
-from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.codec import Codec, JsonCodec
+from queuehint.handlers.context import JobContext
 from queuehint.handlers.handler import Handler
+from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Enqueue
+from queuehint.scheduler.scheduler import Scheduler
 from queuehint.testing.arguments import read_call
 from queuehint.testing.driver import Queue
 from queuehint.values.checks import check_items
 from queuehint.values.hint import Claim, parse_hint
-from queuehint.values.outcome import OutcomeKind
+from queuehint.values.outcome import Grant, OutcomeKind, Progress
 from queuehint.values.spec import JobSpec
 
 JobLike: TypeAlias = (
@@ -44,7 +47,36 @@ class Part:
         return f"{self.spec.task}({', '.join(given)})"
 
 
-def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) -> list[Part]:
+class _Host:
+    """What a context of an application's handler reaches: the state of the run; what it sends is dropped."""
+
+    def __init__(self, scheduler: Scheduler, state: Any) -> None:
+        self.scheduler = scheduler
+        self.state = state
+
+    def report(self, job_id: str, token: int, progress: Progress) -> None:
+        """Drop it."""
+
+    def log(self, job_id: str, token: int, line: str) -> None:
+        """Drop it."""
+
+    def store(self, partial_result: PartialResult) -> None:
+        """Drop it."""
+
+
+def _with_state(scheduler: Scheduler, spec: JobSpec) -> Callable[..., Any]:
+    """Return the handler of a job as a function of the state, which it gets as `JobContext.state` if at all."""
+    handler = scheduler._handlers[spec.task]
+
+    def call(state: Any, *args: Any, **kwargs: Any) -> Any:
+        if not handler.wants_context:
+            return handler.function(*args, **kwargs)
+        return handler.function(JobContext(Grant(spec, 1, 1, 0, 0), _Host(scheduler, state)), *args, **kwargs)
+
+    return call
+
+
+def cast(target: Scheduler | Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) -> list[Part]:
     """
     Return the parts of jobs, numbered from 1 in the order in which they are enqueued.
 
@@ -54,9 +86,11 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
         HandlerError: a handler is a generator function.
         InvalidJobError, InvalidHintError, CycleError: as `Scheduler.submit`.
     """
+    app = target if isinstance(target, Scheduler) else None
+    handlers = {task: handler.function for task, handler in app._handlers.items()} if app is not None else target
     if not isinstance(handlers, Mapping):
         raise InvalidJobTypeError(
-            f"handlers must be functions by name, got {type(handlers).__name__}: {shown(handlers)}"
+            f"handlers must be functions by name or a Scheduler, got {type(handlers).__name__}: {shown(handlers)}"
         )
     for name, function in handlers.items():
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -68,7 +102,7 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
             # When it is due is as good as when it is enqueued: no order of other jobs follows from a time.
             spec = attrs.evolve(item, delay_ms=None, run_at_ms=None)
             args: tuple[Any, ...] = ()
-            kwargs = _arguments(item, handlers.get(item.task))
+            kwargs = _arguments(item, handlers.get(item.task), JsonCodec() if app is None else app.codec)
         else:
             task, hint, args, kwargs = read_call(item, parameter=f"job {number}")
             path = parse_hint(hint)
@@ -80,16 +114,19 @@ def cast(handlers: Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) ->
         specs.append(spec)
         calls[spec.id] = (args, kwargs)
     arranged = [spec for part in arrange(checked(specs, may_lack_id=False)).parts for spec in part]
-    return [Part(number, spec, handlers[spec.task], *calls[spec.id]) for number, spec in enumerate(arranged, start=1)]
+    return [
+        Part(number, spec, handlers[spec.task] if app is None else _with_state(app, spec), *calls[spec.id])
+        for number, spec in enumerate(arranged, start=1)
+    ]
 
 
-def _arguments(spec: JobSpec, function: Callable[..., Any] | None) -> dict[str, Any]:
+def _arguments(spec: JobSpec, function: Callable[..., Any] | None, codec: Codec) -> dict[str, Any]:
     """Return the arguments of a spec by name, as the annotations of its handler say; those without one are JSON."""
     annotations: dict[str, Any] = {}
     if function is not None:
         with contextlib.suppress(HandlerError, TypeError, ValueError):  # some functions do not tell what they take
             annotations = Handler(spec.task, function).annotations
-    return JsonCodec().loads(spec.arguments, annotations)
+    return codec.loads(spec.arguments, annotations)
 
 
 class Rules:
