@@ -233,7 +233,7 @@ class JobNotFoundError(QueueHintError, LookupError):
 
 
 class DuplicateJobError(QueueHintError):
-    """The id is taken by a job of other content, or the key by an unfinished job; nothing was enqueued."""
+    """The id is taken by a job of other content, or the key by a job that has it; nothing was enqueued."""
 
     def __init__(
         self, job_id: str, *, fields: Sequence[str] = (), key: str | None = None, not_last_at: str | None = None
@@ -243,7 +243,7 @@ class DuplicateJobError(QueueHintError):
         self.key = key
         self.not_last_at = not_last_at
         if key is not None:
-            what = f"key {shown(key)} belongs to the unfinished job {shown(job_id)}"
+            what = f"key {shown(key)} belongs to job {shown(job_id)}, which is unfinished or keeps it for a time"
         elif fields:
             what = f"job {shown(job_id)} exists with other values of {', '.join(fields)}"
         elif not_last_at is not None:

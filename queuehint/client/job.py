@@ -141,6 +141,7 @@ class Job(Generic[P, R]):
         max_hold: float | timedelta | Unset = UNSET,
         start_within: float | timedelta | Unset | None = UNSET,
         retention: float | timedelta | Unset | None = UNSET,
+        key_for: float | timedelta | Unset | None = UNSET,
         depends_on: Sequence[str] | Unset | None = UNSET,
         after: Iterable[str | Dependency | Awaited] | Unset | None = UNSET,
         when: When | Unset = UNSET,
@@ -156,6 +157,9 @@ class Job(Generic[P, R]):
             on_conflict: what a further job of the key does. While that one was never started, ``"return"`` and
                 ``"after"`` are that job and ``"replace"`` gives it the new content; once it was started they make a
                 new job, with ``"after"`` one that waits for its end. ``"reject"`` raises while there is one.
+            key_for: keep the key from the first start until this long after the end: at most one job of the key runs in
+                such a time. A further job of the key is then the one that has it, as it is, with ``"return"``,
+                ``"replace"`` and ``"after"``; ``"reject"`` raises.
             claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
             max_delay: with a *key*, ``on_conflict="replace"`` and a *delay*: a replaced job is due this long after its

@@ -99,11 +99,11 @@ def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start:
     existing = submission.existing(spec)
     after = None
     if existing is None and spec.key is not None:
-        newest = table.keys.newest(spec.key)
+        newest = table.keys.newest(spec.key, state.now_ms)
         if newest is not None:
-            if newest.is_fresh:
+            if newest.stands_for_key:
                 existing = newest
-                if spec.on_conflict == "replace":
+                if spec.on_conflict == "replace" and newest.is_fresh:
                     revisions.respec(table, newest, attrs.evolve(spec, id=newest.id), state.now_ms)
             elif spec.on_conflict == "after":
                 after = newest

@@ -169,8 +169,8 @@ class Submission:
             if self.existing(spec) is not None:
                 continue
             if spec.key is not None:
-                newest = self._table.keys.newest(spec.key)
-                if spec.key in keys or (newest is not None and newest.is_fresh):
+                newest = self._table.keys.newest(spec.key, self._table.journal.now_ms)
+                if spec.key in keys or (newest is not None and newest.stands_for_key):
                     continue
                 keys.add(spec.key)
             self._count_new(None, new, most_of)
@@ -203,7 +203,7 @@ class Submission:
 
     def _check_key(self, spec: JobSpec, key: str, new_keys: dict[str, str]) -> None:
         if spec.on_conflict == "reject":
-            newest = self._table.keys.newest(key)
+            newest = self._table.keys.newest(key, self._table.journal.now_ms)
             owner = newest.id if newest is not None else new_keys.get(key)
             if owner is not None:
                 raise DuplicateJobError(owner, key=key)

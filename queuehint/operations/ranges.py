@@ -77,6 +77,7 @@ NUMBERS: Final = {
     "depth": (0, DEPTH_MAX),
     "end_ms": _TIME,
     "every_ms": (1, TEN_YEARS_MS),
+    "key_for_ms": _DURATION,
     "last_ms": _TIME,
     "lease_ms": _DURATION,
     "leases": _TOKEN,

@@ -190,6 +190,7 @@ class Scheduler(Control, Draining, Scheduling):
         max_hold: float | timedelta = 300,
         start_within: float | timedelta | None = None,
         retention: float | timedelta | None = None,
+        key_for: float | timedelta | None = None,
         depends_on: Sequence[str] | None = None,
         check_arguments: bool = True,
         aliases: Sequence[str] = (),
@@ -224,6 +225,7 @@ class Scheduler(Control, Draining, Scheduling):
                 as the only argument in it, for nobody. Users take turns.
             mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
             on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
+            key_for: how long after its end a job with a *key* keeps it, a timedelta or seconds, see `Job.using`.
             depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
                 a flow after nodes of those tasks.
             check_arguments: whether the arguments of its calls are checked against plain annotations; by default as

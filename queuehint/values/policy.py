@@ -173,6 +173,8 @@ class Policy:
         start_within_ms: CANCELED (``expired``) if not started for the first time this long after it was enqueued, or
             due if it has a time; None is never.
         retention_ms: how long the record is kept once the job is over; None is the scheduler's setting.
+        key_for_ms: how long after its end a job that was started keeps its `key`: until then a further job of the key
+            is this one, see `Job.using`; None gives the key up at the end.
     """
 
     max_attempts: int = 5
@@ -185,6 +187,7 @@ class Policy:
     max_hold_ms: int = 300_000
     start_within_ms: int | None = None
     retention_ms: int | None = None
+    key_for_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
         check_int(self.max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX)
@@ -197,7 +200,7 @@ class Policy:
             word = check_choice(getattr(self, parameter), choices, parameter=parameter)
             object.__setattr__(self, parameter, word)
         check_int(self.max_hold_ms, parameter="max_hold_ms", least=0, most=TEN_YEARS_MS)
-        for parameter, least_ms in (("timeout_ms", 1), ("start_within_ms", 1), ("retention_ms", 0)):
+        for parameter, least_ms in (("timeout_ms", 1), ("start_within_ms", 1), ("retention_ms", 0), ("key_for_ms", 1)):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=least_ms, most=TEN_YEARS_MS)
 
@@ -215,6 +218,7 @@ class Policy:
         max_hold: object = 300,
         start_within: object = None,
         retention: object = None,
+        key_for: object = None,
     ) -> Policy:
         """
         Make a policy from user input: durations as timedelta or seconds, words as str, a back-off as `Backoff.of`.
@@ -235,6 +239,7 @@ class Policy:
             max_hold_ms=check_duration(max_hold, parameter="max_hold"),
             start_within_ms=check_optional_duration(start_within, parameter="start_within", least_ms=1),
             retention_ms=check_optional_duration(retention, parameter="retention", most_ms=RETENTION_MAX_MS),
+            key_for_ms=check_optional_duration(key_for, parameter="key_for", least_ms=1),
         )
 
 

@@ -240,6 +240,15 @@ def test_a_bad_bound_of_delays_is_refused(value: Any, words: str, kind: type[Exc
     assert burst.using(max_delay=dt.timedelta(seconds=3)).using(max_delay=None).spec("a").max_delay_ms is None
 
 
+@pytest.mark.parametrize(
+    "value, kind", [(0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("5", TypeError)]
+)
+def test_a_bad_time_to_keep_a_key_for_is_refused(value: Any, kind: type[Exception]) -> None:
+    refused(lambda: job().using(key="k", key_for=value), "key_for must be ", kind=kind)
+    refused(lambda: scheduler()[0].job(key_for=value)(lambda: None), "key_for must be ", kind=kind)
+    assert job().using(key_for=dt.timedelta(minutes=1)).spec("a").policy.key_for_ms == 60_000
+
+
 def test_a_delay_and_a_time_at_once_are_refused() -> None:
     when = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     refused(lambda: job().using(delay=1, run_at=when), "give delay or run_at", kind=TypeError)

@@ -25,7 +25,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.JobNotFoundError("a"), "no job 'a'"),
     (errors.DuplicateJobError("a"), "job id 'a' appears twice in one submission"),
     (errors.DuplicateJobError("a", fields=("task", "pool")), "job 'a' exists with other values of task, pool"),
-    (errors.DuplicateJobError("a", key="k"), "key 'k' belongs to the unfinished job 'a'"),
+    (errors.DuplicateJobError("a", key="k"), "key 'k' belongs to job 'a', which is unfinished or keeps it for a time"),
     (errors.InvalidTransitionError("a", "FINISHED", "QUEUED"), "job 'a' is FINISHED and cannot become QUEUED"),
     (errors.LeaseLostError("a", 7), "token 7 no longer holds job 'a'"),
     (errors.PathClosedError("doc1:intro"), "path 'doc1:intro' is closed"),

@@ -108,6 +108,7 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
         max_hold=timedelta(minutes=1),
         start_within=60,
         retention=0,
+        key_for=5,
     ) == Policy(
         max_attempts=1000,
         max_losses=1,
@@ -119,6 +120,7 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
         max_hold_ms=60_000,
         start_within_ms=60_000,
         retention_ms=0,
+        key_for_ms=5000,
     )
 
 
@@ -144,6 +146,8 @@ DEBOUNCED: dict[str, Any] = {"key": "k", "on_conflict": "replace", "delay_ms": 5
         ({"max_hold": None}, InvalidJobTypeError, "max_hold must be a timedelta"),
         ({"max_hold": -1}, InvalidJobError, "max_hold must be from 0 s to 10 years, got -1"),
         ({"start_within": 0}, InvalidJobError, "start_within must be from 0.001 s"),
+        ({"key_for": 0}, InvalidJobError, "key_for must be from 0.001 s to 10 years, got 0"),
+        ({"key_for": "1"}, InvalidJobTypeError, "key_for must be a timedelta or a number of seconds, got str"),
         ({"retention": -1}, InvalidJobError, "retention must be from 0 s to 10 years"),
         ({"retention": timedelta.max}, InvalidJobError, "retention must be from 0 s to 10 years"),
     ],
@@ -167,6 +171,7 @@ def test_a_policy_out_of_range_is_refused(fields: dict[str, Any], error: type[Ex
         ({"max_hold_ms": -1}, "max_hold_ms must be from 0 to "),
         ({"max_hold_ms": None}, "max_hold_ms must be int, got NoneType"),
         ({"start_within_ms": 0}, "start_within_ms must be from 1 to "),
+        ({"key_for_ms": 0}, "key_for_ms must be from 1 to "),
         ({"retention_ms": -1}, "retention_ms must be from 0 to "),
     ],
 )

@@ -45,6 +45,7 @@ policies = st.just(DEFAULT_POLICY) | st.builds(
     max_hold_ms=st.just(300_000) | ms,
     start_within_ms=st.none() | ms.map(lambda value: value + 1),
     retention_ms=st.none() | ms,
+    key_for_ms=st.none() | ms.map(lambda value: value + 1),
 )
 
 

@@ -27,7 +27,13 @@ from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
 from queuehint.values.spec import note_checked
 
-LAYOUTS = {1: "a2b52578fd5f365d", 2: "3ac6c6cbde877681", 3: "3f916395d3397c6b", 4: "acfd53125ba85986"}
+LAYOUTS = {
+    1: "a2b52578fd5f365d",
+    2: "3ac6c6cbde877681",
+    3: "3f916395d3397c6b",
+    4: "acfd53125ba85986",
+    5: "a4d4d1c9c11be183",
+}
 """The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""
 
 

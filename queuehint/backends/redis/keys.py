@@ -103,7 +103,12 @@ KEYS: Final = (
     Key("schedule_names", "zset", "names of schedules, in lexical order", "removal"),
     Key("schedule_dues", "zset", "ms -> names of schedules that are due then", "removal, pause, their end"),
     Key("dead", "zset", "number -> id of FAILED jobs", "redrive, discard, end of retention"),
-    Key("keyed", "zset", "key, number and id of unfinished jobs that have a `key`, in lexical order", "end"),
+    Key(
+        "keyed",
+        "zset",
+        "key, number and id of jobs that have a `key` (within `key_for` of their end too), in lexical order",
+        "end, or `key_for` after it",
+    ),
     Key("events", "list", "the last moves of jobs, while there is a subscriber", "a minute after its last question"),
     Key("seen", "zset", "ms -> pools, or pools and users, that workers asked for lately", "after a minute"),
     Key(

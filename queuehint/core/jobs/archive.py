@@ -75,6 +75,9 @@ def _restart(table: JobTable, job: Job) -> None:
         table.past.remove(job)
         table.paths.add(job)
     if job.spec.key is not None:
+        if job.expiry is not None:
+            table.timers.drop(job.expiry)
+            job.expiry = None
         table.keys.add(job.spec.key, job)
 
 

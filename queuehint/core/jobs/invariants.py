@@ -43,7 +43,7 @@ def check(table: JobTable) -> None:
         assert (job.state is STARTED) == (job_id in table.registry.running)
         assert (job.ended_ms is not None) == over
         assert (job.timer is not None) or job.state in {DEFERRED, QUEUED}
-        assert not over or job.expiry is None
+        assert not over or job.expiry is None or (job.spec.key is not None and job.spec.policy.key_for_ms is not None)
         assert (job.state is DEFERRED) <= bool(job.blocked)
         assert not job.blocked or job.state in {SCHEDULED, DEFERRED} or job_id in released
         is_staged = job.extras is not None and job.extras.start is not None
@@ -75,7 +75,7 @@ def check(table: JobTable) -> None:
     assert holding == table.holding
     assert table.committing == sum(isinstance(item, CommitSweep) for item in table.leftovers)
     assert table.hidden == sum(job.is_hidden and not job.is_start for job in table.jobs.values())
-    keyed = [job for job in table.jobs.values() if job.spec.key is not None and not job.is_over]
+    keyed = [job for job in table.jobs.values() if job.spec.key is not None and (not job.is_over or job.expiry)]
     assert sorted(job.number for job in keyed) == sorted(job.number for job in table.keys)
     timed = [job for job in table.jobs.values() for entry in (job.timer, job.expiry) if entry is not None]
     assert sorted(job.number for job in timed) == sorted(job.number for job in table.timers.entries())

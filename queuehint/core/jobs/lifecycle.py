@@ -389,6 +389,9 @@ class Lifecycle:
                 self.table.leftovers.append(DropSweep(job, self.table.last_number))
                 return 0
             job.expiry = None
+            if job.is_over and job.spec.key is not None:
+                self.table.keys.remove(job.spec.key, job)
+                return 0
             return self.end(job, CANCELED, "expired")
         job.timer = None
         if kind is LEASE:
@@ -442,7 +445,8 @@ class Lifecycle:
 
     def _prune(self, job: Job) -> int:
         """
-        Drop a record whose retention has ended, and the place it held; keep its id for ten minutes at least.
+        Drop a record whose retention has ended, and the place it held; keep its id for ten minutes at least, and as
+        long as it keeps its key.
 
         A result is kept while a dependent may still run. Jobs that wait for a dead job are canceled.
         """
@@ -452,7 +456,7 @@ class Lifecycle:
             archive.keep(table, job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0
         assert job.ended_ms is not None
-        if job.ended_ms + ID_KEPT_MS > self.now_ms or self._has_edges(job):
+        if job.ended_ms + ID_KEPT_MS > self.now_ms or job.expiry is not None or self._has_edges(job):
             return self._forget(job)
         left = table.free(job) if job.is_placed else 0
         archive.prune(table, job)
@@ -472,7 +476,9 @@ class Lifecycle:
         holds = job.extras is not None and job.extras.holds
         assert job.ended_ms is not None
         # Its dependents are resolved, now or as leftovers, before its timer fires again.
-        archive.forget(table, job, max(job.ended_ms + ID_KEPT_MS, self.now_ms), digest_from=digest_from)
+        key_until_ms = 0 if job.expiry is None else job.expiry[0]
+        until_ms = max(job.ended_ms + ID_KEPT_MS, key_until_ms, self.now_ms)
+        archive.forget(table, job, until_ms, digest_from=digest_from)
         if is_told:
             self._resolve_dependents(job)
             if holds:

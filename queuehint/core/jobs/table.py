@@ -177,7 +177,6 @@ class JobTable:
         if spec.delay_ms:
             due_ms = now_ms + spec.delay_ms
             if spec.max_delay_ms is not None:
-                # The replacements of a burst put a job off no longer than this after the first of them.
                 due_ms = min(due_ms, job.enqueued_ms + spec.max_delay_ms)
         job.due_ms = due_ms if due_ms is not None and due_ms > now_ms else None
         if job.expiry is not None:
@@ -334,7 +333,7 @@ class JobTable:
         """
         End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
 
-        Its key, timers, index entries and offers are removed in this step; its place too unless it is kept.
+        Its timers, index entries and offers are removed in this step; its key and its place too unless they are kept.
         """
         old = job.state
         if job.block is None:
@@ -359,7 +358,10 @@ class JobTable:
             self.paths.remove(job)
             self.past.add(job)
         if spec.key is not None:
-            self.keys.remove(spec.key, job)
+            if spec.policy.key_for_ms is not None and job.first_ms is not None:
+                job.expiry = self.timers.add(EXPIRY, now_ms + spec.policy.key_for_ms, job)
+            else:
+                self.keys.remove(spec.key, job)
         self.become(job, state)
         self.journal.note(job, END[state], old, cause)
         job.cause = cause

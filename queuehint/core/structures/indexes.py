@@ -233,7 +233,11 @@ class LatePathIndex:
 
 
 class KeyIndex:
-    """Unfinished jobs by deduplication key, in order of number: a further job of a key meets the newest of them."""
+    """
+    The jobs that have a deduplication key, in order of number: a further job of a key meets the newest of them.
+
+    They are unfinished, or over with an expiry, which is when they give the key up.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[int, Job]] = {}
@@ -247,7 +251,7 @@ class KeyIndex:
             yield from jobs.values()
 
     def add(self, key: str, job: Job) -> None:
-        """Index an unfinished job; O(1) unless it is an older one that comes back."""
+        """Index a job that has its key, or has it again; O(1) unless it is an older one that comes back."""
         jobs = self._jobs.setdefault(key, {})
         in_order = not jobs or next(reversed(jobs)) < job.number
         jobs[job.number] = job
@@ -255,16 +259,18 @@ class KeyIndex:
             self._jobs[key] = dict(sorted(jobs.items()))
 
     def remove(self, key: str, job: Job) -> None:
-        """Remove a job that is over."""
+        """Remove a job that gives its key up."""
         jobs = self._jobs[key]
         del jobs[job.number]
         if not jobs:
             del self._jobs[key]
 
-    def newest(self, key: str) -> Job | None:
-        """Return the key's newest unfinished job, None if there is none."""
-        jobs = self._jobs.get(key)
-        return jobs[next(reversed(jobs))] if jobs else None
+    def newest(self, key: str, now_ms: int) -> Job | None:
+        """Return the newest job that has a key, None if there is none."""
+        for job in reversed(self._jobs.get(key, {}).values()):
+            if not job.is_over or (job.expiry is not None and job.expiry[0] > now_ms):
+                return job
+        return None
 
 
 class FlowIndex:

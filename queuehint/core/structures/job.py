@@ -203,6 +203,11 @@ class Job:
         return self.first_ms is None and self.state not in OVER
 
     @property
+    def stands_for_key(self) -> bool:
+        """Whether a further job of its key, while it has the key, is this one."""
+        return self.first_ms is None or self.spec.policy.key_for_ms is not None
+
+    @property
     def is_on_last_life(self) -> bool:
         """Whether it is a suspected poison job: one more lost worker makes it FAILED."""
         return 0 < self.losses >= self.spec.policy.max_losses - 1

@@ -29,7 +29,8 @@ class TimerKind(IntEnum):
     LEASE = 1
     """STARTED: its lease has expired. QUEUED: the presence of its caller (`exclusive`) has."""
     EXPIRY = 2
-    """It was not started within `start_within`; of a submission in parts, it was not committed in time."""
+    """It was not started within `start_within`; of a submission in parts, it was not committed in time.
+    Over: it gives its key up."""
     PRUNE = 3
     """Over: the retention of its record has ended."""
     RESUME = 4

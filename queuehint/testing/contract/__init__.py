@@ -33,7 +33,7 @@ from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPat
 from queuehint.testing.contract.chains import Chains
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
-from queuehint.testing.contract.debounces import Debounces
+from queuehint.testing.contract.debounces import Debounces, Throttles
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
@@ -158,6 +158,7 @@ __all__ = [
     "Store",
     "Submissions",
     "Tags",
+    "Throttles",
     "Timetable",
     "Tokens",
     "Totals",
@@ -193,6 +194,7 @@ class BackendConformance(
     Keys,
     KeyHolders,
     Debounces,
+    Throttles,
     Identity,
     Records,
     Edges,

@@ -1,4 +1,4 @@
-"""The rules of keys over time: how long a burst puts its one job off."""
+"""The rules of keys over time: how long a burst puts its one job off, and how long a key is kept after the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.errors import DuplicateJobError
+from queuehint.operations import Delete
 from queuehint.testing.driver import job
+from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 
@@ -108,3 +110,161 @@ class Debounces:
         assert store.state("a") is DEFERRED
         store.finish("old")
         assert store.run() == ["a"]
+
+
+KEPT_MS = 5000
+OTHERS = ["return", "replace", "after"]
+
+
+def kept(id: str, on_conflict: str = "return", **fields: Any) -> JobSpec:
+    """Return a job that keeps its key for a time."""
+    return job(id, **{"hint": ["x"], "key": "k", "on_conflict": on_conflict, "key_for_ms": KEPT_MS, **fields})
+
+
+def enqueue(store: Store, spec: JobSpec) -> tuple[str, bool, JobState]:
+    (made,) = store.enqueue(spec).jobs
+    return made.id, made.created, made.state
+
+
+def is_taken(store: Store) -> bool:
+    """Return whether some job has the key."""
+    try:
+        (made,) = store.enqueue(job("probe", key="k", on_conflict="reject")).jobs
+    except DuplicateJobError:
+        return True
+    store.cancel(made.id)
+    store.apply(Delete((made.id,)))
+    return False
+
+
+class Throttles:
+    """With `key_for_ms` a started job keeps its key until that long after its end: at most one runs in such a time."""
+
+    @pytest.mark.parametrize("on_conflict", OTHERS)
+    def test_a_further_job_is_the_one_that_has_the_key_until_the_time_is_over(
+        self, store: Store, on_conflict: str
+    ) -> None:
+        assert enqueue(store, kept("a")) == ("a", True, QUEUED)
+        assert store.run() == ["a"]
+        for wait_ms in (0, KEPT_MS - 1):
+            store.wait(wait_ms)
+            assert enqueue(store, kept("b", on_conflict, arguments=b"new")) == ("a", False, FINISHED)
+        assert store.record("a").spec.arguments == b"{}"
+        store.wait(1)
+        assert enqueue(store, kept("c", on_conflict)) == ("c", True, QUEUED)
+        assert store.run() == ["c"]
+        assert store.is_clean
+
+    @pytest.mark.parametrize("on_conflict", OTHERS)
+    def test_while_it_runs_a_further_job_is_this_one_too_and_leaves_it_as_it_is(
+        self, store: Store, on_conflict: str
+    ) -> None:
+        store.enqueue(kept("a"))
+        store.start()
+        assert enqueue(store, kept("b", on_conflict, arguments=b"new")) == ("a", False, STARTED)
+        store.fail("a")
+        assert enqueue(store, kept("c", on_conflict, arguments=b"new")) == ("a", False, QUEUED)
+        assert store.record("a").spec.arguments == b"{}"
+        assert store.run() == ["a"]
+
+    def test_before_it_is_started_it_is_replaced_as_any_other(self, store: Store) -> None:
+        store.enqueue(kept("a"))
+        assert enqueue(store, kept("b", "replace", arguments=b"new")) == ("a", False, QUEUED)
+        assert store.record("a").spec.arguments == b"new"
+
+    def test_reject_refuses_until_the_time_is_over(self, store: Store) -> None:
+        store.enqueue(kept("a"))
+        store.run()
+        store.wait(KEPT_MS - 1)
+        with pytest.raises(DuplicateJobError, match="key 'k' belongs to job 'a', which is unfinished or keeps it"):
+            store.enqueue(kept("b", "reject"))
+        store.wait(1)
+        assert enqueue(store, kept("b", "reject")) == ("b", True, QUEUED)
+
+    def test_the_time_is_that_of_the_job_that_has_the_key(self, store: Store) -> None:
+        store.enqueue(kept("a", key_for_ms=1000))
+        store.enqueue(kept("b", "replace", key_for_ms=3000))
+        store.run()
+        store.wait(2999)
+        assert enqueue(store, kept("c", key_for_ms=None))[0] == "a"
+        store.wait(1)
+        assert enqueue(store, kept("c", key_for_ms=None))[0] == "c"
+        store.run()
+        assert enqueue(store, kept("d"))[0] == "d"
+
+    @pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.DISCARDED])
+    def test_any_end_of_a_job_that_was_started_begins_the_time(self, store: Store, kind: OutcomeKind) -> None:
+        store.enqueue(kept("a"))
+        store.start()
+        store.wait(1000)
+        store.settle("a", kind, final=kind is OutcomeKind.FAILED)
+        store.wait(KEPT_MS - 1)
+        assert is_taken(store)
+        store.wait(1)
+        assert not is_taken(store)
+
+    def test_a_job_that_ends_before_it_is_started_gives_its_key_up_at_once(self, store: Store) -> None:
+        store.enqueue(kept("a"))
+        store.cancel("a")
+        assert enqueue(store, kept("b", start_within_ms=1000, delay_ms=0))[:2] == ("b", True)
+        store.wait(1000)
+        assert store.state("b") is CANCELED
+        assert enqueue(store, kept("c")) == ("c", True, QUEUED)
+
+    def test_a_redriven_job_has_its_key_as_before_and_its_time_begins_with_its_new_end(self, store: Store) -> None:
+        store.enqueue(kept("a", max_attempts=1))
+        store.start()
+        store.fail("a")
+        store.wait(3000)
+        store.redrive("a")
+        assert enqueue(store, kept("b")) == ("a", False, QUEUED)
+        store.wait(3000)
+        assert store.state("a") is QUEUED
+        store.run()
+        store.wait(KEPT_MS - 1)
+        assert is_taken(store)
+        store.wait(1)
+        assert not is_taken(store)
+
+    def test_a_discarded_job_keeps_its_key(self, store: Store) -> None:
+        store.enqueue(kept("a", max_attempts=1))
+        store.start()
+        store.fail("a")
+        store.discard("a")
+        assert enqueue(store, kept("b")) == ("a", False, CANCELED)
+
+    def test_an_unfinished_job_of_the_key_that_is_newer_comes_first(self, store: Store) -> None:
+        store.enqueue(kept("old", key_for_ms=None))
+        store.start(lease_ms=10**6)
+        store.enqueue(kept("a", hint=["y"]))
+        store.start(lease_ms=10**6)
+        store.finish("a")
+        assert enqueue(store, kept("b")) == ("a", False, FINISHED)
+        store.wait(KEPT_MS)
+        store.enqueue(kept("c", hint=["y"]))
+        store.finish("old")
+        assert enqueue(store, kept("d")) == ("c", False, QUEUED)
+
+    def test_the_key_outlives_the_record_and_with_it_the_id(self, store: Store) -> None:
+        store.enqueue(kept("a", key_for_ms=10**6, retention_ms=0))
+        store.run()
+        store.wait(1)
+        assert store.find("a") is None
+        store.wait(10**6 - 2)
+        assert enqueue(store, kept("b")) == ("a", False, FINISHED)
+        store.wait(1)
+        assert enqueue(store, kept("a", arguments=b"new")) == ("a", True, QUEUED)
+
+    def test_a_deleted_record_does_not_give_the_key_up(self, store: Store) -> None:
+        store.enqueue(kept("a"))
+        store.run()
+        store.apply(Delete(("a",)))
+        assert is_taken(store)
+        store.wait(KEPT_MS)
+        assert not is_taken(store)
+
+    def test_what_is_kept_is_kept_over_the_end_of_others(self, store: Store) -> None:
+        store.enqueue(kept("a"), kept("other", key="l"), job("plain", ["x"]))
+        assert store.run() == ["a", "other", "plain"]
+        reply = store.enqueue(kept("b"), kept("c", key="l"), kept("d", key="m"))
+        assert [(made.id, made.created) for made in reply.jobs] == [("a", False), ("other", False), ("d", True)]

@@ -221,7 +221,7 @@ class Keys:
         store.enqueue(keyed("a"))
         for step in (lambda: None, store.start):
             step()
-            with pytest.raises(DuplicateJobError, match="key 'k' belongs to the unfinished job 'a'"):
+            with pytest.raises(DuplicateJobError, match="key 'k' belongs to job 'a'"):
                 store.enqueue(keyed("b", "reject"))
         store.finish("a")
         assert enqueue(store, keyed("b", "reject")) == ("b", True)

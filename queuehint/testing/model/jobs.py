@@ -54,7 +54,8 @@ class Actor:
     it waits for at present and as what: for a job it needs, for one of its key, for a child of its own.
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
     nobody knows of it, and ``sent`` its number, or the last of its part if one there depends on a later one.
-    ``alarms`` says when it is to be looked at, and why. It is ``gone`` when its record is dropped and only its id kept.
+    It is ``gone`` when its record is dropped and only its id kept.
+    ``alarms`` says when it is to be looked at, and why: once it is over, EXPIRY when it gives its key up.
     """
 
     def __init__(self, spec: JobSpec, number: int) -> None:
@@ -114,6 +115,14 @@ class Actor:
         """It may run some day: a dead job may be redriven while its record is kept."""
         return self.state not in {FINISHED, CANCELED} and not self.gone
 
+    @property
+    def stands_for_key(self) -> bool:
+        """A further job of its key is this one, while it has the key."""
+        return not self.ever_started or self.spec.policy.key_for_ms is not None
+
+    def has_key(self, now_ms: int) -> bool:
+        return not self.is_over or self.alarms.get(EXPIRY, 0) > now_ms
+
     def depends_on(self, other: Actor) -> bool:
         return other.id in self.waits or (other.id in self.needs and self.can_run)
 
@@ -162,8 +171,8 @@ class Jobs:
         return job if job is not None and job.state is STARTED and job.token == token else None
 
     def newest(self, key: str | None) -> Actor | None:
-        """Return the newest unfinished job of a key."""
-        peers = [job for job in self.jobs.values() if job.spec.key == key is not None and not job.is_over]
+        """Return the newest job that has a key: unfinished, or over and within the time for which it keeps the key."""
+        peers = [job for job in self.jobs.values() if job.spec.key == key is not None and job.has_key(self.now_ms)]
         return max(peers, key=lambda job: job.number, default=None)
 
     def is_needed(self, job: Actor) -> bool:

@@ -156,6 +156,9 @@ class Moves(Jobs, abc.ABC):
         if state is not FINISHED:
             job.result = None
         job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
+        key_for = job.spec.policy.key_for_ms
+        if key_for is not None and job.spec.key is not None and job.ever_started:
+            job.alarms[EXPIRY] = self.now_ms + key_for
         if not (keep_place and job.claims):
             self.vacate(job)
         self.tell(job)
@@ -239,7 +242,7 @@ class Moves(Jobs, abc.ABC):
             (queue_key(claim.path), job.number, job)
             for job in self.placed
             for claim in job.claims
-            if job.state is FAILED and job.since < before and job.alarms and is_at_or_below(claim.path, path)
+            if job.state is FAILED and job.since < before and PRUNE in job.alarms and is_at_or_below(claim.path, path)
         ]
         for _, _, job in sorted(there, key=lambda item: item[:2]):
             if job.state is FAILED:
@@ -249,7 +252,7 @@ class Moves(Jobs, abc.ABC):
         """Take a dead job off the shelf, and its place from it."""
         self.vacate(job)
         job.state, job.cause = CANCELED, "discarded"
-        job.alarms = {PRUNE: self.now_ms + self.kept_ms(job)}
+        job.alarms[PRUNE] = self.now_ms + self.kept_ms(job)
         self.tell(job)
 
     def sweep_flow(self, flow: str, before: int, cause: str) -> None:

@@ -77,7 +77,7 @@ class Records(Work):
                 verdicts.append((Verdict.REFUSED, job.state))
             else:
                 dead[job_id] = job
-                job.alarms = {}
+                del job.alarms[PRUNE]
                 verdicts.append((Verdict.DONE, QUEUED if again else CANCELED))
         if not again:
             for job in dead.values():
@@ -105,7 +105,7 @@ class Records(Work):
             elif not job.is_over or job_id in needed:
                 verdicts.append((Verdict.REFUSED, job.state))
             else:
-                job.alarms = {}
+                del job.alarms[PRUNE]
                 self.prune(job)
                 verdicts.append((Verdict.DONE, None))
         self.catch_up()
@@ -119,7 +119,7 @@ class Records(Work):
         moves = job.is_over and job.spec.service != operation.spec.service
         job.set_spec(operation.spec)
         if moves:
-            job.alarms = {PRUNE: job.ended + self.kept_ms(job)}
+            job.alarms[PRUNE] = job.ended + self.kept_ms(job)
         return Noted(Verdict.DONE)
 
     # --- values ------------------------------------------------------------------------------------------------------

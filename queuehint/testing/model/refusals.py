@@ -106,7 +106,7 @@ class Refusals(Records):
         for spec in operation.jobs:
             newest = self.newest(spec.key)
             is_there = self.existing(spec.id, operation.staged) is not None
-            if not is_there and (newest is None or newest.ever_started):
+            if not is_there and (newest is None or not newest.stands_for_key):
                 new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
         for limit in self.limits.values():
             path = limit.path

@@ -74,9 +74,9 @@ class Submissions(Times):
         job = self.existing(spec.id, staged)
         newest = self.newest(spec.key)
         created = False
-        if job is None and newest is not None and not newest.ever_started:
+        if job is None and newest is not None and newest.stands_for_key:
             job = newest
-            if spec.on_conflict == "replace":
+            if spec.on_conflict == "replace" and not job.ever_started:
                 self.replace(job, attrs.evolve(spec, id=job.id))
         elif job is None:
             created = True

@@ -44,6 +44,8 @@ class Times(Edges):
         del job.alarms[kind]
         if job.id in self.starts:
             self.drop_parts(job)
+        elif kind is EXPIRY and job.is_over:
+            """It gives its key up."""
         elif kind is EXPIRY:
             self.end(job, CANCELED, "expired")
         elif kind is LEASE:
@@ -86,8 +88,9 @@ class Times(Edges):
         self.vacate(job)
         job.gone = True
         job.canceled_by = job.result = None
-        if job.ended + ID_KEPT_MS > self.now_ms:
-            job.alarms[PRUNE] = job.ended + ID_KEPT_MS
+        id_until = max(job.ended + ID_KEPT_MS, job.alarms.get(EXPIRY, 0))
+        if id_until > self.now_ms:
+            job.alarms[PRUNE] = id_until
         else:
             del self.jobs[job.id]
             self.awaited.discard(job.id)

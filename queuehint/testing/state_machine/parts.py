@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Mode, Path
 
 __all__ = [
+    "KEYED",
     "POLICY",
     "claim_of",
     "conditions",
@@ -73,6 +74,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "on_dependency_failure": st.sampled_from(["cancel", "run"]),
     "max_hold_ms": st.sampled_from([0, 2 * MINUTE]),
     "start_within_ms": st.sampled_from([2 * MINUTE, 6 * MINUTE]),
+    "key_for_ms": st.sampled_from([MINUTE, 15 * MINUTE]),
     "retention_ms": st.sampled_from([0, 8 * MINUTE, 12 * MINUTE]),
 }
 wishes = st.lists(st.one_of([st.tuples(st.just(name), wish) for name, wish in _WISHES.items()]), max_size=3).map(dict)
@@ -94,6 +96,8 @@ links = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), conditions), ma
 
 POLICY = {field.name for field in attrs.fields(Policy)}
 """Which wishes are of a policy."""
+KEYED = {"key", "max_delay_ms", "key_for_ms"}
+"""Which wishes make a job one of a key."""
 
 
 def claim_of(key: str) -> Claim:

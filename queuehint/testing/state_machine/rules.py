@@ -57,6 +57,7 @@ from queuehint.operations import (
     Update,
 )
 from queuehint.testing.state_machine.parts import (
+    KEYED,
     POLICY,
     claim_of,
     conditions,
@@ -150,6 +151,8 @@ class OperationMachine(RuleBasedStateMachine):
     def spec(self, keys: list[str], wished: dict[str, Any], **fields: Any) -> JobSpec:
         """Make a job up; of wishes that do not go together the later ones are left out."""
         wished = dict(wished)
+        if "key_for_ms" in wished and "presence_ms" not in wished:
+            wished.setdefault("key", "k")
         policy = {name: wished.pop(name) for name in list(wished) if name in POLICY}
         if "max_delay_ms" in wished and (fields.get("depends_on") or {"run_in_ms", "presence_ms"} & wished.keys()):
             del wished["max_delay_ms"]
@@ -217,7 +220,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(staged=st.sampled_from(PARTS), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
     def enqueue_a_part(self, staged: str, jobs: list[Any], links: list[Any], known: list[str]) -> None:
-        refused = {"key", "max_delay_ms", "flow"}
+        refused = {*KEYED, "flow"}
         fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
         self.submit(self.woven(fitting, links, known), staged=staged)
 
@@ -424,7 +427,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
     def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:
-        wished = {name: wish for name, wish in job[1].items() if name not in {"key", "max_delay_ms", "presence_ms"}}
+        wished = {name: wish for name, wish in job[1].items() if name not in {*KEYED, "presence_ms"}}
         return self.submit([self.spec([path], wished)], closing=Closing(path_of(path), waiting))
 
     @rule(path=paths, limit=limits)

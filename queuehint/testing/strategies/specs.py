@@ -64,6 +64,7 @@ def policies() -> SearchStrategy[Policy]:
         max_hold_ms=st.sampled_from((300_000, 0)) | st.integers(0, 600_000),
         start_within_ms=st.none() | st.integers(1, 600_000),
         retention_ms=st.none() | st.integers(0, 600_000),
+        key_for_ms=st.none() | st.integers(1, 600_000),
     )
 
 

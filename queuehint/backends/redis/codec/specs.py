@@ -76,8 +76,8 @@ def _parse_claims_text(text: str) -> tuple[Claim, ...]:
 
 @lru_cache(maxsize=1024)
 def policy_line(policy: Policy) -> str:
-    """Return the fields of a policy that the rules read."""
-    words = (
+    """Return the fields of a policy that the rules read; how long a key is kept stands last, or not at all."""
+    words: tuple[object, ...] = (
         policy.max_attempts,
         policy.max_losses,
         policy.on_retry,
@@ -86,6 +86,8 @@ def policy_line(policy: Policy) -> str:
         policy.start_within_ms,
         policy.retention_ms,
     )
+    if policy.key_for_ms is not None:
+        words = (*words, policy.key_for_ms)
     return "" if words == _DEFAULT_WORDS else " ".join("-" if word is None else str(word) for word in words)
 
 
@@ -123,7 +125,7 @@ def _backoff(numbers: tuple[float, ...]) -> Backoff:
 @lru_cache(maxsize=1024)
 def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None, on_failure: str | None) -> Policy:
     words = [None if word == "-" else word for word in line.split(" ")] if line else list(_DEFAULT_WORDS)
-    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms = words
+    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms, *key_for_ms = words
     policy = Policy(
         max_attempts=int(attempts or 0),
         max_losses=int(losses or 0),
@@ -135,6 +137,7 @@ def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None
         max_hold_ms=int(hold_ms or 0),
         start_within_ms=None if within_ms is None else int(within_ms),
         retention_ms=None if retention_ms is None else int(retention_ms),
+        key_for_ms=int(key_for_ms[0] or 0) if key_for_ms else None,
     )
     return DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
 

@@ -51,12 +51,12 @@ end
 
 local keyed = {}
 
--- The newest unfinished job of a key, false if there is none.
+-- The newest job that has a key, false if there is none.
 local function newest(key)
   local found = false
   for _, some in ipairs({keyed[key] or {}, archive.restarted[key] or {}}) do
     for _, job in ipairs(some) do
-      if not OVER[job[STATE]] and (not found or job[NUMBER] > found[NUMBER]) then found = job end
+      if jobs.has_key(job) and (not found or job[NUMBER] > found[NUMBER]) then found = job end
     end
   end
   local offset = 0
@@ -65,7 +65,7 @@ local function newest(key)
     if not member then return found end
     local _, id = form.split(member, #key + 2)
     local job = jobs.known(id, store.keyed)
-    if not OVER[job[STATE]] then
+    if jobs.has_key(job) then
       return found and found[NUMBER] > job[NUMBER] and found or job
     end
     offset = offset + 1
@@ -118,7 +118,7 @@ local function too_many()
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]
     local found = key and newest(key)
-    if not existing_of(ask[ID]) and not (key and (keys[key] or (found and jobs.is_fresh(found)))) then
+    if not existing_of(ask[ID]) and not (key and (keys[key] or (found and jobs.stands_for_key(found)))) then
       if key then keys[key] = true end
       local full = add('-', index - 1, -1, 0)
       for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
@@ -332,9 +332,9 @@ for _, ask in ipairs(asked) do
   if not existing and key then
     local found = newest(key)
     if found then
-      if jobs.is_fresh(found) then
+      if jobs.stands_for_key(found) then
         existing = found
-        if ask[CONFLICT] == 'replace' then respec(found, ask) end
+        if ask[CONFLICT] == 'replace' and jobs.is_fresh(found) then respec(found, ask) end
       elseif ask[CONFLICT] == 'after' then
         after = found
       end

@@ -54,6 +54,7 @@ function archive.restart(job)
   -- No index knows yet that it has its key again.
   local key = job[KEY]
   if key then
+    job[EXPIRY_MS] = false
     archive.restarted[key] = archive.restarted[key] or {}
     table.insert(archive.restarted[key], job)
   end
@@ -67,7 +68,7 @@ function archive.forget(job, digest_from)
   job[HISTORY] = false
   if job[NEEDS] ~= HELD then job[NEEDS], job[PORTIONS] = false, false end
   jobs.forgotten[job.id] = digest_from
-  timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, NOW))
+  timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, job[EXPIRY_MS] or 0, NOW))
   return left
 end
 

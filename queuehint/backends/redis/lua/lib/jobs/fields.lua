@@ -3,6 +3,7 @@
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up; RESUME is of a pause.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
+  EXPIRY_MS: when it is canceled, if it is not started before; of one that is over, until when it keeps its KEY.
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none if the first attempt finished it.
   USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
@@ -153,7 +154,7 @@ function form.queue_key(gate_key)
 end
 
 local DEFAULT_POLICY = {5, 3, 'hold', 'continue', 300000, false, false}
-local MAX_ATTEMPTS, MAX_LOSSES, ON_RETRY, ON_DEAD, MAX_HOLD, START_WITHIN, RETENTION = 1, 2, 3, 4, 5, 6, 7 -- @const
+local MAX_ATTEMPTS, MAX_LOSSES, ON_RETRY, ON_DEAD, MAX_HOLD, START_WITHIN, RETENTION, KEY_FOR = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
 local policies, policies_count = {[''] = DEFAULT_POLICY}, 0 -- @once
 
 function form.policy(job)

@@ -77,3 +77,9 @@ function jobs.is_hidden(job)
 end
 
 function jobs.is_fresh(job) return not job[FIRST] and not OVER[job[STATE]] end
+
+-- Whether a job has the key it was given: it is unfinished, or keeps the key for a time.
+function jobs.has_key(job) return not OVER[job[STATE]] or (job[EXPIRY_MS] or 0) > NOW end
+
+-- Whether a further job of its key is the one that has it.
+function jobs.stands_for_key(job) return not job[FIRST] or form.policy(job)[KEY_FOR] end

@@ -339,7 +339,8 @@ function lifecycle.delete(job)
   return true
 end
 
--- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least. A result is kept
+-- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least, and as long as it
+-- keeps its key. A result is kept
 -- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
 function lifecycle.prune(job)
   local has_dependents = edges.has_dependents(job)
@@ -348,7 +349,7 @@ function lifecycle.prune(job)
     return 0
   end
   local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)
-  if job[ENDED] + ID_KEPT_MS > NOW or is_woven then return forget(job, DIGEST_FROM) end
+  if job[ENDED] + ID_KEPT_MS > NOW or job[EXPIRY_MS] or is_woven then return forget(job, DIGEST_FROM) end
   local left = gates.vacate(job)
   archive.prune(job)
   return left
@@ -364,6 +365,7 @@ function lifecycle.fire_timer(kind, job)
     work.push({'x', job.id, 0, S[NUMBERS]})
     return 0
   end
+  if kind == EXPIRY and OVER[job[STATE]] then return 0 end
   if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
   if kind == LEASE then return lifecycle.reap(job) end
   -- It is in more indexes than any other step touches: a thousand would hold up the server three times as long.

@@ -176,6 +176,10 @@ function transitions.finish(job, state, cause, keep_place)
   transitions.become(job, state)
   event_log.note(job, END[state], old, cause)
   job[ENDED] = NOW
+  if is_special and job[KEY] and job[FIRST] then
+    local key_for_ms = form.policy(job)[KEY_FOR]
+    if key_for_ms then timers.set_expiry(job, NOW + key_for_ms) end
+  end
   if cause then job[CAUSE] = cause end
   if state ~= FINISHED then job[RESULT] = false end
   local left = 0

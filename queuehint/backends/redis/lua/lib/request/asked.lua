@@ -9,9 +9,11 @@ local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold 
 
 -- Check that a text is a policy, with "" for defaults; return whether a job that has it has to start within some time.
 local function check_policy(text, at)
-  local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(text, POLICY_FORM)
+  -- How long a key is kept after the end stands last, or not at all.
+  local rest, key_for_ms = string.match(text, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+) (%d+)$')
+  local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(rest or text, POLICY_FORM)
   if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
-  for _, word in ipairs({attempts, losses, hold_ms, within_ms ~= '-' and within_ms or '0', kept_ms ~= '-' and kept_ms or '0'}) do
+  for _, word in ipairs({attempts, losses, hold_ms, within_ms ~= '-' and within_ms or '0', kept_ms ~= '-' and kept_ms or '0', key_for_ms or '0'}) do
     args.whole(word, at)
   end
   return within_ms ~= '-'

@@ -22,13 +22,13 @@ end
 
 function memory.is_refused(result) return #result > RESULT_BYTES_MAX and memory.used_share() >= 1 end
 
--- Rank the loss of a record: 1 if nothing refers to it, 2 if it ended a moment ago, 3 if it had waiters or holds a place;
+-- Rank the loss of a record: 1 if nothing refers to it, 2 if it ended a moment ago, 3 if it had waiters, holds a place or keeps its key;
 -- false if it must be kept.
 local function loss_of(job)
   if job[TIMER] ~= PRUNE or jobs.dirty[job.id] or job[NEEDS] == HELD or edges.has_dependents(job) then return false end
   local is_late = job[ENDED] + ID_KEPT_MS <= NOW
   if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end
-  if job[WALKS] or (job[WATCHERS] and not is_late) then return 3 end
+  if job[WALKS] or job[EXPIRY_MS] or (job[WATCHERS] and not is_late) then return 3 end
   return is_late and 1 or 2
 end
 
@@ -54,6 +54,7 @@ function memory.relieve()
   for _, job in ipairs(dropped) do
     gates.vacate(job)
     timers.drop(job)
+    if job[EXPIRY_MS] then job[EXPIRY_MS] = false end
     archive.prune(job)
   end
   memory.dropped = #dropped

@@ -168,7 +168,8 @@ local function write_paths(was, job)
   local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
   if was_holds and not holds then change_paths(store.holds, was, false) end
   if holds and not was_holds then change_paths(store.holds, job, true) end
-  local key, was_key = there and job[KEY] or false, was_there and was[KEY] or false
+  -- What is over and waits for an expiry keeps its key until then.
+  local key, was_key = job and (there or job[EXPIRY_MS]) and job[KEY] or false, was and (was_there or was[EXPIRY_MS]) and was[KEY] or false
   if key ~= was_key then
     if was_key then remove_entry(store.keyed, was_key .. '\0' .. form.tag(was)) end
     if key then add_entry(store.keyed, '0', key .. '\0' .. form.tag(job)) end
@@ -264,7 +265,7 @@ function indexes.derive(id, was, now)
   write_timers(was, now)
   -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
   if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[GONE] ~= now[GONE] or was[CLAIMS] ~= now[CLAIMS]
-    or was[KEY] ~= now[KEY] then
+    or was[KEY] ~= now[KEY] or (now[KEY] and was[EXPIRY_MS] ~= now[EXPIRY_MS]) then
     write_paths(was, now)
   end
   write_offers(was, now)
