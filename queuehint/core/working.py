@@ -107,7 +107,7 @@ def _claim_of(
     ready: ReadyQueue = table.ready
     now_ms, limit, worker = state.now_ms, operation.limit, operation.worker
     lease_until_ms = now_ms + operation.lease_ms
-    limits = table.limits
+    limits, pauses = table.limits, table.pauses
     turn = 0
     while names and len(grants) < limit:
         job = ready.take(names[turn % len(names)], among)
@@ -116,7 +116,7 @@ def _claim_of(
             continue
         turn += 1
         is_put_aside = True
-        if table.pauses and (pause := table.pauses.holding(job)) is not None:
+        if (pauses.by_path or pauses.by_filter) and (pause := pauses.holding(job)) is not None:
             table.park(job, pause)
         elif limits.limiters and (counter := limits.stops(job)) is not None:
             limits.park(job, counter)

@@ -48,6 +48,7 @@ from queuehint.operations import (
     Renew,
     Reopen,
     Resume,
+    ResumeJobs,
     SetLimit,
     Tick,
     Verdict,
@@ -84,6 +85,7 @@ SILENT = frozenset(
         "sessions",
         "receipts",
         "untold",
+        "workers",
         "events",
         "wake:timer",
         "wake:pool:",
@@ -95,6 +97,7 @@ SILENT = frozenset(
 SEEN_AT = {
     "left": ("gates", "waiting:", "parked", "left"),
     "pauses": ("meta", "parked"),
+    "selections": ("meta", "parked"),
     "closed": ("meta",),
     "weights": ("meta",),
     "turns": ("users", "pools"),
@@ -230,6 +233,8 @@ class Walk:
         """Let everything run again: what is paused or closed waits for a person."""
         for path in sorted(self.lockstep.engine.table.pauses.by_path):
             self.store.do(Resume(path))
+        for wanted in list(self.lockstep.engine.table.pauses.by_filter):
+            self.store.do(ResumeJobs(wanted))
         for path in sorted(self.lockstep.engine.table.closed):
             self.store.do(Reopen(path))
 
