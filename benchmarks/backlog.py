@@ -2,8 +2,8 @@
 Free work beside a blocked backlog: 17 000 jobs that all need one place, then 500 that need one of their own each.
 
 Ten jobs at once, and a worker that is at the backlog already: time is taken from before the first of the free jobs is
-enqueued until the last of them has run. A queue that looks for a free job among all that wait pays for the backlog at
-each look; one that keeps the blocked apart does not.
+enqueued until the last of them has run. A queue that searches all waiting jobs for a free one pays for the backlog in
+each search; one that keeps blocked jobs apart does not.
 """
 
 from __future__ import annotations

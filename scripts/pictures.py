@@ -1,8 +1,8 @@
 """
 Draw what commands print, as pictures for the documentation: ``python -m scripts.pictures``.
 
-A store with a few jobs is made at a fixed time, and each command runs on it as in a terminal. A picture holds what it
-shows as text too, as its description, by which a test tells whether it is older than what the command prints now.
+A store with a few jobs is made at a fixed time, and each command runs on it as in a terminal. A picture also holds its
+text as its description; a test compares that with the present output of the command.
 """
 
 from __future__ import annotations

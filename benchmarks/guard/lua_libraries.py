@@ -1,7 +1,7 @@
 """
 The libraries that Redis gives its scripts, for scripts that run in this process: ``cmsgpack``, ``struct`` and ``bit``.
 
-Only what scripts can see is the same. Calls of them count as no instructions, as those of C functions do.
+Their results are the same as in Redis. Calls of them count as no instructions, as those of C functions do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The documents, in a SQLite database that the web application and the workers open each for themselves."""
+"""The documents, in a SQLite database; the web application and each worker open it separately."""
 
 from __future__ import annotations
 

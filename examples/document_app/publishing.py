@@ -1,7 +1,7 @@
 """
-The client of a web service that publishes documents, and that is not ours: it may be busy, and it may say no.
+The client of an external web service that publishes documents: it may be busy, and it may refuse.
 
-`queuehint` is told of both from here, below the handler: `Retry` and `Fail` are raised.
+The client raises `Retry` and `Fail` for these, from inside a call of the handler.
 """
 
 from __future__ import annotations

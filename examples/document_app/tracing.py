@@ -1,4 +1,4 @@
-"""Where the spans go: each process appends them to the file that TRACE_FILE names, one JSON object a line."""
+"""Export of spans: each process appends them to the file that TRACE_FILE names, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProces
 
 
 def set_up() -> None:
-    """Record spans, if somebody wants them. An application of your own has an OTLP exporter and a batch here."""
+    """Record spans if TRACE_FILE is set. An application of your own has an OTLP exporter and a batch here."""
     file = os.environ.get("TRACE_FILE")
     if file is None:
         return

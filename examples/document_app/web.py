@@ -1,5 +1,5 @@
 """
-The web application: it enqueues jobs, and answers what has become of them.
+The web application: it enqueues jobs, and reports their states and results.
 
     uvicorn examples.document_app.web:app
 
@@ -8,7 +8,7 @@ The web application: it enqueues jobs, and answers what has become of them.
     GET  /documents/{doc}                      its sections, and where it was published
     GET  /jobs/{id}                            state, result, attempts, and what the job waits for
     GET  /jobs?tag=import-7                    the newest jobs with a tag
-    GET  /workers                              which workers there are, and how much they run
+    GET  /workers                              the workers, and the number of jobs that each runs
 
 Each POST takes tags, ``?tag=import-7``, and the header ``X-User``: jobs of different users take turns.
 """

@@ -1,9 +1,9 @@
 """
-Handlers that run in a process of their own, ``process=True``: their import path, and what comes back of an attempt.
+Handlers that run in a process of their own, ``process=True``: their import path, and the result of an attempt.
 
 Nothing is pickled. Arguments and results cross as the scheduler's codec writes them, exceptions as text with the names
-of their classes: the worker imports nothing, and calls nothing, because the process said so. The process imports what
-the worker says, which is the module that the handler was declared in, never what a job says.
+of their classes: no name sent by the process is imported or called in the worker. The process imports the module that
+the worker names, in which the handler was declared, never a name from a job.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The slots of one worker: one for each running grant, and how code and worker stop.
+The slots of one worker, one for each running grant, and the steps in which code and worker stop.
 
 A lease may expire while its code runs: the worker could not renew it, and the job was reaped. The job may then be
 granted to the same worker again. Its slot is the **previous** one from then on, and the new slot waits for it, so that

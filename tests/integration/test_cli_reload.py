@@ -1,4 +1,4 @@
-"""`queuehint worker --reload`: a worker process is started anew when source files of its application change."""
+"""`queuehint worker --reload`: a worker process is restarted when source files of its application change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of `deploy/`: each can be read, and each worker gets ready, works and stops as written there."""
+"""The files of `deploy/`: each can be parsed, and each worker becomes ready, works and stops as written there."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
 
 
-def test_every_operation_has_one_who_answers_it_in_a_room_of_the_engine() -> None:
+def test_every_operation_has_one_handler_in_a_module_of_the_engine() -> None:
     concrete = {
         each
         for each in vars(operations).values()
@@ -101,7 +101,7 @@ def test_an_operation_is_named_in_few_files() -> None:
     assert len(named) + len([*ROOT.rglob("weigh.lua")]) <= 8
 
 
-def test_annotations_of_operations_and_replies_mean_something_where_they_stand() -> None:
+def test_annotations_of_operations_and_replies_can_be_resolved() -> None:
     for name in operations.__all__:
         kind = getattr(operations, name)
         if attrs.has(kind):

@@ -1,4 +1,4 @@
-"""What is said of the project beside `pyproject.toml` agrees with it."""
+"""Metadata of the project in other files agrees with `pyproject.toml`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Pauses: which ready jobs may not start until somebody resumes them, or until the pause ends by itself.
+Pauses: ready jobs that may not start until they are resumed, or until the pause ends by itself.
 
 A pause acts on ready jobs only, when they are claimed: a claim takes a job from the ready queue and parks it at the
 first pause that holds it. So a paused job keeps its place, and those behind it wait for it as for any other. When a

@@ -22,7 +22,7 @@ class Timed(Protocol):
 
 
 class TimerKind(IntEnum):
-    """Purpose of a timer."""
+    """Kind of a timer."""
 
     DUE = 0
     """SCHEDULED: it is due. QUEUED: its back-off is over, or has held the place for `max_hold`."""

@@ -1,4 +1,4 @@
-"""The rules of tags and headers: words that a record is found by, and what travels with a job."""
+"""The rules of tags, by which records are found, and of headers, which travel with a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of submissions: how their jobs are numbered and placed, and that one is refused as a whole."""
+"""The rules of submissions: numbers and places of their jobs, and refusal as a whole."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Handlers in processes of their own: the pool of a worker, the process, and what they say to each other."""
+"""Handlers in processes of their own: the pool of a worker, the process, and the messages between them."""

@@ -1,13 +1,13 @@
 """
 The process that runs handlers: ``python -m queuehint.worker.processes.child``, started by a worker, never forked.
 
-It runs one attempt at a time, on its main thread, so that a signal can interrupt it. Three things end it before its
-time: SIGTERM behind a word of the worker raises `HandlerStopped` in the handler; SIGKILL; and the end of the worker.
-For the last the worker holds the other end of a pipe. Linux sends SIGKILL when that is closed, also while code holds
-the interpreter; elsewhere a thread waits for it.
+It runs one attempt at a time, on its main thread, so that a signal can interrupt it. Three events end an attempt early:
+SIGTERM after a message of the worker raises `HandlerStopped` in the handler; SIGKILL; and the end of the worker. To
+notice the last, the worker holds the other end of a pipe. Linux sends SIGKILL when that is closed, also while code
+holds the interpreter; elsewhere a thread waits for it.
 
-A signal without a word of the worker is one that a terminal or a supervisor has sent to all: this process ends with its
-worker, not before it.
+A signal without a message of the worker was sent to all processes by a terminal or a supervisor: this process ends with
+its worker, not before it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
---[[ pauses: what holds back ready jobs until it is resumed, or until a time; mirrors core.jobs.pauses.
-  PAUSES holds for the gate key of a paused path the number of its pause and, if it ends by itself, behind spaces when and after
-  how long, in ms.
+--[[ pauses: pauses, which hold back ready jobs until they are resumed, or until a time; mirrors core.jobs.pauses.
+  PAUSES maps the gate key of a paused path to the number of its pause and, if it ends by itself, behind spaces to the time of
+  its end and its length, in ms.
   SELECTIONS holds the same for filters: service, user, task, pool and tag, each behind a line end and empty for any, then
   behind another one "/" and a gate key, or nothing. The name of a pause is its field in the one or the other.
   Of a pause that ends by itself TIMERS has an entry: RESUME, the sortable number, the name. PAUSED of the state counts all. ]]
