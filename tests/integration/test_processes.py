@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: the data passed to and fro, the ways to end them, and their clean-up."""
+"""Handlers in processes of their own: the data passed both ways, the ways to end them, and their clean-up."""
 
 from __future__ import annotations
 
