@@ -1,4 +1,4 @@
-"""The rules of keys over time: how long a burst puts its one job off, and how long a key is kept after the end."""
+"""The rules of debouncing: how long a burst of one key delays its job, and how long the key is kept after its end."""
 
 from __future__ import annotations
 
