@@ -337,7 +337,7 @@ local function entries_of_dependents(after_number, newest_first)
   elseif after_number then low = string.format('(%.0f', after_number) end
   return function()
     if position > #members then
-      if newest_first then members = redis.call('ZREVRANGEBYSCORE', set, high, low, 'WITHSCORES', 'LIMIT', 0, READ_AT_ONCE)
+      if newest_first then members = redis.call('ZRANGE', set, high, low, 'BYSCORE', 'REV', 'LIMIT', 0, READ_AT_ONCE, 'WITHSCORES')
       else members = redis.call('ZRANGEBYSCORE', set, low, high, 'WITHSCORES', 'LIMIT', 0, READ_AT_ONCE) end
       position = 1
       if #members == 0 then return nil end
