@@ -153,7 +153,7 @@ def test_errors_come_back_with_their_facts(error: QueueHintError) -> None:
     [b"", b"r", b"x{}", b'e["SystemExit", [], {}]', b'e["x"]', b"e1", b'r{"a":1}', b"r[[1]]", b"r" + b"[" * 99_999],
 )
 def test_an_answer_that_cannot_be_read_is_an_error_of_the_store(answer: bytes) -> None:
-    with pytest.raises(BackendError, match="has answered what cannot be read"):
+    with pytest.raises(BackendError, match="sent a reply that cannot be read"):
         read_answer(answer, Pulled)
 
 
@@ -180,7 +180,7 @@ def test_requests_come_back_as_they_were(asked: Any) -> None:
         (head_of("default") + b'{"":["Cancel"]}', "is not an operation"),
         (head_of("default") + b'{"":"Engine"}', "is not an operation"),
         (head_of("default") + encode(Begin(epoch_s=9, budget=1, retention=None, services=(), release="x")), "Begin"),
-        (head_of("default") + b'{"":"Extend","leases":[],"lease_ms":1}', "Extend cannot be asked for"),
+        (head_of("default") + b'{"":"Extend","leases":[],"lease_ms":1}', "Extend is not accepted"),
     ],
 )
 def test_bytes_that_are_not_a_request_are_refused(body: bytes, problem: str) -> None:
