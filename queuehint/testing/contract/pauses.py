@@ -50,7 +50,7 @@ class PausesInTime:
         store.wait(1_999)
         assert store.start() == []
         store.wait(1)
-        assert store.start() == ["a"]
+        assert store.start(lease_ms=10**6) == ["a"]
         store.wait(60_000)
         assert store.start() == []
         assert store.resume("y") is True
