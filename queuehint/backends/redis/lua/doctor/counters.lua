@@ -1,10 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ counters: the state of the namespace, and figures that the doctor compares with it.
-  Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or
-  damaged; now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys and how many entries they have;
-  of these next_schedule is when the first schedule is due, next_timer, next_lease and next_prune when the first of their
-  keys comes up, limits how many limits hold back and watched how many bound what
-  is unfinished. ]]
+  Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or damaged;
+  now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys with the number of their
+  entries. Among the sizes are next_schedule, next_timer, next_lease and next_prune, the first due times of their keys, limits,
+  the number of limits on starts, and watched, the number of limits on unfinished jobs. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
 args.count(8)
