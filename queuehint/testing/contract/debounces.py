@@ -245,12 +245,15 @@ class Throttles:
         store.finish("old")
         assert enqueue(store, kept("d")) == ("c", False, QUEUED)
 
-    def test_the_key_outlives_the_record_and_with_it_the_id(self, store: Store) -> None:
-        store.enqueue(kept("a", key_for_ms=10**6, retention_ms=0))
+    @pytest.mark.parametrize("retention_ms", [0, 700_000])
+    def test_the_key_outlives_the_record_and_with_it_the_id(self, store: Store, retention_ms: int) -> None:
+        store.enqueue(kept("a", key_for_ms=10**6, retention_ms=retention_ms))
         store.run()
-        store.wait(1)
+        store.wait(retention_ms + 1)
         assert store.find("a") is None
-        store.wait(10**6 - 2)
+        store.wait(10**6 - retention_ms - 2)
+        with pytest.raises(DuplicateJobError):
+            store.enqueue(kept("a", arguments=b"new"))
         assert enqueue(store, kept("b")) == ("a", False, FINISHED)
         store.wait(1)
         assert enqueue(store, kept("a", arguments=b"new")) == ("a", True, QUEUED)
