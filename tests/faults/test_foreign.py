@@ -55,7 +55,7 @@ IN_SCRIPTS = (
     *("exists", "unlink", "type", "info", "time"),
     *("hget", "hset", "hmget", "hdel", "hexists", "hlen", "hgetall", "hkeys", "hvals"),
     *("zadd", "zrem", "zrange", "zrangebyscore", "zremrangebyscore", "zscore", "zcard"),
-    *("zrangebylex", "zrevrangebylex", "zrevrangebyscore", "zlexcount"),
+    *("zrangebylex", "zrevrangebylex", "zlexcount"),
     *("rpush", "lrange", "llen", "ltrim"),
 )
 FROM_CLIENTS = ("fcall", "fcall_ro", "function|load", "evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")

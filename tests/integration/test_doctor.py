@@ -1566,7 +1566,9 @@ def test_the_command_ends_with_2_where_nobody_answers(
     url = server.url
     code, out, error = run(url)
     assert (code, out) == (2, "")
-    assert error.startswith("queuehint doctor: redis://")
+    trying, _, failure = error.partition("\nqueuehint doctor: ")
+    assert trying.startswith("queuehint: trying: redis://")
+    assert failure.startswith("redis://")
     assert "right" not in error
     code, out, _ = run(url, "--json")
     assert code == 2

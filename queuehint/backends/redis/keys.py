@@ -56,7 +56,8 @@ KEYS: Final = (
     Key(
         "index",
         "hash",
-        "term (a state, user, service, task, pool or tag) and block of numbers -> bits of the records that have it",
+        "term (a state, user, service, task, pool, tag or parent) and block of numbers"
+        " -> bits of the records that have it",
         "the last record",
     ),
     Key("blocks", "zset", "term and block of each entry of `index`, in lexical order", "the last record"),

@@ -12,7 +12,7 @@ end
 for _, command in ipairs({'HGET', 'HMGET', 'HEXISTS', 'HDEL', 'ZSCORE', 'ZREM'}) do
   redis.call(command, key, '')
 end
-for _, command in ipairs({'ZRANGE', 'ZRANGEBYSCORE', 'ZREVRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'LRANGE', 'LTRIM'}) do
+for _, command in ipairs({'ZRANGE', 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'LRANGE', 'LTRIM'}) do
   redis.call(command, key, 0, 0)
 end
 for _, command in ipairs({'ZRANGEBYLEX', 'ZREVRANGEBYLEX', 'ZLEXCOUNT'}) do
