@@ -245,6 +245,16 @@ class Throttles:
         store.finish("old")
         assert enqueue(store, kept("d")) == ("c", False, QUEUED)
 
+    def test_a_time_that_is_over_leaves_the_key_to_an_older_job_that_is_unfinished(self, store: Store) -> None:
+        store.enqueue(kept("old", key_for_ms=None))
+        store.start(lease_ms=10**6)
+        store.enqueue(kept("a", hint=["y"]))
+        store.start(lease_ms=10**6)
+        store.finish("a")
+        store.advance(KEPT_MS)
+        with pytest.raises(DuplicateJobError, match="key 'k' belongs to job 'old'"):
+            store.enqueue(kept("b", "reject"))
+
     @pytest.mark.parametrize("retention_ms", [0, 700_000])
     def test_the_key_outlives_the_record_and_with_it_the_id(self, store: Store, retention_ms: int) -> None:
         store.enqueue(kept("a", key_for_ms=10**6, retention_ms=retention_ms))
