@@ -37,9 +37,10 @@ def while_blocked(look: Callable[[BlockWatch], None], *, is_blocked: bool = True
     async def main() -> None:
         watch = BlockWatch(Slots())
         watch.start()
-        done = threading.Event()
+        begin, done = threading.Event(), threading.Event()
 
         def run() -> None:
+            begin.wait(20)
             look(watch)
             done.set()
             loop.call_soon_threadsafe(over.set)
@@ -48,8 +49,9 @@ def while_blocked(look: Callable[[BlockWatch], None], *, is_blocked: bool = True
         thread = threading.Thread(target=run)
         if is_blocked:
             thread.start()
-            done.wait(20)  # this line blocks the loop
+            _ = begin.set(), done.wait(20)  # type: ignore[func-returns-value]  # this line blocks the loop
         else:
+            begin.set()
             loop.call_later(0.05, thread.start)
         await over.wait()
         thread.join()
