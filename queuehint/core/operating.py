@@ -20,6 +20,8 @@ from queuehint.values.record import JobState
 if TYPE_CHECKING:
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
+    from queuehint.values.hint import Path
+    from queuehint.values.record_filter import RecordFilter
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, _LOST, _CANCELED_VERDICT, STALE = Verdict
@@ -147,33 +149,35 @@ def amend(state: State, operation: op.Amend) -> op.Noted:
 @handles(op.Pause)
 def pause(state: State, operation: op.Pause) -> op.Marked:
     """Answer `Pause`."""
-    until_ms = None if operation.for_ms is None else state.now_ms + operation.for_ms
-    changed = state.table.pauses.begin(operation.path, until_ms)
-    follow(state)
-    return op.Marked(changed, more(state))
+    return _begin_pause(state, operation.path, operation.for_ms)
 
 
 @handles(op.Resume)
 def resume(state: State, operation: op.Resume) -> op.Marked:
     """Answer `Resume`."""
-    changed = state.table.pauses.resume(operation.path)
-    follow(state)
-    return op.Marked(changed, more(state))
+    return _end_pause(state, operation.path)
 
 
 @handles(op.PauseJobs)
 def pause_jobs(state: State, operation: op.PauseJobs) -> op.Marked:
     """Answer `PauseJobs`."""
-    until_ms = None if operation.for_ms is None else state.now_ms + operation.for_ms
-    changed = state.table.pauses.begin(operation.filter, until_ms)
-    follow(state)
-    return op.Marked(changed, more(state))
+    return _begin_pause(state, operation.filter, operation.for_ms)
 
 
 @handles(op.ResumeJobs)
 def resume_jobs(state: State, operation: op.ResumeJobs) -> op.Marked:
     """Answer `ResumeJobs`."""
-    changed = state.table.pauses.resume(operation.filter)
+    return _end_pause(state, operation.filter)
+
+
+def _begin_pause(state: State, what: Path | RecordFilter, for_ms: int | None) -> op.Marked:
+    changed = state.table.pauses.begin(what, None if for_ms is None else state.now_ms + for_ms)
+    follow(state)
+    return op.Marked(changed, more(state))
+
+
+def _end_pause(state: State, what: Path | RecordFilter) -> op.Marked:
+    changed = state.table.pauses.resume(what)
     follow(state)
     return op.Marked(changed, more(state))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import InvalidJobTypeError, shown
@@ -29,8 +29,6 @@ from queuehint.values.report import PauseState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
-
-    from typing_extensions import Unpack
 
 
 class Selection(TypedDict, total=False):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.leftovers import UnparkSweep
+from queuehint.core.structures.record_index import passes
 from queuehint.core.structures.timers import TimerKind
 from queuehint.errors import InvalidJobError
+from queuehint.values.hint import is_prefix
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import FILTERED_PAUSES_MAX, PAUSES_MAX, TOO_MANY_PAUSES, PauseState
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.timers import Timers
     from queuehint.values.hint import Path
-    from queuehint.values.spec import JobSpec
 
 
 class Pause:
@@ -50,20 +51,10 @@ class Pause:
         return self.what if isinstance(self.what, RecordFilter) else RecordFilter(path=self.what)
 
 
-def selects(wanted: RecordFilter, spec: JobSpec) -> bool:
-    """Return whether the filter of a pause selects a job."""
+def selects(wanted: RecordFilter, job: Job) -> bool:
+    """Return whether the filter of a pause selects a ready job."""
     path = wanted.path
-    if path is not None and not any(claim.path[: len(path)] == path for claim in spec.claims):
-        return False
-    return (wanted.tag is None or wanted.tag in spec.tags) and all(
-        value is None or value == of_job
-        for value, of_job in (
-            (wanted.service, spec.service),
-            (wanted.user, spec.user),
-            (wanted.task, spec.task),
-            (wanted.pool, spec.pool),
-        )
-    )
+    return (path is None or any(is_prefix(path, claim.path) for claim in job.spec.claims)) and passes(wanted, job)
 
 
 class Pauses:
@@ -143,7 +134,7 @@ class Pauses:
                 if pause is not None:
                     return pause
         for wanted, pause in self.by_filter.items():
-            if selects(wanted, job.spec):
+            if selects(wanted, job):
                 return pause
         return None
 

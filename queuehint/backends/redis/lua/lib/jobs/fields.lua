@@ -146,6 +146,16 @@ function form.claims(claims_text)
   return claims
 end
 
+-- Whether a job has a claim at or below the place of a gate key.
+function form.is_at_or_below(job, gate_key)
+  for _, claim in ipairs(form.claims(job[CLAIMS])) do
+    for _, key in ipairs(claim.keys) do
+      if key == gate_key then return true end
+    end
+  end
+  return false
+end
+
 -- The queue key, as people see it, of a gate's key.
 function form.queue_key(gate_key)
   if gate_key == '' then return 'root' end

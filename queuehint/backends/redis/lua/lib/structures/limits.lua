@@ -43,17 +43,6 @@ function limits.count_pending(field)
   return count
 end
 
--- Whether a job has a claim at or below the gate of a field; any job has for "-".
-local function is_at(field, job)
-  if field == '-' then return true end
-  for _, claim in ipairs(form.claims(job[CLAIMS])) do
-    for _, key in ipairs(claim.keys) do
-      if '=' .. key == field then return true end
-    end
-  end
-  return false
-end
-
 -- In how many ms so many of the jobs at the gate of a field are over, estimated from how long those that run have run; nil
 -- while none does.
 function limits.retry_after_ms(field, too_many)
@@ -62,7 +51,7 @@ function limits.retry_after_ms(field, too_many)
   for _, member in ipairs(sample) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.leases)
-    if job[STATE] == STARTED and is_at(field, job) then
+    if job[STATE] == STARTED and (field == '-' or form.is_at_or_below(job, string.sub(field, 2))) then
       running, ages = running + 1, ages + math.min(math.max(NOW - job[STARTED_AT], 0), AGE_MAX_MS)
     end
   end

@@ -107,19 +107,10 @@ local function has_tag(job, wanted)
   return false
 end
 
-local function is_at_or_below(job, wanted)
-  for _, claim in ipairs(form.claims(job[CLAIMS])) do
-    for _, key in ipairs(claim.keys) do
-      if key == wanted then return true end
-    end
-  end
-  return false
-end
-
 local function selects(one, job)
   return (one.task == '' or one.task == job[TASK]) and (one.user == '' or one.user == job[USER])
     and (one.pool == '' or one.pool == job[POOL]) and (one.service == '' or one.service == (form.service(job[SERVICE])))
-    and (one.tag == '' or has_tag(job, one.tag)) and (not one.key or is_at_or_below(job, one.key))
+    and (one.tag == '' or has_tag(job, one.tag)) and (not one.key or form.is_at_or_below(job, one.key))
 end
 
 -- The pause that holds a job, and its name: of the highest path at or above one of its claims, else the first by filter;
