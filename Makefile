@@ -90,7 +90,7 @@ docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning 
 	@echo "docs/_build/html/index.html"
 
 .PHONY: pictures
-pictures: $(STAMP)/test ## Draw what commands print, as SVG in docs/pictures.
+pictures: $(STAMP)/test ## Draw the pictures of the documentation, light and dark, into docs/pictures.
 	$(BIN)/python -m scripts.pictures
 
 .PHONY: bench

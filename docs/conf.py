@@ -1,5 +1,6 @@
 """Settings of the documentation; `make docs` builds it."""
 
+import re
 from importlib.metadata import version as version_of
 
 from pygments.lexers.special import TextLexer
@@ -46,9 +47,24 @@ def keep_colons(app: Sphinx, what: str, name: str, _object: object, _options: ob
 as_written: dict[str, list[str]] = {}
 
 
+PICTURE = re.compile(
+    r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\n'
+    r'<img alt="(?P<alt>[^"]+)" src="(?P<light>[^"]+)">\n</picture>'
+)
+
+
+def show_both(_app: Sphinx, _page: str, text: list[str]) -> None:
+    """Read the two versions of a picture, as forges show them, as images of which the theme shows one."""
+    image = "```{{image}} {}\n:class: only-{}\n:alt: {}\n```"
+    text[0] = PICTURE.sub(
+        lambda found: "\n\n".join(image.format(found[name], name, found["alt"]) for name in ("light", "dark")), text[0]
+    )
+
+
 def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
     # The forges draw Mermaid diagrams; here they are shown as text and need no program from elsewhere.
     app.add_lexer("mermaid", TextLexer)
+    app.connect("source-read", show_both)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=600)

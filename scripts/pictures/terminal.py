@@ -1,8 +1,9 @@
 """
-Draw what commands print, as pictures for the documentation: ``python -m scripts.pictures``.
+What commands print, in a terminal.
 
-A store with a few jobs is made at a fixed time, and each command runs on it as in a terminal. A picture also holds its
-text as its description; a test compares that with the present output of the command.
+A store with a few jobs is made at a fixed time, and each command runs on it as in a terminal. The counterexample is
+what the tutorial's program prints; a test runs that program and compares. A picture also holds its text as its
+description.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
-from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from queuehint import FakeClock, Progress, Scheduler
 from queuehint.cli.app import app
 from queuehint.clock import SystemClock
 from queuehint.operations import Announce, Exchange, Report
+from scripts.pictures.svg import SHOWN, Theme
 
-FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-PICTURES = {"top": ["top", "--times", "1"], "tree": ["tree"], "why": ["why", "--chain", "6"]}
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "testing.md"
+COMMANDS = {"top": ["top", "--times", "1"], "tree": ["tree"], "why": ["why", "--chain", "6"]}
 """By name, the command that is drawn."""
-WIDTH = 90
+TITLES = {"counterexample": "python locks.py"}
+WIDTH = 62
+"""Columns: as few as keep a letter readable where the picture is 400 pixels wide."""
 BEGIN_MS = round(datetime(2026, 1, 5, 9, 0, tzinfo=UTC).timestamp() * 1000)
 LATER_S = 8
 """How long the jobs have run in the pictures."""
 _FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
-_DESC = "{http://www.w3.org/2000/svg}desc"
 
 
 @contextlib.contextmanager
@@ -76,34 +79,45 @@ def printed(url: str, command: list[str]) -> Text:
     return Text.from_ansi(out.read())
 
 
-def drawn(name: str, text: Text) -> str:
+def counterexample() -> Text:
+    """Return what the tutorial's queue of locks makes the kit print, with the fault in colour."""
+    page = TUTORIAL.read_text("utf-8")
+    found = re.search(r"^\$ python locks\.py\n.*?QueueFaultError: (.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    text = Text("\n".join(found[1].rstrip().splitlines()))
+    text.highlight_regex(r"(?m)^order: .*$|\^ order", "bold red")
+    text.highlight_regex(r"(?m)^\* .*$", "bold")
+    text.highlight_regex(r"Q\.+", "yellow")
+    text.highlight_regex(r"S=+|S$", "blue")
+    text.highlight_regex(r"(?m)^(  step .*|  Q queued.*)$", "dim")
+    return text
+
+
+def texts() -> dict[str, Text]:
+    """Return by name what is drawn."""
+    with store() as url:
+        found = {name: printed(url, command) for name, command in COMMANDS.items()}
+    return found | {"counterexample": counterexample()}
+
+
+def drawn(name: str, text: Text, theme: Theme) -> str:
     """Return what was printed as an SVG that loads nothing from elsewhere."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(text)
-    title = " ".join(["queuehint", *PICTURES[name]]).removesuffix(" --times 1")
-    svg = _FONTS.sub("", console.export_svg(title=title, unique_id=name))
+    title = TITLES.get(name) or " ".join(["queuehint", *COMMANDS[name]]).removesuffix(" --times 1")
+    colours = TerminalTheme(_rgb(theme.paper), _rgb(theme.ink), [_rgb(colour) for colour in theme.ansi])
+    svg = _FONTS.sub("", console.export_svg(title=title, theme=colours, unique_id=f"{name}-{theme.name}"))
+    svg = svg.replace("rgba(255,255,255,0.35)", theme.frame)
     head, end, rest = svg.partition(">")
-    return f"{head}{end}\n    <desc>{escape(said(text))}</desc>{rest}\n"
+    shown = f'{head} width="{SHOWN}" role="img"{end}'
+    return f"{shown}\n    <title>{escape(title)}</title>\n    <desc>{escape(said(text))}</desc>{rest}\n"
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    return red, green, blue
 
 
 def said(text: Text) -> str:
     """Return what was printed without colours and without white space at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.plain.splitlines())
-
-
-def description(picture: Path) -> str:
-    """Return what a picture shows, as text."""
-    return ET.parse(picture).getroot().findtext(_DESC) or ""
-
-
-def main() -> None:
-    """Draw all of them."""
-    FOLDER.mkdir(exist_ok=True)
-    with store() as url:
-        for name, command in PICTURES.items():
-            (FOLDER / f"{name}.svg").write_text(drawn(name, printed(url, command)), "utf-8")
-    print(f"{len(PICTURES)} pictures in docs/pictures")
-
-
-if __name__ == "__main__":
-    main()
