@@ -10,7 +10,7 @@ import typer
 from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow
 from queuehint.cli.inspect import brief, places, say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
-from queuehint.cli.operate import Downstream, judge
+from queuehint.cli.operate import Downstream, apply_each
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import Discard, Redrive
 from queuehint.scheduler.scheduler import Scheduler
@@ -81,7 +81,7 @@ def retry(
         some = _ids(sched, ids, choose, flow, every=every)
         if some:
             confirm(f"Redrive {_counted(some)} in {namespace_of(sched)}?", yes=yes or bool(ids))
-            judge(sched, some, lambda part: Redrive(part, downstream), as_json=as_json)
+            apply_each(sched, some, lambda part: Redrive(part, downstream), as_json=as_json)
 
 
 @app.command()
@@ -101,7 +101,7 @@ def purge(
         some = _ids(sched, ids, choose, flow, every=every)
         if some:
             confirm(f"Give up {_counted(some)} in {namespace_of(sched)}?", yes=yes)
-            judge(sched, some, Discard, as_json=as_json)
+            apply_each(sched, some, Discard, as_json=as_json)
 
 
 def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | None, *, every: bool) -> list[str]:

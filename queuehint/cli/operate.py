@@ -72,7 +72,7 @@ def retry(
 ) -> None:
     """Queue dead jobs again; attempts and losses count anew."""
     with opened(target, namespace, as_json=as_json) as sched:
-        judge(sched, ids, lambda some: Redrive(some, downstream), as_json=as_json)
+        apply_each(sched, ids, lambda some: Redrive(some, downstream), as_json=as_json)
 
 
 @choosing
@@ -96,7 +96,7 @@ def cancel(
         if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
             raise UsageError(f"{WHICH}, --state")
         if ids:
-            judge(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
+            apply_each(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
             return
         segments = chosen.get("path")
         path = None if segments is None else queue_key(segments)
@@ -127,7 +127,7 @@ def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: 
     return sched.cancel_sync(path=segments, reason=reason)
 
 
-def judge(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
+def apply_each(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
     """
     Apply an operation to jobs, in batches of its limit, and print the verdict of each.
 

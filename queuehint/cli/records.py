@@ -11,7 +11,7 @@ import typer
 from queuehint.cli.filters import Choose, Flow, check_flow, choosing, states_of
 from queuehint.cli.inspect import brief, records_grid, say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
-from queuehint.cli.operate import Ids, judge
+from queuehint.cli.operate import Ids, apply_each
 from queuehint.cli.render import Printer
 from queuehint.operations import Delete
 from queuehint.values.checks import check_id
@@ -91,4 +91,4 @@ def delete(
         checked = [check_id(job_id) for job_id in ids]
         what = "1 record" if len(checked) == 1 else f"{len(checked)} records"
         confirm(f"Delete {what} in {namespace_of(sched)}?", yes=yes)
-        judge(sched, checked, Delete, as_json=as_json)
+        apply_each(sched, checked, Delete, as_json=as_json)

@@ -25,8 +25,8 @@ _SCHEDULED, _DEFERRED, QUEUED, STARTED, FINISHED, _FAILED, CANCELED = JobState
 DONE, _REQUESTED, _REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, _STALE = Verdict
 SUCCEEDED = OutcomeKind.FINISHED
 
-STRANGER_PAUSE_MS = 5_000
-STRANGER_PAUSE_MAX_MS = 300_000
+UNKNOWN_TASK_PAUSE_MS = 5_000
+UNKNOWN_TASK_PAUSE_MAX_MS = 300_000
 
 
 @handles(op.Exchange)
@@ -82,7 +82,7 @@ def _settle(state: State, outcome: Outcome) -> Verdict:
             state.table.put_back(job, None, EventKind.RELEASED)
         else:
             unknown_task_count = state.table.unknown_task_counts.get(job.id, 0)
-            pause_ms = min(STRANGER_PAUSE_MS << min(unknown_task_count, 16), STRANGER_PAUSE_MAX_MS)
+            pause_ms = min(UNKNOWN_TASK_PAUSE_MS << min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
             state.table.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
             state.table.unknown_task_counts[job.id] = unknown_task_count + 1
     return DONE

@@ -382,7 +382,7 @@ def _search(
         story = Story(factory(), plan.slots, min(plan.jobs_max, max_jobs))
         story.play(plan.steps, plan.ends)
         tried.add(story)
-        if story.judge(rules):
+        if story.breaks(rules):
             found[:] = [story]
             raise _Convicted
 
@@ -399,7 +399,7 @@ def _shortened(factory: Callable[[], QueueUnderTest], story: Story, rules: Colle
     while left_out < len(story.done):
         shorter = Story(factory(), story.slots, story.max_jobs)
         shorter.play([*story.done[:left_out], *story.done[left_out + 1 :]])
-        if shorter.judge(rules) and len(shorter.steps) < len(story.steps) and shorter.kind == story.kind:
+        if shorter.breaks(rules) and len(shorter.steps) < len(story.steps) and shorter.kind == story.kind:
             story, left_out = shorter, 0
         else:
             left_out += 1

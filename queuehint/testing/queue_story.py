@@ -249,7 +249,7 @@ class Story:
 
     # --- what is wrong with it -----------------------------------------------------------------------------------
 
-    def judge(self, rules: Collection[Rule]) -> bool:
+    def breaks(self, rules: Collection[Rule]) -> bool:
         """Return whether it breaks one of these rules; if so, forget what happened after it did."""
         faults = [fault for fault in self._faults(self.events, is_whole=not self._is_odd) if fault.rule in rules]
         if not faults:

@@ -38,7 +38,7 @@ from tests.calls import scripts_run
 from tests.doors import run
 from tests.faults import app, books
 from tests.faults.books import History, figures
-from tests.faults.desk import Desk, repeated
+from tests.faults.worker_and_producer import WorkerAndProducer, repeated
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -188,20 +188,20 @@ def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was
 def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
     redis_server: Server, namespace: str, lines: Path
 ) -> None:
-    desk = Desk(redis_server, redis_server.url, namespace, lines)
+    both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines)
     reaper = books.open_store(redis_server.url, namespace)
 
     async def main() -> int:
-        async with desk.working():
+        async with both.working():
             with repeated(lambda: reaper.call_sync(Tick()), 0.001) as ticks:
-                await desk.enqueue(4, ms=1_500)
-                await desk.enqueue(40, paths=20, ms=20)
-                await desk.drained()
+                await both.enqueue(4, ms=1_500)
+                await both.enqueue(40, paths=20, ms=20)
+                await both.drained()
             return len(ticks)
 
     ticks = run(main())
     reaper.close_sync()
-    facts = desk.close()
+    facts = both.close()
     assert facts["twice"] == 0
     figures("F-26", boundaries=72, ticks=ticks, reaped_alive=0, **facts)
 
@@ -433,24 +433,24 @@ def test_a_job_given_back_or_lost_goes_first_again(site: Site, on_retry: Any, ki
 
 def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[int], restarts: int) -> None:
     """Delayed jobs run when they are due, once, whatever is restarted meanwhile."""
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
     last_s = max(delays_ms) / 1_000
 
     async def enqueue() -> None:
         for number, delay_ms in enumerate(delays_ms):
             name = f"d{number}"
-            await desk.near.work.using(id=name, delay=delay_ms / 1_000).enqueue()
-            desk.history.accepted.add(name)
+            await both.near.work.using(id=name, delay=delay_ms / 1_000).enqueue()
+            both.history.accepted.add(name)
 
     async def main() -> None:
-        async with desk.working():
+        async with both.working():
             await enqueue()
         for _ in range(restarts):
-            async with desk.working():
+            async with both.working():
                 await asyncio.sleep(last_s / restarts / 2)  # some become due
             await asyncio.to_thread(server.restart)
-        async with desk.working():
-            await desk.drained()
+        async with both.working():
+            await both.drained()
 
     run(main(), books.LIMIT_S + 2 * last_s)
     store = books.open_store(server.url, namespace)
@@ -461,7 +461,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
         assert record.started_ms is not None
         late_ms.append(record.started_ms - record.enqueued_ms - delay_ms)
     store.close_sync()
-    facts = desk.close()
+    facts = both.close()
     assert min(late_ms) >= 0, "never before it is due, by the server's clock"
     assert max(late_ms) <= 5_000 + 2_000, "soon after, but for the restarts"
     assert facts["twice"] == 0

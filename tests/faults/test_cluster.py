@@ -21,7 +21,7 @@ from queuehint.testing import contract
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import figures, until
-from tests.faults.desk import Desk
+from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.servers import Cluster, Server, find_servers, new_namespace
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TestOnCluster(
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
-class ClusterDesk(Desk):
+class ClusterWorkerAndProducer(WorkerAndProducer):
     """A worker and a producer on a cluster."""
 
     def __init__(self, cluster: Cluster, namespace: str, lines: Path) -> None:
@@ -93,35 +93,35 @@ class ClusterDesk(Desk):
 
 
 def check_moves(cluster: Cluster, namespace: str, lines: Path, moves: int) -> None:
-    desk = ClusterDesk(cluster, namespace, lines)
+    both = ClusterWorkerAndProducer(cluster, namespace, lines)
 
     def move() -> int:
-        target = cluster.other(desk.slot)
-        cluster.begin_move(desk.slot, target)
+        target = cluster.other(both.slot)
+        cluster.begin_move(both.slot, target)
         # Half of the keys first: for a while no node has them all.
-        return cluster.move_keys(desk.slot, target, limit=8)
+        return cluster.move_keys(both.slot, target, limit=8)
 
     def end() -> int:
         target = next(node for node in cluster.nodes if b"[" in own_line(node) and b"-<-" in own_line(node))
-        moved = cluster.move_keys(desk.slot, target)
-        cluster.end_move(desk.slot, target)
+        moved = cluster.move_keys(both.slot, target)
+        cluster.end_move(both.slot, target)
         return moved
 
     async def main() -> int:
         moved = 0
-        async with desk.working():
+        async with both.working():
             for _ in range(moves):
-                loading = asyncio.create_task(desk.enqueue(30, ms=5))
+                loading = asyncio.create_task(both.enqueue(30, ms=5))
                 await asyncio.sleep(0.05)
                 moved += await asyncio.to_thread(move)
                 await asyncio.sleep(0.2)  # for how long the slot is in two places
                 moved += await asyncio.to_thread(end)
                 await loading
-            await desk.drained()
+            await both.drained()
         return moved
 
     moved = run(main(), books.LIMIT_S + 2 * moves)
-    facts = desk.close()
+    facts = both.close()
     assert facts["twice"] == 0
     figures("F-30", moves=moves, keys_moved=moved, **facts)
 
@@ -218,25 +218,25 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
 
 def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:
     with Cluster(find_servers()[0], appendonly="yes", cluster_node_timeout=500) as cluster:
-        desk = ClusterDesk(cluster, namespace, lines)
+        both = ClusterWorkerAndProducer(cluster, namespace, lines)
 
         async def main() -> None:
-            async with desk.working():
-                await desk.enqueue(8)
-                await desk.drained()
-                down = cluster.other(desk.slot)
-                owner = cluster.owner(desk.slot)
+            async with both.working():
+                await both.enqueue(8)
+                await both.drained()
+                down = cluster.other(both.slot)
+                owner = cluster.owner(both.slot)
                 await asyncio.to_thread(down.kill)
                 await until(lambda: b"cluster_state:fail" in owner.call("CLUSTER", "INFO"), "the cluster is down")
-                waiting = asyncio.create_task(desk.enqueue(8))
+                waiting = asyncio.create_task(both.enqueue(8))
                 await asyncio.sleep(0.3)
                 assert not waiting.done()
                 await asyncio.to_thread(down.restart)
                 await waiting
-                await desk.drained()
+                await both.drained()
 
         run(main())
-        figures("F-30", masters_down=1, **desk.close())
+        figures("F-30", masters_down=1, **both.close())
 
 
 # --- a URL that names one node ---------------------------------------------------------------------------------------

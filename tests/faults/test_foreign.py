@@ -34,8 +34,8 @@ from tests.calls import forget_scripts
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import figures
-from tests.faults.desk import Desk
 from tests.faults.test_cuts import NOT_COMPARED, STEPS, Story, apply, tell
+from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.servers import Server, connect, new_namespace
 from tests.support import thorough
 
@@ -173,21 +173,21 @@ class TestAsLeast(
 
 def test_a_worker_with_few_rights_works_listens_and_answers(namespace: str, lines: Path) -> None:
     server = strict_server()
-    desk = Desk(server, url_as(server), namespace, lines, near=url_as(server))
+    both = WorkerAndProducer(server, url_as(server), namespace, lines, near=url_as(server))
 
     async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(10)
-            handle = await desk.near.work.using(id="awaited").enqueue()
-            desk.history.accepted.add("awaited")
+        async with both.working():
+            await both.enqueue(10)
+            handle = await both.near.work.using(id="awaited").enqueue()
+            both.history.accepted.add("awaited")
             assert await handle.result(timeout=10)
-            async with desk.near.sched.exclusive(["p"]) as hold:
-                desk.history.accepted.add(hold.id)
-            await desk.drained()
+            async with both.near.sched.exclusive(["p"]) as hold:
+                both.history.accepted.add(hold.id)
+            await both.drained()
 
     run(main())
-    desk.near.sched.url = server.url
-    figures("F-38", commands=len(COMMANDS), **desk.close())
+    both.near.sched.url = server.url
+    figures("F-38", commands=len(COMMANDS), **both.close())
 
 
 def test_what_is_not_on_the_list_is_refused(namespace: str) -> None:

@@ -21,7 +21,7 @@ from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import History, figures, until
-from tests.faults.desk import Desk, repeated
+from tests.faults.worker_and_producer import WorkerAndProducer, repeated
 from tests.servers import connect
 
 if TYPE_CHECKING:
@@ -235,25 +235,25 @@ def test_a_script_cache_that_is_flushed_every_50_ms_is_not_noticed(start_server:
 
 
 def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, seconds: float) -> None:
-    desk = Desk(server, proxy.url, namespace, lines)
+    both = WorkerAndProducer(server, proxy.url, namespace, lines)
 
     async def main() -> float:
-        async with desk.working():
-            await desk.enqueue(8)
-            await desk.drained()
+        async with both.working():
+            await both.enqueue(8)
+            await both.drained()
             # Some run, the rest waits, and the worker listens.
-            await desk.enqueue(4, ms=300)
+            await both.enqueue(4, ms=300)
             await until(lambda: sum(line.event == "start" for line in books.read_lines(lines)) > 8, "some run")
             proxy.blackhole()
-            await desk.enqueue(8)
+            await both.enqueue(8)
             await asyncio.sleep(seconds)  # for how long the peer has vanished
             proxy.heal()
             healed_s = time.monotonic()
-            await desk.drained()
+            await both.drained()
             return time.monotonic() - healed_s
 
     recovery_s = run(main(), books.LIMIT_S + seconds)
-    facts = desk.close()
+    facts = both.close()
     # Whatever was sent into the black hole is waited for 5 s, and listening 8 s at most.
     assert recovery_s <= 10 + 1
     figures("F-17", black_s=seconds, recovery_s=round(recovery_s, 2), **facts)
@@ -276,18 +276,18 @@ def test_a_slow_link_with_jitter_delays_jobs_and_loses_no_lease(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     proxy = start_proxy(redis_server)
-    desk = Desk(redis_server, proxy.url, namespace, lines, lease=3)
+    both = WorkerAndProducer(redis_server, proxy.url, namespace, lines, lease=3)
 
     async def main() -> None:
-        async with desk.working():
+        async with both.working():
             # Round trips of 200 to 300 ms; the jobs run for longer than a lease.
             proxy.delay(100, jitter_ms=50)
-            await desk.enqueue(4, ms=3_500)
-            await desk.enqueue(20, paths=20)
-            await desk.drained()
+            await both.enqueue(4, ms=3_500)
+            await both.enqueue(20, paths=20)
+            await both.drained()
 
     run(main())
-    facts = desk.close()
+    facts = both.close()
     assert facts["twice"] == 0
     figures("F-18", rtt_ms="200-300", **facts)
 
@@ -297,33 +297,33 @@ async def test_replies_that_come_byte_by_byte_are_read(
 ) -> None:
     proxy = start_proxy(redis_server)
     proxy.slice(1)
-    desk = Desk(redis_server, proxy.url, namespace, lines)
+    both = WorkerAndProducer(redis_server, proxy.url, namespace, lines)
 
-    async with desk.working():
-        await desk.enqueue(20)
-        await desk.drained()
-    figures("F-18", slice=1, **desk.close())
+    async with both.working():
+        await both.enqueue(20)
+        await both.drained()
+    figures("F-18", slice=1, **both.close())
 
 
 def check_storm(server: Server, proxy: Proxy, namespace: str, lines: Path, seconds: float) -> None:
-    desk = Desk(server, proxy.url, namespace, lines)
+    both = WorkerAndProducer(server, proxy.url, namespace, lines)
 
     async def main() -> tuple[int, int, float]:
-        async with desk.working():
-            await desk.enqueue(4)
-            await desk.drained()
+        async with both.working():
+            await both.enqueue(4)
+            await both.drained()
             before = proxy.accepted
             with repeated(proxy.rst, 0.1) as resets:
                 end_s = time.monotonic() + seconds
                 while time.monotonic() < end_s:
-                    await desk.enqueue(8, ms=20)
+                    await both.enqueue(8, ms=20)
                     await asyncio.sleep(0.05)
             calm_s = time.monotonic()
-            await desk.drained()
+            await both.drained()
             return len(resets), proxy.accepted - before, time.monotonic() - calm_s
 
     resets, connections, recovery_s = run(main(), books.LIMIT_S + seconds)
-    facts = desk.close()
+    facts = both.close()
     # One link each for calls, for listening and for renewals; none of them comes back more than once a reset.
     assert connections <= 3 * (resets + 2)
     assert recovery_s < 10
@@ -347,26 +347,26 @@ def test_a_server_that_refuses_is_asked_ever_less_often(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     proxy = start_proxy(redis_server)
-    desk = Desk(redis_server, proxy.url, namespace, lines)
+    both = WorkerAndProducer(redis_server, proxy.url, namespace, lines)
 
     async def main() -> int:
-        async with desk.working():
-            await desk.enqueue(4)
-            await desk.drained()
+        async with both.working():
+            await both.enqueue(4)
+            await both.drained()
             proxy.refuse()
             proxy.rst()
-            await desk.enqueue(4)
+            await both.enqueue(4)
             before = proxy.accepted
             await asyncio.sleep(4)  # for how long it refuses
             refused = proxy.accepted - before
             proxy.heal()
-            await desk.drained()
+            await both.drained()
             return refused
 
     refused = run(main())
     # Six attempts in the first second, then one a second, of the one who calls; one a second of the one who listens.
     assert refused <= 16
-    figures("F-19", refused_s=4, attempts=refused, **desk.close())
+    figures("F-19", refused_s=4, attempts=refused, **both.close())
 
 
 # --- killed connections, forks, busy servers -------------------------------------------------------------------------
@@ -374,21 +374,21 @@ def test_a_server_that_refuses_is_asked_ever_less_often(
 
 def test_a_worker_whose_connections_are_killed_goes_on(start_server: StartServer, namespace: str, lines: Path) -> None:
     server = start_server()
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
     other = connect(server.url)
 
     async def main() -> int:
-        async with desk.working():
+        async with both.working():
             with repeated(lambda: other.execute_command("CLIENT", "KILL", "TYPE", "normal"), 0.05) as kills:  # type: ignore[no-untyped-call]
                 while len(kills) < 20:
-                    await desk.enqueue(4, ms=10)
+                    await both.enqueue(4, ms=10)
                     await asyncio.sleep(0.05)
-            await desk.drained()
+            await both.drained()
             return len(kills)
 
     kills = run(main())
     other.close()
-    figures("F-21", kills=kills, **desk.close())
+    figures("F-21", kills=kills, **both.close())
 
 
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
@@ -396,27 +396,27 @@ async def test_a_server_that_pauses_its_clients_is_waited_for(
     start_server: StartServer, namespace: str, lines: Path, mode: str
 ) -> None:
     server = start_server()
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
 
-    async with desk.working():
-        await desk.enqueue(8, ms=200)
+    async with both.working():
+        await both.enqueue(8, ms=200)
         server.call("CLIENT", "PAUSE", 1_500, mode)
-        await desk.enqueue(4)
-        await desk.drained()
-    figures("F-21", paused_ms=1_500, mode=mode, **desk.close())
+        await both.enqueue(4)
+        await both.drained()
+    figures("F-21", paused_ms=1_500, mode=mode, **both.close())
 
 
 @pytest.mark.nightly
 async def test_a_pause_of_five_seconds_is_waited_for(start_server: StartServer, namespace: str, lines: Path) -> None:
     server = start_server()
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
 
-    async with desk.working():
-        await desk.enqueue(8, ms=200)
+    async with both.working():
+        await both.enqueue(8, ms=200)
         server.call("CLIENT", "PAUSE", 5_000, "ALL")
-        await desk.enqueue(4)
-        await desk.drained()
-    figures("F-21", paused_ms=5_000, **desk.close())
+        await both.enqueue(4)
+        await both.drained()
+    figures("F-21", paused_ms=5_000, **both.close())
 
 
 async def test_a_server_with_no_room_for_clients_is_tried_again(
@@ -424,11 +424,11 @@ async def test_a_server_with_no_room_for_clients_is_tried_again(
 ) -> None:
     server = start_server()
     proxy = start_proxy(server)
-    desk = Desk(server, proxy.url, namespace, lines)
+    both = WorkerAndProducer(server, proxy.url, namespace, lines)
 
-    async with desk.working():
-        await desk.enqueue(4)
-        await desk.drained()
+    async with both.working():
+        await both.enqueue(4)
+        await both.drained()
         server.call("CONFIG", "SET", "maxclients", len(server.client().client_list()))
         others = [connect(server.url) for _ in range(3)]
         proxy.rst()
@@ -436,20 +436,20 @@ async def test_a_server_with_no_room_for_clients_is_tried_again(
         for other in others:
             with contextlib.suppress(Exception):
                 other.ping()
-        await desk.enqueue(4)
+        await both.enqueue(4)
         await asyncio.sleep(0.5)  # for how long there is no room
         server.call("CONFIG", "SET", "maxclients", 1_000)
         for other in others:
             other.close()
-        await desk.drained()
-    figures("F-21", maxclients=1, **desk.close())
+        await both.drained()
+    figures("F-21", maxclients=1, **both.close())
 
 
 def test_a_server_that_is_busy_with_a_foreign_script_is_waited_for(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
     server = start_server(**{"busy-reply-threshold": 50})
-    desk = Desk(server, server.url, namespace, lines, lease=3)
+    both = WorkerAndProducer(server, server.url, namespace, lines, lease=3)
     other = connect(server.url, socket_timeout=60)
 
     def spin() -> None:
@@ -457,23 +457,23 @@ def test_a_server_that_is_busy_with_a_foreign_script_is_waited_for(
             other.eval("while true do end", 0)
 
     async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(8, ms=100)
+        async with both.working():
+            await both.enqueue(8, ms=100)
             spinning = threading.Thread(target=spin)
             spinning.start()
             await until(lambda: is_busy(server), "the script spins")
-            calls = [asyncio.create_task(desk.near.work.using(id=f"busy{number}").enqueue(0)) for number in range(4)]
+            calls = [asyncio.create_task(both.near.work.using(id=f"busy{number}").enqueue(0)) for number in range(4)]
             await asyncio.sleep(1.5)  # for how long it spins
             assert not any(call.done() for call in calls)
             server.call("SCRIPT", "KILL")
             await asyncio.gather(*calls)
-            desk.history.accepted |= {f"busy{number}" for number in range(4)}
+            both.history.accepted |= {f"busy{number}" for number in range(4)}
             spinning.join()
-            await desk.drained()
+            await both.drained()
 
     run(main())
     other.close()
-    facts = desk.close()
+    facts = both.close()
     assert facts["twice"] == 0
     figures("F-25", busy_s=1.5, **facts)
 
@@ -487,24 +487,24 @@ def is_busy(server: Server) -> bool:
 
 
 def check_freeze(server: Server, namespace: str, lines: Path, pauses: tuple[float, ...]) -> None:
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
 
     async def main() -> float:
         worst_s = 0.0
-        async with desk.working():
+        async with both.working():
             for seconds in pauses:
-                await desk.enqueue(8, ms=100)
+                await both.enqueue(8, ms=100)
                 await until(lambda: sum(line.event == "start" for line in books.read_lines(lines)) > 0, "some run")
                 server.pause()
                 await asyncio.sleep(seconds)  # for how long it is frozen
                 server.resume()
                 resumed_s = time.monotonic()
-                await desk.drained()
+                await both.drained()
                 worst_s = max(worst_s, time.monotonic() - resumed_s)
         return worst_s
 
     worst_s = run(main(), books.LIMIT_S + sum(pauses) * 2)
-    facts = desk.close()
+    facts = both.close()
     # Each job is reaped at most once for each pause.
     assert facts["grants"] <= facts["jobs"] * 2
     figures("F-04", pauses_s=pauses, recovery_s=round(worst_s, 2), **facts)

@@ -46,7 +46,7 @@ from tests import audit
 from tests.doors import run
 from tests.faults import books
 from tests.faults.books import History, figures, until
-from tests.faults.desk import Desk
+from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.servers import Server
 from tests.support import thorough
 
@@ -70,17 +70,17 @@ EVERYSEC: dict[str, Any] = {"appendonly": "yes", "appendfsync": "everysec"}
 
 def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[float], *, gracefully: bool) -> None:
     """Restart a server that keeps its data under load: nothing acknowledged is lost, and all go on by themselves."""
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
 
     async def produce(stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await desk.enqueue(1, paths=1, ms=20)
+            await both.enqueue(1, paths=1, ms=20)
             await asyncio.sleep(0.02)
 
     async def main() -> float:
         worst_s = 0.0
         stop = asyncio.Event()
-        async with desk.working(), asyncio.TaskGroup() as group:
+        async with both.working(), asyncio.TaskGroup() as group:
             for _ in range(4):
                 group.create_task(produce(stop))
             for downtime_s in downtimes:
@@ -98,15 +98,15 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
 
     async def with_rest() -> float:
         worst_s = await main()
-        async with desk.working():
-            await desk.drained()
+        async with both.working():
+            await both.drained()
         return worst_s
 
     worst_s = run(with_rest(), books.LIMIT_S + 10 * len(downtimes))
-    facts = desk.close()
+    facts = both.close()
     assert worst_s <= 5
     row = "F-03" if gracefully else "F-01"
-    figures(row, restarts=len(downtimes), asked_again=len(desk.history.unknown), resumed_s=round(worst_s, 2), **facts)
+    figures(row, restarts=len(downtimes), asked_again=len(both.history.unknown), resumed_s=round(worst_s, 2), **facts)
 
 
 def test_a_server_that_is_killed_and_keeps_its_data_loses_nothing_acknowledged(
@@ -132,39 +132,39 @@ def test_twenty_restarts_lose_nothing_acknowledged(
     check_restarts(start_server(**options), namespace, lines, downtimes, gracefully=gracefully)
 
 
-def check_restart_empty(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def check_restart_empty(both: WorkerAndProducer, caplog: pytest.LogCaptureFixture) -> None:
     """Restart a server that keeps nothing: its workers lose their leases and go on with what is new."""
-    lines = desk.lines
+    lines = both.lines
 
     async def main() -> None:
-        async with desk.working():
-            await desk.enqueue(4, ms=700)
+        async with both.working():
+            await both.enqueue(4, ms=700)
             await until(lambda: len(books.read_lines(lines)) == 4, "they run")
-            desk.server.kill()
-            desk.server.restart()
-            audit.begin_audit(desk.namespace)
-            lost = desk.history
-            desk.history = History()
-            await desk.enqueue(4)
-            await desk.drained()
+            both.server.kill()
+            both.server.restart()
+            audit.begin_audit(both.namespace)
+            lost = both.history
+            both.history = History()
+            await both.enqueue(4)
+            await both.drained()
             await until(lambda: "job.lease_lost" in [vars(each).get("event") for each in caplog.records], "one is lost")
-            stats = await desk.near.sched.stats()
+            stats = await both.near.sched.stats()
             assert stats.enqueued == stats.states[FINISHED] == 4
-            assert not lost.accepted & desk.history.accepted
+            assert not lost.accepted & both.history.accepted
 
     with caplog.at_level(logging.INFO):
         run(main())
     assert any("durability class D0" in record.getMessage() for record in caplog.records)
     tokens = [line.token for line in books.read_lines(lines) if line.event == "start"]
     assert tokens == sorted(set(tokens))
-    figures("F-02", **desk.close(one_history=False))
+    figures("F-02", **both.close(one_history=False))
 
 
 def test_a_server_that_lost_everything_is_worked_for_again_and_tokens_still_grow(
     start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start_server()
-    check_restart_empty(Desk(server, server.url, namespace, lines), caplog)
+    check_restart_empty(WorkerAndProducer(server, server.url, namespace, lines), caplog)
 
 
 def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
@@ -173,7 +173,7 @@ def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
     # F-28. The replica is as empty as its primary afterwards: with this setting a replica is no copy.
     server = start_server()
     replica = start_server(replica_of=server.port)
-    check_restart_empty(Desk(server, server.url, namespace, lines), caplog)
+    check_restart_empty(WorkerAndProducer(server, server.url, namespace, lines), caplog)
     replica.wait_until_ready()
     books.until_sync(lambda: replica.call("DBSIZE") == server.call("DBSIZE"), "the replica follows")
 
@@ -415,24 +415,24 @@ async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is
 ) -> None:
     monkeypatch.setattr(redis_session, "CHECK_EVERY_S", 0.0)
     server = start_server()
-    desk = Desk(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines)
 
     def is_alarmed() -> bool:
         return any("maxmemory-policy" in str(getattr(record, "error", "")) for record in caplog.records)
 
-    async with desk.working():
-        await desk.enqueue(4)
-        await desk.drained()
+    async with both.working():
+        await both.enqueue(4)
+        await both.drained()
         server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
         # Another client that has not looked again yet; the worker is woken, and looks.
         server.client().zadd(keys.redis_key(namespace, "wake:pool:", "default"), {"1": 0})
         await until(is_alarmed, "the worker says why")
         with pytest.raises(BackendUnavailableError):
-            await desk.near.work.enqueue()
+            await both.near.work.enqueue()
         server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-        await desk.enqueue(4)
-        await desk.drained()
-    figures("F-22", flipped=1, **desk.close())
+        await both.enqueue(4)
+        await both.drained()
+    figures("F-22", flipped=1, **both.close())
 
 
 def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: Server, namespace: str) -> None:
@@ -692,17 +692,17 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
 
     # It counts from its first acknowledgement on; killed, it counts no more at once.
     books.until_sync(has_replica, "the server counts its replica")
-    desk = Desk(server, server.url, namespace, lines, lease=2)
+    both = WorkerAndProducer(server, server.url, namespace, lines, lease=2)
 
     async def main() -> float:
-        async with desk.working():
-            await desk.enqueue(2, paths=2, ms=60_000)
+        async with both.working():
+            await both.enqueue(2, paths=2, ms=60_000)
             await until(lambda: len(books.read_lines(lines)) == 2, "they run")
             replica.kill()
             await until(lambda: not has_replica(), "the server misses its replica")
             before = server.call("DEBUG", "DIGEST")
             gone_s = time.monotonic()
-            store = desk.near.sched.backend
+            store = both.near.sched.backend
             operations: list[Operation[Any]] = [
                 Enqueue((books.job("no"),)),
                 Exchange("x", limit=5),
@@ -724,13 +724,13 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
             assert (await store.call(Get(("no",)))).records == (None,)
             replica.restart()
             await until(has_replica, "the server has its replica again")
-            await desk.enqueue(1, paths=1)
-            await desk.near.sched.cancel(["j1", "j2"])
-            await desk.drained()
+            await both.enqueue(1, paths=1)
+            await both.near.sched.cancel(["j1", "j2"])
+            await both.drained()
             return stopped_s
 
     stopped_s = run(main())
     assert stopped_s <= 2, "before the lease was over"
-    books.close_books(server.client(), server.url, namespace, desk.history, states=(FINISHED, CANCELED))
+    books.close_books(server.client(), server.url, namespace, both.history, states=(FINISHED, CANCELED))
     books.check_no_overlap(books.read_lines(lines))
     figures("F-29", stopped_after_s=round(stopped_s, 2), partial_writes=0)

@@ -214,7 +214,7 @@ FORKING = [f"{by}_{where}" for by in ("fork", "multiprocess", "run") for where i
 """Tasks whose handler starts a process that ends in some way."""
 
 
-class Desk:
+class Deployment:
     """An application in a folder, its scheduler here, and its worker processes."""
 
     def __init__(self, folder: Path, sched: Scheduler, environment: dict[str, str]) -> None:
@@ -287,7 +287,7 @@ FAR_AT_NIGHT = pytest.param(FAR, marks=pytest.mark.nightly if find_servers() els
 
 
 @pytest.fixture(params=[FAR_AT_NIGHT, REDIS])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     folder = tmp_path / "app"
     folder.mkdir()
     with contextlib.ExitStack() as stack:
@@ -300,7 +300,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
             url, namespace = request.getfixturevalue("redis_url"), request.getfixturevalue("namespace")
             environment = {"APP_NAMESPACE": namespace}
             sched = Scheduler(url, namespace=namespace)
-        made = Desk(folder, sched, {"QUEUEHINT_URL": url, **environment})
+        made = Deployment(folder, sched, {"QUEUEHINT_URL": url, **environment})
         stack.callback(sched.close_sync)
         stack.callback(made.end)
         yield made
@@ -321,49 +321,49 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
 # --- running and stopping ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("desk", [FAR, REDIS], indirect=True)
-def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(desk: Desk) -> None:
-    process = desk.worker("--health-file=health")
-    handles = [desk.enqueue("edit", f"d{n % 3}", n) for n in range(60)]
+@pytest.mark.parametrize("deployment", [FAR, REDIS], indirect=True)
+def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(deployment: Deployment) -> None:
+    process = deployment.worker("--health-file=health")
+    handles = [deployment.enqueue("edit", f"d{n % 3}", n) for n in range(60)]
     assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(60))
-    health = desk.folder / "health"
+    health = deployment.folder / "health"
     until(lambda: health.exists() and json.loads(health.read_text())["running"] == 0)
     known = json.loads(health.read_text())
     assert (known["healthy"], known["pid"]) == (True, process.pid)
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 0
     assert not health.exists()
-    assert [event for event in desk.events() if event.startswith("worker.")] == [
+    assert [event for event in deployment.events() if event.startswith("worker.")] == [
         "worker.started",
         "worker.stopping",
         "worker.ended",
     ]
-    line = json.loads(desk.log.read_text().splitlines()[0])
+    line = json.loads(deployment.log.read_text().splitlines()[0])
     assert line["level"] == "INFO"
     assert line["pools"] == "default"
     assert {"time", "logger", "message", "pid", "worker", "concurrency"} <= set(line)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
-def test_after_a_signal_running_jobs_end_and_no_other_begins(desk: Desk, number: signal.Signals) -> None:
-    process = desk.worker()
-    first, second = desk.enqueue("wait", "first"), desk.enqueue("wait", "second")
-    until(desk.notes)
+def test_after_a_signal_running_jobs_end_and_no_other_begins(deployment: Deployment, number: signal.Signals) -> None:
+    process = deployment.worker()
+    first, second = deployment.enqueue("wait", "first"), deployment.enqueue("wait", "second")
+    until(deployment.notes)
     process.send_signal(number)
-    until(lambda: "worker.stopping" in desk.events())
-    desk.go()
+    until(lambda: "worker.stopping" in deployment.events())
+    deployment.go()
     assert finish(process) == 0
     assert first.result_sync(1) == "first"
     assert second.state_sync() is QUEUED
-    assert desk.notes() == ["first"]
+    assert deployment.notes() == ["first"]
     assert helpers_of(process) == []
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_what_does_not_end_within_the_grace_time_is_given_back(desk: Desk) -> None:
-    process = desk.worker("--grace=0.2")
-    handle = desk.enqueue("wait", "first")
-    until(desk.notes)
+def test_what_does_not_end_within_the_grace_time_is_given_back(deployment: Deployment) -> None:
+    process = deployment.worker("--grace=0.2")
+    handle = deployment.enqueue("wait", "first")
+    until(deployment.notes)
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 0
     record = handle.record_sync()
@@ -371,12 +371,12 @@ def test_what_does_not_end_within_the_grace_time_is_given_back(desk: Desk) -> No
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_a_second_signal_gives_back_at_once(desk: Desk) -> None:
-    process = desk.worker()
-    handle = desk.enqueue("wait", "first")
-    until(desk.notes)
+def test_a_second_signal_gives_back_at_once(deployment: Deployment) -> None:
+    process = deployment.worker()
+    handle = deployment.enqueue("wait", "first")
+    until(deployment.notes)
     process.send_signal(signal.SIGTERM)
-    until(lambda: "worker.stopping" in desk.events())
+    until(lambda: "worker.stopping" in deployment.events())
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert finish(process) == 0
@@ -384,16 +384,16 @@ def test_a_second_signal_gives_back_at_once(desk: Desk) -> None:
     assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
 
 
-def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(desk: Desk) -> None:
-    process = desk.worker("--health-file=health")
-    handle = desk.enqueue("wait_in_thread", "first")
-    until(desk.notes)
-    until((desk.folder / "health").exists)
+def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(deployment: Deployment) -> None:
+    process = deployment.worker("--health-file=health")
+    handle = deployment.enqueue("wait_in_thread", "first")
+    until(deployment.notes)
+    until((deployment.folder / "health").exists)
     process.send_signal(signal.SIGTERM)
-    until(lambda: "worker.stopping" in desk.events())
+    until(lambda: "worker.stopping" in deployment.events())
     process.send_signal(signal.SIGTERM)
     assert finish(process) == EXIT_ABANDONED
-    assert not (desk.folder / "health").exists()
+    assert not (deployment.folder / "health").exists()
     # Its lease would last 30 seconds: the process that renewed it says at once that it is lost.
     until(lambda: handle.state_sync() is QUEUED, 10)
     assert handle.record_sync().losses == 1
@@ -405,78 +405,80 @@ def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(
 ENDS = {"return": 0, "sys.exit": 7, "an exception": 1, "os._exit": 9}
 
 
-@pytest.mark.parametrize("desk", [REDIS], indirect=True)
-def test_a_child_of_a_handler_never_comes_back_as_the_worker(desk: Desk) -> None:
+@pytest.mark.parametrize("deployment", [REDIS], indirect=True)
+def test_a_child_of_a_handler_never_comes_back_as_the_worker(deployment: Deployment) -> None:
     port = free_port()
-    process = desk.worker(f"--health-port={port}")
-    beside = desk.enqueue("wait", "beside")
-    until(desk.notes)
+    process = deployment.worker(f"--health-port={port}")
+    beside = deployment.enqueue("wait", "beside")
+    until(deployment.notes)
     kinds = {**dict.fromkeys(FORKING, ENDS), "fork_on_loop": {**ENDS, "await": 0}}
-    handles = {(kind, how): desk.enqueue(kind, how) for kind, ends in kinds.items() for how in ends}
+    handles = {(kind, how): deployment.enqueue(kind, how) for kind, ends in kinds.items() for how in ends}
     for (_, how), handle in handles.items():
         assert handle.result_sync(LIMIT_S) == how
-    assert desk.enqueue("fork_and_terminate").result_sync(LIMIT_S) == -signal.SIGTERM
-    left_over = desk.enqueue("fork_and_forget").result_sync(LIMIT_S)
+    assert deployment.enqueue("fork_and_terminate").result_sync(LIMIT_S) == -signal.SIGTERM
+    left_over = deployment.enqueue("fork_and_forget").result_sync(LIMIT_S)
     try:
-        assert "worker.stopping" not in desk.events(), "what a child is told is not for its parent"
-        notes = desk.notes()
+        assert "worker.stopping" not in deployment.events(), "what a child is told is not for its parent"
+        notes = deployment.notes()
         for how, code in ENDS.items():
             assert notes.count(f"child {how} {code}") == notes.count(f"subprocess {how} {code}") == 2
             # In a thread of a pool, Python ends a child that returns or exits with 1: it cannot join its own thread.
             assert notes.count(f"multiprocessing {how} {code}") >= 1
         assert len([note for note in notes if note.startswith("multiprocessing")]) == 2 * len(ENDS)
         assert notes.count("child await 0") == 1
-        assert "canary" not in desk.log.read_text(), "no text of an error is shown"
-        desk.go()
+        assert "canary" not in deployment.log.read_text(), "no text of an error is shown"
+        deployment.go()
         assert beside.result_sync(LIMIT_S) == "beside"
-        assert desk.notes().count("beside") == 1
-        assert sorted(desk.events()) == sorted({*desk.events()}), "only the worker logs, each event once"
+        assert deployment.notes().count("beside") == 1
+        assert sorted(deployment.events()) == sorted({*deployment.events()}), "only the worker logs, each event once"
         # What a child that goes on holds is no port, and no helper.
         helpers = helpers_of(process)
         process.kill()
         finish(process)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
-        following = desk.worker(f"--health-port={port}")
-        until(lambda: desk.events().count("worker.started") == 2)
+        following = deployment.worker(f"--health-port={port}")
+        until(lambda: deployment.events().count("worker.started") == 2)
         following.send_signal(signal.SIGTERM)
         assert finish(following) == 0
     finally:
         os.kill(left_over, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("desk", [REDIS], indirect=True)
-def test_a_worker_says_that_a_library_has_taken_its_signal(desk: Desk) -> None:
-    desk.worker()
-    desk.enqueue("take_signal").result_sync(LIMIT_S)
-    until(lambda: "worker.signal_taken" in desk.events())
+@pytest.mark.parametrize("deployment", [REDIS], indirect=True)
+def test_a_worker_says_that_a_library_has_taken_its_signal(deployment: Deployment) -> None:
+    deployment.worker()
+    deployment.enqueue("take_signal").result_sync(LIMIT_S)
+    until(lambda: "worker.signal_taken" in deployment.events())
     time.sleep(1.5)
-    assert desk.events().count("worker.signal_taken") == 1
+    assert deployment.events().count("worker.signal_taken") == 1
 
 
 # --- users -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("desk", [REDIS], indirect=True)
-def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(desk: Desk) -> None:
-    ids = [desk.enqueue("pid", n, user="ann").id for n in range(1000)]
-    workers = [desk.worker("--concurrency=2") for _ in range(2)]
-    until(lambda: desk.sched.stats_sync().started > 8)
-    handle = desk.enqueue("pid", 0, user="bob")
+@pytest.mark.parametrize("deployment", [REDIS], indirect=True)
+def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(deployment: Deployment) -> None:
+    ids = [deployment.enqueue("pid", n, user="ann").id for n in range(1000)]
+    workers = [deployment.worker("--concurrency=2") for _ in range(2)]
+    until(lambda: deployment.sched.stats_sync().started > 8)
+    handle = deployment.enqueue("pid", 0, user="bob")
     handle.result_sync(LIMIT_S)
     bob = handle.record_sync()
-    anns = [record for n in range(0, 1000, 200) for record in desk.sched.records.list_by_ids_sync(ids[n : n + 200])]
+    anns = [
+        record for n in range(0, 1000, 200) for record in deployment.sched.records.list_by_ids_sync(ids[n : n + 200])
+    ]
     started = [ann for ann in anns if ann.started_ms is not None]
     # Of those who start in one millisecond nobody knows who waited for whom.
     assert sum(ann.token < bob.token for ann in started if ann.started_ms > bob.enqueued_ms) <= 10
-    assert desk.sched.stats_sync().ready["default"] > 500
+    assert deployment.sched.stats_sync().ready["default"] > 500
     for worker in workers:
         worker.kill()
 
 
-@pytest.mark.parametrize("desk", [REDIS], indirect=True)
-def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(desk: Desk) -> None:
-    jobs = {user: desk.enqueue("pid", n, user=user) for n, user in enumerate(("ann", "bob", "cy"))}
-    process = desk.worker("--users=ann", "--steal=bob,")
+@pytest.mark.parametrize("deployment", [REDIS], indirect=True)
+def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(deployment: Deployment) -> None:
+    jobs = {user: deployment.enqueue("pid", n, user=user) for n, user in enumerate(("ann", "bob", "cy"))}
+    process = deployment.worker("--users=ann", "--steal=bob,")
     for user in ("ann", "bob"):
         jobs[user].result_sync(LIMIT_S)
     assert jobs["cy"].state_sync() is QUEUED
@@ -485,10 +487,10 @@ def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(desk: Desk)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("desk", [REDIS], indirect=True)
-def test_children_are_told_whom_to_help(desk: Desk) -> None:
-    jobs = {"cy": desk.enqueue("pid", 0, user="cy")}
-    children = desk.worker("--processes=2", "--users=ann,bob", QUEUEHINT_STEAL="*")
+@pytest.mark.parametrize("deployment", [REDIS], indirect=True)
+def test_children_are_told_whom_to_help(deployment: Deployment) -> None:
+    jobs = {"cy": deployment.enqueue("pid", 0, user="cy")}
+    children = deployment.worker("--processes=2", "--users=ann,bob", QUEUEHINT_STEAL="*")
     jobs["cy"].result_sync(LIMIT_S)
     children.send_signal(signal.SIGTERM)
     assert finish(children) == 0
@@ -499,75 +501,75 @@ def test_children_are_told_whom_to_help(desk: Desk) -> None:
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 @pytest.mark.parametrize("task", ["hold_gil", "block_loop"])
-def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(desk: Desk, task: str) -> None:
-    process = desk.worker("--lease=2")
-    handle = desk.enqueue(task, 4.5)
-    until(desk.notes)
-    other = desk.worker("--lease=2")
-    until(lambda: desk.events().count("worker.started") == 2)
+def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(deployment: Deployment, task: str) -> None:
+    process = deployment.worker("--lease=2")
+    handle = deployment.enqueue(task, 4.5)
+    until(deployment.notes)
+    other = deployment.worker("--lease=2")
+    until(lambda: deployment.events().count("worker.started") == 2)
     assert handle.result_sync(LIMIT_S) in {None, process.pid}
     assert handle.record_sync().losses == 0
-    assert desk.notes() == [task]
+    assert deployment.notes() == [task]
     for each in (process, other):
         each.send_signal(signal.SIGTERM)
         assert finish(each) == 0
-    assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(desk.events())
+    assert not {"job.fenced", "renewal.restarted", "job.lease_lost"} & set(deployment.events())
 
 
 @pytest.mark.nightly
-def test_what_has_not_begun_beside_code_that_holds_the_gil_is_run_by_another_worker(desk: Desk) -> None:
-    blocks = desk.enqueue("hold_gil_on_loop", 25)
-    others = [desk.enqueue("pid", n) for n in range(3)]
-    stuck = desk.worker("--lease=2", "--concurrency=4", "--abandon-after=60")
-    until(desk.notes)
-    other = desk.worker("--lease=2")
+def test_what_has_not_begun_beside_code_that_holds_the_gil_is_run_by_another_worker(deployment: Deployment) -> None:
+    blocks = deployment.enqueue("hold_gil_on_loop", 25)
+    others = [deployment.enqueue("pid", n) for n in range(3)]
+    stuck = deployment.worker("--lease=2", "--concurrency=4", "--abandon-after=60")
+    until(deployment.notes)
+    other = deployment.worker("--lease=2")
     pids = {handle.result_sync(24) for handle in others}
     assert pids == {other.pid}
     assert blocks.result_sync(LIMIT_S) is None
     assert [handle.record_sync().losses for handle in (blocks, *others)] == [0] * 4
-    until(lambda: "worker.gives_back" in desk.events())
+    until(lambda: "worker.gives_back" in deployment.events())
     for each in (stuck, other):
         each.send_signal(signal.SIGTERM)
         assert finish(each) == 0
-    assert not {"job.fenced", "renewal.restarted"} & set(desk.events())
+    assert not {"job.fenced", "renewal.restarted"} & set(deployment.events())
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(desk: Desk) -> None:
-    process = desk.worker("--lease=1", "--abandon-after=1")
-    handle = desk.enqueue("wait", "name")
-    until(desk.notes)
+def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(deployment: Deployment) -> None:
+    process = deployment.worker("--lease=1", "--abandon-after=1")
+    handle = deployment.enqueue("wait", "name")
+    until(deployment.notes)
     process.send_signal(signal.SIGSTOP)
-    desk.worker("--lease=1")
-    until(lambda: desk.notes() == ["name", "name"])
+    deployment.worker("--lease=1")
+    until(lambda: deployment.notes() == ["name", "name"])
     assert handle.record_sync().losses == 1
     process.send_signal(signal.SIGCONT)
-    until(lambda: "job.fenced" in desk.events() or "job.lease_lost" in desk.events())
-    desk.go()
+    until(lambda: "job.fenced" in deployment.events() or "job.lease_lost" in deployment.events())
+    deployment.go()
     assert handle.result_sync(LIMIT_S) == "name"
 
 
-def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(desk: Desk) -> None:
-    process = desk.worker("--lease=1")
-    handle = desk.enqueue("wait_in_thread", "first")
-    until(desk.notes)
+def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(deployment: Deployment) -> None:
+    process = deployment.worker("--lease=1")
+    handle = deployment.enqueue("wait_in_thread", "first")
+    until(deployment.notes)
     for count in (1, 2):
         until(lambda: helpers_of(process))
         os.kill(helpers_of(process)[0], signal.SIGKILL)
-        until(lambda count=count: desk.events().count("renewal.restarted") == count)  # type: ignore[misc]
+        until(lambda count=count: deployment.events().count("renewal.restarted") == count)  # type: ignore[misc]
         time.sleep(1.5)
     assert handle.state_sync() is STARTED
-    desk.go()
+    deployment.go()
     assert handle.result_sync(LIMIT_S) == "first"
     assert handle.record_sync().losses == 0
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 0
 
 
-def test_the_jobs_of_a_killed_worker_are_another_s_at_once(desk: Desk) -> None:
-    process = desk.worker()
-    handle = desk.enqueue("wait", "first")
-    until(desk.notes)
+def test_the_jobs_of_a_killed_worker_are_another_s_at_once(deployment: Deployment) -> None:
+    process = deployment.worker()
+    handle = deployment.enqueue("wait", "first")
+    until(deployment.notes)
     helpers = helpers_of(process)
     process.kill()
     process.wait()
@@ -577,17 +579,19 @@ def test_the_jobs_of_a_killed_worker_are_another_s_at_once(desk: Desk) -> None:
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
 
 
-def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_leases_end(desk: Desk) -> None:
-    process = desk.worker("--lease=1")
-    handle = desk.enqueue("wait", "first")
-    until(desk.notes)
+def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_leases_end(
+    deployment: Deployment,
+) -> None:
+    process = deployment.worker("--lease=1")
+    handle = deployment.enqueue("wait", "first")
+    until(deployment.notes)
     os.kill(process.pid, signal.SIGSTOP)
     for pid in helpers_of(process):
         os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
-    desk.go()
-    other = desk.worker("--lease=1")
+    deployment.go()
+    other = deployment.worker("--lease=1")
     assert handle.result_sync(LIMIT_S) == "first"
     assert handle.record_sync().losses == 1
     other.send_signal(signal.SIGTERM)
@@ -595,10 +599,10 @@ def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_le
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_a_job_that_kills_its_workers_is_given_up(desk: Desk) -> None:
-    desk.worker("--lease=1", "--processes=2")
+def test_a_job_that_kills_its_workers_is_given_up(deployment: Deployment) -> None:
+    deployment.worker("--lease=1", "--processes=2")
     # The other one may be in each process that dies.
-    handle, other = desk.enqueue("die"), desk.enqueue("edit", "doc", 1, max_losses=20)
+    handle, other = deployment.enqueue("die"), deployment.enqueue("edit", "doc", 1, max_losses=20)
     until(lambda: handle.state_sync() is FAILED)
     record = handle.record_sync()
     assert (record.cause, record.losses) == ("worker_lost", 3)
@@ -612,66 +616,66 @@ def test_a_worker_that_is_cut_off_fences_itself_and_comes_back(
 ) -> None:
     proxy = start_proxy(redis_server)
     sched = Scheduler(redis_server.url, namespace=namespace)
-    desk = Desk(tmp_path, sched, {"QUEUEHINT_URL": proxy.url, "APP_NAMESPACE": namespace})
+    deployment = Deployment(tmp_path, sched, {"QUEUEHINT_URL": proxy.url, "APP_NAMESPACE": namespace})
     try:
-        cut_off = desk.worker("--lease=1")
-        handle = desk.enqueue("wait", "first")
-        until(desk.notes)
+        cut_off = deployment.worker("--lease=1")
+        handle = deployment.enqueue("wait", "first")
+        until(deployment.notes)
         getattr(proxy, how)()
         if how == "refuse":
             proxy.rst()
-        until(lambda: "job.fenced" in desk.events())
-        other = desk.worker("--lease=1", QUEUEHINT_URL=redis_server.url)
-        until(lambda: len(desk.notes()) == 2)
-        desk.go()
+        until(lambda: "job.fenced" in deployment.events())
+        other = deployment.worker("--lease=1", QUEUEHINT_URL=redis_server.url)
+        until(lambda: len(deployment.notes()) == 2)
+        deployment.go()
         assert handle.result_sync(LIMIT_S) == "first"
         assert handle.record_sync().losses == 1
         other.send_signal(signal.SIGTERM)
         assert finish(other) == 0
         proxy.heal()
         assert cut_off.poll() is None
-        assert [desk.enqueue("edit", "doc", n).result_sync(LIMIT_S) for n in range(3)] == [0, 1, 2]
+        assert [deployment.enqueue("edit", "doc", n).result_sync(LIMIT_S) for n in range(3)] == [0, 1, 2]
         cut_off.send_signal(signal.SIGTERM)
         assert finish(cut_off) == 0
-        assert desk.notes() == ["first", "first"]
+        assert deployment.notes() == ["first", "first"]
     finally:
-        desk.end()
+        deployment.end()
         sched.close_sync()
 
 
 # --- code that does not end --------------------------------------------------------------------------------------
 
 
-def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(desk: Desk) -> None:
-    process = desk.worker("--abandon-after=0.3")
-    stuck, other = desk.enqueue("overrun"), desk.enqueue("wait", "first")
-    until(lambda: len(desk.notes()) == 2)
+def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(deployment: Deployment) -> None:
+    process = deployment.worker("--abandon-after=0.3")
+    stuck, other = deployment.enqueue("overrun"), deployment.enqueue("wait", "first")
+    until(lambda: len(deployment.notes()) == 2)
     assert finish(process) == EXIT_ABANDONED
     record = other.record_sync()
     assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
     until(lambda: stuck.state_sync() is QUEUED, 10)
     assert stuck.record_sync().losses == 1
-    assert {"job.overdue", "worker.gives_up"} <= set(desk.events())
+    assert {"job.overdue", "worker.gives_up"} <= set(deployment.events())
 
 
-def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(desk: Desk) -> None:
+def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(deployment: Deployment) -> None:
     # It gives up after 3.2 s, the other one would be overdue after 6.2 s: in between the first one ends.
-    process = desk.worker("--abandon-after=3")
-    beside = desk.enqueue("wait_in_thread", "beside")
-    until(desk.notes)
-    overran = desk.enqueue("overrun_for", 4)
-    until(lambda: "worker.stopping" in desk.events())
+    process = deployment.worker("--abandon-after=3")
+    beside = deployment.enqueue("wait_in_thread", "beside")
+    until(deployment.notes)
+    overran = deployment.enqueue("overrun_for", 4)
+    until(lambda: "worker.stopping" in deployment.events())
     until(lambda: overran.record_sync().attempts and overran.state_sync() is QUEUED)
-    desk.go()
+    deployment.go()
     assert finish(process) == EXIT_ABANDONED
-    assert {"job.overdue", "worker.stopping", "worker.ended"} <= set(desk.events())
-    assert "worker.gives_up" not in desk.events(), "all code has ended in time after that"
+    assert {"job.overdue", "worker.stopping", "worker.ended"} <= set(deployment.events())
+    assert "worker.gives_up" not in deployment.events(), "all code has ended in time after that"
     assert beside.record_sync().losses == overran.record_sync().losses == 0
 
 
-def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(desk: Desk) -> None:
-    process = desk.worker("--abandon-after=1", "--lease=1")
-    handle = desk.enqueue("hold_gil_too_long")
+def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(deployment: Deployment) -> None:
+    process = deployment.worker("--abandon-after=1", "--lease=1")
+    handle = deployment.enqueue("hold_gil_too_long")
     assert finish(process) == -signal.SIGKILL
     until(lambda: handle.state_sync() is QUEUED, 10)
     assert handle.record_sync().losses == 1
@@ -689,18 +693,18 @@ async def resources():
 """
 
 
-def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk: Desk) -> None:
+def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(deployment: Deployment) -> None:
     app = APP.replace("pid(n: int)", "pid(ctx: JobContext, n: int)")
     app = app.replace("return os.getpid()\n\n@sched.job\ndef die", "return ctx.state\n\n@sched.job\ndef die")
-    (desk.folder / "app.py").write_text(app + LIFESPAN)
+    (deployment.folder / "app.py").write_text(app + LIFESPAN)
     port = free_port()
-    parent = desk.worker(
+    parent = deployment.worker(
         "--processes=2", "--concurrency=2", f"--health-port={port}", QUEUEHINT_PROCESSES="7", QUEUEHINT_POOLS="default"
     )
     until(lambda: ask(port)[0] == 200)
 
     def pids() -> set[int]:
-        handles = [desk.enqueue("pid", n) for n in range(20)]
+        handles = [deployment.enqueue("pid", n) for n in range(20)]
         return {handle.result_sync(LIMIT_S) for handle in handles}
 
     first = pids()
@@ -708,24 +712,26 @@ def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(desk:
     assert parent.pid not in first
     killed = next(iter(first))
     os.kill(killed, signal.SIGKILL)
-    until(lambda: "process.ended" in desk.events())
+    until(lambda: "process.ended" in deployment.events())
     until(lambda: len(pids() - first) == 1)
     status, known = ask(port)
     assert status == 200
     assert (known["pid"], len(known["processes"])) == (parent.pid, 2)
     parent.send_signal(signal.SIGTERM)
     assert finish(parent) == 0
-    opened, closed = ([int(note.split()[1]) for note in desk.notes() if word in note] for word in ("open", "closed"))
+    opened, closed = (
+        [int(note.split()[1]) for note in deployment.notes() if word in note] for word in ("open", "closed")
+    )
     assert len(opened) == len({*opened}) == 3, "each process has entered its lifespan once"
     assert sorted(closed) == sorted({*opened} - {killed})
 
 
-def test_the_parent_s_signals_are_its_children_s(desk: Desk) -> None:
-    parent = desk.worker("--processes=2", "--concurrency=1")
-    handle = desk.enqueue("wait", "first")
-    until(desk.notes)
+def test_the_parent_s_signals_are_its_children_s(deployment: Deployment) -> None:
+    parent = deployment.worker("--processes=2", "--concurrency=1")
+    handle = deployment.enqueue("wait", "first")
+    until(deployment.notes)
     parent.send_signal(signal.SIGINT)
-    until(lambda: desk.events().count("worker.ended") == 1)
+    until(lambda: deployment.events().count("worker.ended") == 1)
     assert parent.poll() is None
     assert handle.state_sync() is STARTED
     parent.send_signal(signal.SIGINT)
@@ -733,16 +739,16 @@ def test_the_parent_s_signals_are_its_children_s(desk: Desk) -> None:
     assert handle.state_sync() is QUEUED
 
 
-def test_children_stop_when_their_parent_is_killed(desk: Desk) -> None:
-    parent = desk.worker("--processes=2")
-    until(lambda: desk.events().count("worker.started") == 2)
+def test_children_stop_when_their_parent_is_killed(deployment: Deployment) -> None:
+    parent = deployment.worker("--processes=2")
+    until(lambda: deployment.events().count("worker.started") == 2)
     parent.kill()
-    until(lambda: desk.events().count("worker.ended") == 2)
+    until(lambda: deployment.events().count("worker.ended") == 2)
 
 
-def test_an_error_that_no_restart_mends_ends_all(desk: Desk) -> None:
-    (desk.folder / "app.py").write_text("sched = 5")
-    assert finish(desk.worker("--processes=2")) == EXIT_USAGE
+def test_an_error_that_no_restart_mends_ends_all(deployment: Deployment) -> None:
+    (deployment.folder / "app.py").write_text("sched = 5")
+    assert finish(deployment.worker("--processes=2")) == EXIT_USAGE
 
 
 # --- points at which a process may die ---------------------------------------------------------------------------
@@ -750,11 +756,11 @@ def test_an_error_that_no_restart_mends_ends_all(desk: Desk) -> None:
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 @pytest.mark.parametrize("point", POINTS)
-def test_wherever_a_worker_dies_each_job_ends_once(desk: Desk, point: str) -> None:
-    handles = [desk.enqueue("edit", f"d{n % 2}", n) for n in range(10)]
-    dying = desk.worker("--lease=1", TESTS_DIE_AT=f"{point}:2")
+def test_wherever_a_worker_dies_each_job_ends_once(deployment: Deployment, point: str) -> None:
+    handles = [deployment.enqueue("edit", f"d{n % 2}", n) for n in range(10)]
+    dying = deployment.worker("--lease=1", TESTS_DIE_AT=f"{point}:2")
     assert finish(dying) == -signal.SIGKILL
-    living = desk.worker("--lease=1")
+    living = deployment.worker("--lease=1")
     assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(10))
     assert all(handle.record_sync().losses <= 1 for handle in handles)
     living.send_signal(signal.SIGTERM)

@@ -144,13 +144,13 @@ def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) 
     house = House(f"{shared_server().url}?namespace={new_namespace()}")
     backend = house.open(KEPT)
     backend.call_sync(Tick())
-    desk = backend.session  # type: ignore[attr-defined]
+    session = backend.session  # type: ignore[attr-defined]
     client = shared_server().client()
-    for key in client.keys(f"{desk.root}:*"):
+    for key in client.keys(f"{session.root}:*"):
         client.delete(key)
-    desk._checked_s = None
+    session._checked_s = None
     backend.call_sync(Tick())
-    assert client.hget(f"{desk.root}:meta", "retention") == b"10000 20000 30000 40000\na b\n500\nmail\n50000"
+    assert client.hget(f"{session.root}:meta", "retention") == b"10000 20000 30000 40000\na b\n500\nmail\n50000"
     assert not warnings(caplog)
     house.close()
 

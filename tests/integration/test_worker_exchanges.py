@@ -40,7 +40,7 @@ class Call:
     reply: Exchanged | None = None
 
 
-class Desk(Backend):
+class HeldStore(Backend):
     """A store elsewhere, which does exchanges and answers them when it is told to; all else at once."""
 
     def __init__(self) -> None:
@@ -106,9 +106,9 @@ class Desk(Backend):
 
 @attrs.define(eq=False)
 class Crew:
-    """A worker at a desk: how many of its jobs run, and how often each began."""
+    """A worker of such a store: how many of its jobs run, and how often each began."""
 
-    desk: Desk
+    held: HeldStore
     sched: Scheduler
     worker: Worker
     running: int = 0
@@ -117,15 +117,15 @@ class Crew:
 
     async def send_two(self) -> tuple[Call, Call]:
         """Answer the first exchange and let its jobs end; return the two that the worker sends then."""
-        self.desk.answer(self.desk.calls[0])
+        self.held.answer(self.held.calls[0])
         await turns()
         self.gate.set()
         await turns()
-        first, second = self.desk.calls
+        first, second = self.held.calls
         return first, second
 
     async def count(self, **states: int) -> None:
-        counts = (await self.desk.call(CountJobs())).states
+        counts = (await self.held.call(CountJobs())).states
         assert {state: count for state, count in counts.items() if count} == {
             JobState[name.upper()]: count for name, count in states.items()
         }
@@ -140,10 +140,10 @@ def _few_are_plenty(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.asynccontextmanager
 async def working(jobs: int, concurrency: int = CONCURRENCY, lasts: int = 1) -> AsyncIterator[Crew]:
     """Enqueue jobs of up to so many turns and run a worker that has sent its first exchange."""
-    desk = Desk()
+    held = HeldStore()
     sched = Scheduler("memory://")
-    sched._backend = desk
-    crew = Crew(desk, sched, sched.make_worker(concurrency))
+    sched._backend = held
+    crew = Crew(held, sched, sched.make_worker(concurrency))
 
     @sched.job(queue_hint=["{number}"])
     async def work(number: int) -> None:
@@ -165,129 +165,129 @@ async def working(jobs: int, concurrency: int = CONCURRENCY, lasts: int = 1) -> 
         crew.gate.set()
         crew.worker.stop(at_once=True)
         while not task.done():
-            await desk.answer_all()
+            await held.answer_all()
             await asyncio.sleep(0.001)
         await task
 
 
 async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_way() -> None:
     async with working(jobs=40) as crew:
-        desk = crew.desk
-        assert [call.operation.limit for call in desk.calls] == [4]
-        desk.answer(desk.calls[0])
+        held = crew.held
+        assert [call.operation.limit for call in held.calls] == [4]
+        held.answer(held.calls[0])
         await turns()
         # More than was asked for is ready; the next asks for the slots that are left, all of them taken by then.
-        assert [call.operation.limit for call in desk.calls] == [4]
+        assert [call.operation.limit for call in held.calls] == [4]
         crew.gate.set()
         await turns()
-        assert [(len(call.operation.settle), call.operation.limit) for call in desk.calls] == [(0, 4), (4, 4)]
-        first, second = desk.calls
+        assert [(len(call.operation.settle), call.operation.limit) for call in held.calls] == [(0, 4), (4, 4)]
+        first, second = held.calls
         settled = {(outcome.job_id, outcome.token) for outcome in second.operation.settle}
         assert set(crew.worker._leases()) == settled
-        desk.answer(second)
+        held.answer(second)
         await turns()
-        assert [(len(call.operation.settle), call.operation.limit) for call in desk.calls] == [(0, 4), (4, 4)]
-        assert desk.calls[0] is first
-        await desk.answer_all()
+        assert [(len(call.operation.settle), call.operation.limit) for call in held.calls] == [(0, 4), (4, 4)]
+        assert held.calls[0] is first
+        await held.answer_all()
         await crew.count(finished=40)
-        assert desk.most == 2
+        assert held.most == 2
 
 
 async def test_few_outcomes_wait_for_the_exchange_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "BESIDE_MIN", 4)
     async with working(jobs=3) as crew:
         crew.gate.set()
-        await crew.desk.answer_all()
+        await crew.held.answer_all()
         await crew.count(finished=3)
-        assert crew.desk.most == 1
+        assert crew.held.most == 1
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 async def test_a_worker_of_few_slots_exchanges_one_by_one(concurrency: int) -> None:
     async with working(jobs=20, concurrency=concurrency) as crew:
         crew.gate.set()
-        await crew.desk.answer_all()
+        await crew.held.answer_all()
         await crew.count(finished=20)
-        assert crew.desk.most == 1
+        assert crew.held.most == 1
 
 
 async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring() -> None:
     async with working(jobs=40) as crew:
-        desk = crew.desk
+        held = crew.held
         first, second = await crew.send_two()
         crew.worker.stop()
-        desk.answer(first)
+        held.answer(first)
         await turns()
         # What is under way beside comes first: nothing else is sent, and the worker does not leave.
-        assert desk.calls == [second]
-        desk.answer(second)
-        await desk.answer_all()
+        assert held.calls == [second]
+        held.answer(second)
+        await held.answer_all()
         assert crew.running == 0
         await crew.count(finished=4, queued=36)
 
 
 async def test_what_both_exchanges_claim_is_never_more_than_the_slots() -> None:
     async with working(jobs=40) as crew:
-        desk = crew.desk
-        desk.answer(desk.calls[0])
+        held = crew.held
+        held.answer(held.calls[0])
         await turns()
         crew.gate.set()
         await turns()
         crew.gate.clear()
-        first, second = desk.calls
-        desk.answer(first)
+        first, second = held.calls
+        held.answer(first)
         await turns()
         # Four run, and four are claimed beside: nothing is left for the main task to claim.
-        assert desk.calls == [second]
-        desk.answer(second)
+        assert held.calls == [second]
+        held.answer(second)
         await turns()
-        assert (crew.running, desk.calls) == (8, [])
+        assert (crew.running, held.calls) == (8, [])
 
 
 async def test_a_worker_that_stops_does_not_leave_while_jobs_may_be_granted_to_it() -> None:
     async with working(jobs=8) as crew:
-        desk = crew.desk
+        held = crew.held
         first, second = await crew.send_two()
-        desk.do(second)
+        held.do(second)
         crew.worker.stop()
-        desk.answer(first)
+        held.answer(first)
         await turns()
-        assert desk.calls == [second]
-        await desk.answer_all()
-        assert desk.memory.call_sync(CountJobs()).states[JobState.STARTED] == 0
+        assert held.calls == [second]
+        await held.answer_all()
+        assert held.memory.call_sync(CountJobs()).states[JobState.STARTED] == 0
 
 
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_a_second_exchange_without_a_reply_is_sent_again_unchanged(is_done: bool) -> None:
     async with working(jobs=40) as crew:
-        desk = crew.desk
+        held = crew.held
         first, second = await crew.send_two()
         if is_done:
-            desk.do(second)
+            held.do(second)
             second.answered.set_exception(OutcomeUnknownError("no answer"))
         else:
             second.answered.set_exception(BackendUnavailableError("gone"))
         await turns()
-        desk.answer(first)
+        held.answer(first)
         await turns()
-        assert [call.operation for call in desk.calls] == [second.operation]
-        await desk.answer_all()
+        assert [call.operation for call in held.calls] == [second.operation]
+        await held.answer_all()
         await crew.count(finished=40)
         assert set(crew.begun.values()) == {1}
 
 
 async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     async with working(jobs=40) as crew:
-        desk = crew.desk
+        held = crew.held
         first, second = await crew.send_two()
         assert len(second.operation.settle) == 4
         second.answered.set_exception(RuntimeError("one of them is to blame"))
         await turns()
-        desk.answer(first)
+        held.answer(first)
         await turns()
         # By halves, and one exchange at a time, until as many as ever go together.
-        assert [call.operation.settle for call in desk.calls] == [second.operation.settle[:2]]
-        await desk.answer_all()
+        assert [call.operation.settle for call in held.calls] == [second.operation.settle[:2]]
+        await held.answer_all()
         await crew.count(finished=40)
         assert not caplog.records
 
@@ -296,30 +296,30 @@ async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(capl
 async def test_in_whatever_order_exchanges_are_done_and_answered_each_job_runs_once(seed: int) -> None:
     random = Random(seed)
     async with working(jobs=60, lasts=5) as crew:
-        desk = crew.desk
+        held = crew.held
         crew.gate.set()
         for _ in range(1000):
             await turns(random.randrange(4))
-            waiting = [call for call in desk.calls if not call.answered.done()]
+            waiting = [call for call in held.calls if not call.answered.done()]
             if not waiting:
-                if (await desk.call(CountJobs())).states[JobState.FINISHED] == 60:
+                if (await held.call(CountJobs())).states[JobState.FINISHED] == 60:
                     break
                 continue
             call = random.choice(waiting)
             fate = random.random()
             if fate < 0.3:
-                desk.do(call)
+                held.do(call)
             elif fate < 0.4 and call.reply is None:
                 call.answered.set_exception(BackendUnavailableError("gone"))
             elif fate < 0.5:
-                desk.do(call)
+                held.do(call)
                 call.answered.set_exception(OutcomeUnknownError("no answer"))
             else:
-                desk.answer(call)
-        await desk.answer_all()
+                held.answer(call)
+        await held.answer_all()
         await crew.count(finished=60)
         assert set(crew.begun.values()) == {1}
-        assert desk.most == 2
+        assert held.most == 2
 
 
 def test_workers_with_two_exchanges_keep_all_promises_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ MUTANTS = (
         kind="door",
         file="client/handle.py",
         old="            if _identity(mine.backend) != _identity(client.backend):\n",
-        new="            if type(mine.backend) is not type(desk.backend):\n",
+        new="            if type(mine.backend) is not type(client.backend):\n",
         caught_by=(HANDLES,),
     ),
     Mutant(

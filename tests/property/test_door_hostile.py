@@ -121,7 +121,7 @@ MANY: list[list[int]] = [[1]] * 300_000
 # --- what is called --------------------------------------------------------------------------------------------------
 
 
-class Desk:
+class SilentHost:
     """What a running job says, and nobody hears."""
 
     def __init__(self, sched: Scheduler) -> None:
@@ -151,7 +151,7 @@ class World:
         (grant,) = self.sched.backend.call_sync(Exchange(worker="w", limit=1)).grants
         over = Outcome(job_id="begun", token=grant.token, kind=OutcomeKind.FINISHED)
         self.sched.backend.call_sync(Exchange(worker="w", settle=(over,)))  # who drains would wait for it
-        self.desk = Desk(self.sched)
+        self.host = SilentHost(self.sched)
         self.flow = queuehint.Flow(self.sched, "flow")
         self.node = self.flow.add(self.job)
         self.things: dict[str, Any] = {
@@ -162,7 +162,7 @@ class World:
             "XCom": self.sched.xcom,
             "Job": self.job,
             "JobHandle": self.handle,
-            "JobContext": JobContext(grant, self.desk),
+            "JobContext": JobContext(grant, self.host),
             "FlowHandle": self.sched.get_flow("flow"),
             "Flow": self.flow,
             "FlowGroup": self.flow.flow("part"),
@@ -189,7 +189,7 @@ class World:
             [len(each) for each in (sched._jobs, sched._handlers, sched._definitions, sched._before, sched._after)],
             sched.listeners,
             [len(registry.nodes), len(registry.groups), len(registry.waits)],
-            [len(self.desk.said), len(context.made), context.canceled],
+            [len(self.host.said), len(context.made), context.canceled],
         )
 
     def _stored(self) -> object:

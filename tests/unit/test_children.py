@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GRANT = Grant(job("parent"), token=7, attempt=1, losses=0, lease_until_ms=0)
 
 
-DESK: Any = SimpleNamespace(scheduler="ours")
+HOST: Any = SimpleNamespace(scheduler="ours")
 
 
 class Handle:
@@ -32,9 +32,9 @@ class Handle:
     def __init__(self, job_id: Any) -> None:
         self.id = job_id
 
-    def id_for(self, desk: Any, parameter: str) -> Any:
-        if desk != "ours":
-            raise InvalidJobError(f"{parameter}: not one of {desk}")
+    def id_for(self, scheduler: Any, parameter: str) -> Any:
+        if scheduler != "ours":
+            raise InvalidJobError(f"{parameter}: not one of {scheduler}")
         return self.id
 
 
@@ -57,7 +57,7 @@ class Made:
 
 def context(*made: str) -> JobContext:
     """Return a context whose handler has made these jobs."""
-    it, child = JobContext(GRANT, DESK), Made(*made)
+    it, child = JobContext(GRANT, HOST), Made(*made)
     for _ in made:
         it.enqueue_sync(child)  # type: ignore[arg-type]
     return it
@@ -169,10 +169,10 @@ def test_a_result_that_is_not_json_fails_the_job_for_good() -> None:
 
 def test_a_handle_of_elsewhere_fails_the_job_for_good() -> None:
     assert outcome(Children(Handle("a"))).kind is OutcomeKind.CHILDREN
-    desk: Any = SimpleNamespace(scheduler="theirs")
+    host: Any = SimpleNamespace(scheduler="theirs")
     answer = Children("b", Handle("a"))
     told = OutcomeBuilder(JsonCodec()).of_result(
-        GRANT, Handler("task", lambda: None), answer, None, JobContext(GRANT, desk)
+        GRANT, Handler("task", lambda: None), answer, None, JobContext(GRANT, host)
     )
     assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
     assert told.error is not None

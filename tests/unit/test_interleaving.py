@@ -24,7 +24,7 @@ from queuehint.testing import SerialEquivalence, check_serial_equivalence
 from queuehint.testing.driver import job
 from queuehint.testing.interleaving import play
 from queuehint.testing.interleaving.explore import Explorer
-from queuehint.testing.interleaving.jobs import Rules, cast
+from queuehint.testing.interleaving.jobs import Rules, build_parts
 from queuehint.values.hint import Mode
 from queuehint.values.spec import Dependency, JobSpec
 
@@ -76,7 +76,7 @@ def naive_orders(steps: list[int], before: list[set[int]]) -> Iterator[tuple[int
 
 @pytest.mark.parametrize("awaits", [(0, 0), (1, 1), (2, 3), (1, 2, 1)])
 def test_every_order_of_free_jobs_is_tried_once(awaits: tuple[int, ...]) -> None:
-    found = orders(cast({"wait": wait}, [("wait", None, (count,)) for count in awaits]))
+    found = orders(build_parts({"wait": wait}, [("wait", None, (count,)) for count in awaits]))
     steps = [count + 1 for count in awaits]
     assert len(found) == math.factorial(sum(steps)) // math.prod(map(math.factorial, steps))
     assert len(set(found)) == len(found)
@@ -100,7 +100,7 @@ def test_the_orders_tried_are_those_that_the_rules_allow(jobs: list[tuple[int, l
         after = {index - distance for distance in back if index >= distance}
         specs.append(job(str(index), hint, after=[str(other) for other in after], arguments=b'{"awaits":%d}' % awaits))
         before.append(after)
-    found = orders(cast({"task": wait}, specs))
+    found = orders(build_parts({"task": wait}, specs))
     if all(not edges for edges in before):
         for index, (_, path, _) in enumerate(jobs):
             for other, (_, earlier, _) in enumerate(jobs[:index]):
@@ -121,7 +121,7 @@ def _places(order: tuple[int, ...], number: int) -> list[int]:
 
 
 def test_orders_with_fewer_switches_come_first() -> None:
-    found = orders(cast({"wait": wait}, [("wait", None, (2,)), ("wait", None, (2,)), ("wait", None, (1,))]))
+    found = orders(build_parts({"wait": wait}, [("wait", None, (2,)), ("wait", None, (2,)), ("wait", None, (1,))]))
 
     def preemptions(order: tuple[int, ...]) -> int:
         return sum(a != b and a in order[place + 1 :] for place, (a, b) in enumerate(pairwise(order)))

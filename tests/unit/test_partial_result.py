@@ -158,8 +158,8 @@ def test_threads_that_are_first_at_once_share_one(monkeypatch: pytest.MonkeyPatc
         return made[-1]
 
     monkeypatch.setattr(context_module, "PartialResult", make)
-    desk: Any = SimpleNamespace(store=lambda _: None)
-    context = JobContext(Grant(job("a"), TOKEN, attempt=1, losses=0, lease_until_ms=0), desk)
+    host: Any = SimpleNamespace(store=lambda _: None)
+    context = JobContext(Grant(job("a"), TOKEN, attempt=1, losses=0, lease_until_ms=0), host)
 
     def say(name: str) -> None:
         barrier.wait()

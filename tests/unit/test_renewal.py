@@ -90,7 +90,7 @@ class FakeHelper:
         self.ended += 1
 
 
-class Desk:
+class RenewalBench:
     def __init__(self, lease_ms: int = 1000, *, helper: Any = None) -> None:
         self.store = Store()
         self.told: list[tuple[str, int, str]] = []
@@ -118,100 +118,100 @@ class Desk:
 
 
 def test_a_lease_is_renewed_after_a_third_of_it_and_no_more_once_it_is_settled() -> None:
-    with Desk() as desk:
+    with RenewalBench() as bench:
         began_s = now_s()
-        desk.renewal.exchange((), [grant("a"), grant("b", 2)], began_s)
-        until(lambda: desk.store.asked)
-        at_s, leases = desk.store.asked[0]
+        bench.renewal.exchange((), [grant("a"), grant("b", 2)], began_s)
+        until(lambda: bench.store.asked)
+        at_s, leases = bench.store.asked[0]
         assert leases == (("a", 1), ("b", 2))
         assert at_s - began_s > 0.3
-        desk.renewal.exchange([outcome("a")], (), now_s())
-        count = len(desk.store.asked)
-        until(lambda: len(desk.store.asked) > count)
-        assert desk.store.asked[-1][1] == (("b", 2),)
-        assert desk.renewal.answered_s >= began_s
-        assert desk.told == []
+        bench.renewal.exchange([outcome("a")], (), now_s())
+        count = len(bench.store.asked)
+        until(lambda: len(bench.store.asked) > count)
+        assert bench.store.asked[-1][1] == (("b", 2),)
+        assert bench.renewal.answered_s >= began_s
+        assert bench.told == []
 
 
 def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
-    with Desk() as desk:
-        desk.renewal.exchange((), [grant(str(n), n + 1) for n in range(1000)], now_s())
-        until(lambda: desk.store.asked)
-        assert len(desk.store.asked[0][1]) == 1000
+    with RenewalBench() as bench:
+        bench.renewal.exchange((), [grant(str(n), n + 1) for n in range(1000)], now_s())
+        until(lambda: bench.store.asked)
+        assert len(bench.store.asked[0][1]) == 1000
 
 
 def test_canceled_and_lost_leases_are_reported() -> None:
-    with Desk() as desk:
-        desk.store.verdicts = {"a": CANCELED, "b": LOST}
-        desk.store.more = True
-        desk.renewal.exchange((), [grant("a"), grant("b"), grant("c")], now_s())
-        until(lambda: len(desk.store.asked) > 1)
-        assert set(desk.told) == {("a", 1, "canceled"), ("b", 1, "lease lost")}
-        assert desk.store.asked[-1][1] == (("a", 1), ("c", 1))
-        assert desk.more.is_set()
+    with RenewalBench() as bench:
+        bench.store.verdicts = {"a": CANCELED, "b": LOST}
+        bench.store.more = True
+        bench.renewal.exchange((), [grant("a"), grant("b"), grant("c")], now_s())
+        until(lambda: len(bench.store.asked) > 1)
+        assert set(bench.told) == {("a", 1, "canceled"), ("b", 1, "lease lost")}
+        assert bench.store.asked[-1][1] == (("a", 1), ("c", 1))
+        assert bench.more.is_set()
 
 
 def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(renewal_module, "TICK_MAX_S", 0.05)
-    with Desk(30_000) as desk:
-        desk.store.is_away = True
+    with RenewalBench(30_000) as bench:
+        bench.store.is_away = True
         # A lease whose last tenth begins soon.
         began_s = now_s() - 26.7
-        desk.renewal.exchange((), [grant("a")], began_s)
-        until(lambda: desk.told)
+        bench.renewal.exchange((), [grant("a")], began_s)
+        until(lambda: bench.told)
         assert 27 <= now_s() - began_s < 30
-        assert desk.told == [("a", 1, "lease lost")]
+        assert bench.told == [("a", 1, "lease lost")]
         until(lambda: now_s() - began_s > 27.5)
-        assert desk.told == [("a", 1, "lease lost")]
+        assert bench.told == [("a", 1, "lease lost")]
     events = [record.__dict__["event"] for record in caplog.records]
     assert events.count("job.fenced") == 1
     assert "renewal.failed" in events
 
 
 def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
-    with Desk(2000) as desk:
-        desk.store.is_away = True
-        desk.renewal.exchange((), [grant("a")], now_s())
+    with RenewalBench(2000) as bench:
+        bench.store.is_away = True
+        bench.renewal.exchange((), [grant("a")], now_s())
         time.sleep(0.8)
-        desk.store.is_away = False
-        until(lambda: len(desk.store.asked) > 2)
-        assert desk.told == []
+        bench.store.is_away = False
+        until(lambda: len(bench.store.asked) > 2)
+        assert bench.told == []
 
 
 def test_a_lease_surely_lasts_from_before_it_was_asked_for() -> None:
-    desk = Desk(30_000)
-    assert not desk.renewal.is_short(now_s() - 26)
-    assert desk.renewal.is_short(now_s() - 28)
-    desk.renewal.exchange((), [grant("a")], now_s() - 28)
-    desk.renewal._fence(now_s())
-    assert desk.told == [("a", 1, "lease lost")]
+    bench = RenewalBench(30_000)
+    assert not bench.renewal.is_short(now_s() - 26)
+    assert bench.renewal.is_short(now_s() - 28)
+    bench.renewal.exchange((), [grant("a")], now_s() - 28)
+    bench.renewal._fence(now_s())
+    assert bench.told == [("a", 1, "lease lost")]
 
 
 def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
-    desk = Desk()
-    desk.renewal.exchange((), [grant("a")], now_s())
-    desk.renewal.exchange([outcome("a")], [grant("a", 2)], now_s())
-    desk.renewal._judge("a", 1, LOST)
-    assert desk.told == []
+    bench = RenewalBench()
+    bench.renewal.exchange((), [grant("a")], now_s())
+    bench.renewal.exchange([outcome("a")], [grant("a", 2)], now_s())
+    bench.renewal._judge("a", 1, LOST)
+    assert bench.told == []
 
 
 def test_a_thread_survives_what_it_did_not_expect(caplog: pytest.LogCaptureFixture) -> None:
-    with Desk() as desk:
-        desk.store.verdicts = None  # type: ignore[assignment]
-        desk.renewal.exchange((), [grant("a")], now_s())
+    with RenewalBench() as bench:
+        bench.store.verdicts = None  # type: ignore[assignment]
+        bench.renewal.exchange((), [grant("a")], now_s())
         until(lambda: any("AttributeError" in str(record.__dict__.get("error")) for record in caplog.records))
-        desk.store.verdicts = {}
-        count = len(desk.store.asked)
-        until(lambda: len(desk.store.asked) > count)
+        bench.store.verdicts = {}
+        count = len(bench.store.asked)
+        until(lambda: len(bench.store.asked) > count)
 
 
 def test_a_thread_that_renews_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     renewal_module._say_renewed_by_thread.cache_clear()
     caplog.set_level("INFO")
     for _ in range(2):
-        with Desk():
+        with RenewalBench():
             pass
     events = [record.__dict__["event"] for record in caplog.records]
     assert events == ["worker.renews_by_thread"]
@@ -227,12 +227,12 @@ def test_the_margin_leaves_time_to_renew_twice(lease_s: float) -> None:
 
 def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
     helper = FakeHelper()
-    with Desk(helper=helper) as desk:
-        desk.renewal.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
+    with RenewalBench(helper=helper) as bench:
+        bench.renewal.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
         assert helper.told == ["+1 a", "+2 b 500"]
-        desk.renewal.exchange([outcome("a")], [grant("a", 3)], now_s())
+        bench.renewal.exchange([outcome("a")], [grant("a", 3)], now_s())
         assert helper.told[2:] == ["-1 a", "+3 a"]
-        desk.renewal.beat()
+        bench.renewal.beat()
         assert helper.told[4:] == ["."]
     assert helper.ended == 1
 
@@ -241,42 +241,42 @@ def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker(monke
     passing = count(100)
     monkeypatch.setattr(Renewal, "now_s", lambda _self: float(next(passing)))
     helper = FakeHelper()
-    desk = Desk(helper=helper)
-    desk.renewal.exchange((), [grant("a", 1, 500), grant("b", 2, 700)], 0)
+    bench = RenewalBench(helper=helper)
+    bench.renewal.exchange((), [grant("a", 1, 500), grant("b", 2, 700)], 0)
     assert helper.told == ["+1 a 500", "+2 b 700"]
-    desk.renewal.begin(grant("a", 1, 500))
+    bench.renewal.begin(grant("a", 1, 500))
     assert helper.told[2:] == ["+1 a 500"]
 
 
 def test_what_a_helper_renews_no_thread_renews() -> None:
     helper = FakeHelper()
-    with Desk(3000, helper=helper) as desk:
-        desk.renewal.exchange((), [grant("a"), grant("b")], now_s())
+    with RenewalBench(3000, helper=helper) as bench:
+        bench.renewal.exchange((), [grant("a"), grant("b")], now_s())
         for _ in range(30):
             helper.says.append(f"renewed {now_s()!r} 2")
             time.sleep(0.05)
-        assert desk.store.asked == []
-        assert desk.told == []
+        assert bench.store.asked == []
+        assert bench.told == []
         assert helper.starts == 1
 
 
 def test_a_renewal_covers_only_what_the_helper_had_heard_of() -> None:
     helper = FakeHelper()
-    desk = Desk(30_000, helper=helper)
+    bench = RenewalBench(30_000, helper=helper)
     sent_s = now_s()
-    desk.renewal.exchange((), [grant("a"), grant("b")], sent_s)
-    desk.renewal._take([f"renewed {sent_s + 5!r} 1", "idle", "more", "failed Any: away"])
-    held = {job_id: lease.until_s - sent_s for (job_id, _), lease in desk.renewal._held.items()}
+    bench.renewal.exchange((), [grant("a"), grant("b")], sent_s)
+    bench.renewal._take([f"renewed {sent_s + 5!r} 1", "idle", "more", "failed Any: away"])
+    held = {job_id: lease.until_s - sent_s for (job_id, _), lease in bench.renewal._held.items()}
     assert held["a"] == pytest.approx(35)
     assert held["b"] == pytest.approx(30)
-    assert desk.more.is_set()
+    assert bench.more.is_set()
 
 
 def test_a_helper_s_verdicts_are_told() -> None:
-    desk = Desk(helper=FakeHelper())
-    desk.renewal.exchange((), [grant("a"), grant("b")], now_s())
-    desk.renewal._take(["canceled 1 a", "lost 1 b", "lost 1 gone"])
-    assert desk.told == [("a", 1, "canceled"), ("b", 1, "lease lost")]
+    bench = RenewalBench(helper=FakeHelper())
+    bench.renewal.exchange((), [grant("a"), grant("b")], now_s())
+    bench.renewal._take(["canceled 1 a", "lost 1 b", "lost 1 gone"])
+    assert bench.told == [("a", 1, "canceled"), ("b", 1, "lease lost")]
 
 
 @pytest.mark.parametrize("way", ["dies", "is silent"])
@@ -285,15 +285,15 @@ def test_a_helper_that_is_gone_is_started_anew_and_a_thread_renews_meanwhile(
 ) -> None:
     monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2)
     helper = FakeHelper()
-    with Desk(helper=helper) as desk:
-        desk.renewal.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
+    with RenewalBench(helper=helper) as bench:
+        bench.renewal.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
         helper.is_dead = way == "dies"
         until(lambda: helper.starts == 2)
         until(lambda: len(helper.told) == 2)
         assert helper.told[0] == "+1 a"
         assert 0 < int(helper.told[1].removeprefix("+2 b ")) <= 60_000
-        until(lambda: desk.store.asked)
-        assert desk.told == []
+        until(lambda: bench.store.asked)
+        assert bench.told == []
     assert "renewal.restarted" in [record.__dict__["event"] for record in caplog.records]
 
 
@@ -306,8 +306,8 @@ def test_a_helper_that_cannot_be_started_is_tried_again_later(caplog: pytest.Log
                 raise OSError("no more processes")
 
     helper = Failing()
-    with Desk(helper=helper) as desk:
-        desk.renewal.exchange((), [grant("a")], now_s())
+    with RenewalBench(helper=helper) as bench:
+        bench.renewal.exchange((), [grant("a")], now_s())
         helper.is_dead = True
         until(lambda: helper.starts == 3)
     assert "renewal.helper_failed" in [record.__dict__["event"] for record in caplog.records]
@@ -315,11 +315,11 @@ def test_a_helper_that_cannot_be_started_is_tried_again_later(caplog: pytest.Log
 
 def test_nonsense_from_a_helper_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     helper = FakeHelper()
-    with Desk(helper=helper) as desk:
+    with RenewalBench(helper=helper) as bench:
         helper.says.append("renewed x y")
         until(lambda: caplog.records)
         helper.says.append("more")
-        until(desk.more.is_set)
+        until(bench.more.is_set)
 
 
 # --- the helper's own rules --------------------------------------------------------------------------------------
@@ -391,16 +391,16 @@ def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_
 
 def test_a_thread_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again() -> None:
     blocked_ms = [0]
-    desk = Desk(lease_ms=600_000)
-    desk.renewal._tick_s = 0.01
-    with desk:
-        desk.renewal._blocked_ms = lambda: blocked_ms[0]
-        desk.renewal.exchange((), (grant("a"),), now_s())
+    bench = RenewalBench(lease_ms=600_000)
+    bench.renewal._tick_s = 0.01
+    with bench:
+        bench.renewal._blocked_ms = lambda: blocked_ms[0]
+        bench.renewal.exchange((), (grant("a"),), now_s())
         blocked_ms[0] = 7_000
-        until(lambda: desk.store.blocked_ms)
+        until(lambda: bench.store.blocked_ms)
         blocked_ms[0] = 0
-        until(lambda: len(desk.store.blocked_ms) == 2)
-        assert desk.store.blocked_ms == [7_000, 0]
+        until(lambda: len(bench.store.blocked_ms) == 2)
+        assert bench.store.blocked_ms == [7_000, 0]
 
 
 @pytest.mark.parametrize("why", ["timeout", "canceled", "lost"])

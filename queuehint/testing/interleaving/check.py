@@ -17,8 +17,8 @@ from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.testing.arguments import check_function, off_the_loop
 from queuehint.testing.interleaving.explore import Explorer, go_on
-from queuehint.testing.interleaving.jobs import JobLike, Part, Rules, cast
-from queuehint.testing.interleaving.narration import story
+from queuehint.testing.interleaving.jobs import JobLike, Part, Rules, build_parts
+from queuehint.testing.interleaving.narration import narrate
 from queuehint.testing.interleaving.play import Choose, Played, play
 from queuehint.values.checks import check_int
 
@@ -129,7 +129,7 @@ def check_serial_equivalence(
     for kind in kinds:
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             raise InvalidJobTypeError(f"expected must be exceptions, got {type(kind).__name__}: {shown(kind)}")
-    parts = cast(handlers, jobs)
+    parts = build_parts(handlers, jobs)
     check = _Check(state, view, expected if isinstance(expected, tuple) else (expected,), any_order, seed)
     return off_the_loop(lambda: check(parts, orders_max))
 
@@ -180,7 +180,7 @@ class _Check:
                 raise ValueError(f"the jobs may run in more than orders_max={orders_max} orders: give fewer jobs")
         explorer = Explorer(run, orders_max, self.seed)
         for played in explorer.all():
-            wrong = self.judge(parts, played, allowed)
+            wrong = self.find_fault(parts, played, allowed)
             if wrong is not None:
                 headline, cause = wrong
                 return _Finding(parts, played.choices, explorer.runs, headline, serial, cause), explorer
@@ -213,7 +213,7 @@ class _Check:
     def end(self, played: Played[Any]) -> _End:
         return _End(self.view(played.state), {number: type(error) for number, error in played.errors.items()})
 
-    def judge(
+    def find_fault(
         self, parts: Sequence[Part], played: Played[Any], allowed: Sequence[_End]
     ) -> tuple[str, BaseException | None] | None:
         """Describe the fault of a run, and the errors that were raised."""
@@ -257,7 +257,7 @@ class _Check:
         states = {"this order leaves": self.view(played.state), "one by one they leave": finding.serial.state}
         found = f"Found as number {finding.runs} of the orders tried"
         footnote = f"{found}; {len(finding.parts)} of {count} jobs are enough." if count > 1 else f"{found}."
-        return story(finding.headline, finding.parts, played, states, footnote)
+        return narrate(finding.headline, finding.parts, played, states, footnote)
 
 
 def _without(part: Part, parts: Sequence[Part]) -> list[Part]:

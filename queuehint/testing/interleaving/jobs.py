@@ -76,7 +76,7 @@ def _with_state(scheduler: Scheduler, spec: JobSpec) -> Callable[..., Any]:
     return call
 
 
-def cast(target: Scheduler | Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) -> list[Part]:
+def build_parts(target: Scheduler | Mapping[str, Callable[..., Any]], jobs: Iterable[JobLike]) -> list[Part]:
     """
     Return the parts of jobs, numbered from 1 in the order in which they are enqueued.
 

@@ -15,7 +15,7 @@ STEPS_SHOWN_MAX = 60
 STATE_LINES_MAX = 40
 
 
-def story(headline: str, parts: Sequence[Part], played: Played[Any], states: dict[str, Any], footnote: str) -> str:
+def narrate(headline: str, parts: Sequence[Part], played: Played[Any], states: dict[str, Any], footnote: str) -> str:
     """
     Return a message: what is wrong, the jobs, the order of their steps, and the states.
 

@@ -51,7 +51,7 @@ class Records(Work):
 
     # --- by id -------------------------------------------------------------------------------------------------------
 
-    def cancel_ids(self, operation: Cancel, told: Judged | None) -> Judged:
+    def cancel_ids(self, operation: Cancel, reply: Judged | None) -> Judged:
         verdicts: Verdicts = []
         for job_id in operation.ids:
             job = self.find(job_id)
@@ -65,7 +65,7 @@ class Records(Work):
         self.catch_up()
         return Judged(tuple(verdicts), more=False)
 
-    def take_off_the_shelf(self, operation: Redrive | Discard, told: Judged | None) -> Judged:
+    def take_off_the_shelf(self, operation: Redrive | Discard, reply: Judged | None) -> Judged:
         again = isinstance(operation, Redrive)
         dead: dict[str, Actor] = {}
         verdicts: Verdicts = []
@@ -93,7 +93,7 @@ class Records(Work):
                     self.agenda.append(partial(self.revive_those_fallen, job))
         return Judged(tuple(verdicts), more=False)
 
-    def delete(self, operation: Delete, told: Judged | None) -> Judged:
+    def delete(self, operation: Delete, reply: Judged | None) -> Judged:
         verdicts: Verdicts = []
         # What is deleted by the same operation lets go of others after it.
         found = [self.find(job_id) for job_id in operation.ids]
@@ -111,7 +111,7 @@ class Records(Work):
         self.catch_up()
         return Judged(tuple(verdicts), more=False)
 
-    def amend(self, operation: Amend, told: Noted | None) -> Noted:
+    def amend(self, operation: Amend, reply: Noted | None) -> Noted:
         """Change a record; the model counts no versions, and takes 0 for one that is not that of the record."""
         job = self.find(operation.spec.id)
         if job is None or not operation.version:
@@ -124,13 +124,13 @@ class Records(Work):
 
     # --- values ------------------------------------------------------------------------------------------------------
 
-    def push(self, operation: Push, told: Pushed | None) -> Pushed:
+    def push(self, operation: Push, reply: Pushed | None) -> Pushed:
         self.catch_up()
         replaced = self.value(operation.namespace, operation.key) is not None
         self.shared[operation.namespace, operation.key] = operation.value, self.now_ms + operation.ttl_ms
         return Pushed(replaced, more=False)
 
-    def pull(self, operation: Pull, told: Pulled | None) -> Pulled:
+    def pull(self, operation: Pull, reply: Pulled | None) -> Pulled:
         return Pulled(self.value(operation.namespace, operation.key))
 
     def value(self, namespace: str, key: str) -> bytes | None:
@@ -166,17 +166,17 @@ class Records(Work):
     def of_flow(self, flow: str) -> list[Actor]:
         return [job for job in self.jobs.values() if job.spec.flow == flow and not job.gone]
 
-    def count_flow(self, question: CountFlow, told: FlowStats | None) -> FlowStats:
+    def count_flow(self, question: CountFlow, reply: FlowStats | None) -> FlowStats:
         states = [job.state for job in self.of_flow(question.flow)]
         return FlowStats(states={state: states.count(state) for state in JobState})
 
-    def check_page(self, question: ListFlow, told: Listed) -> Listed:
+    def check_page(self, question: ListFlow, reply: Listed) -> Listed:
         """A page shows the jobs of a flow between two numbers, all of them and in order."""
-        last = self.numbers if told.cursor is None else told.cursor
+        last = self.numbers if reply.cursor is None else reply.cursor
         numbers = sorted(job.number for job in self.of_flow(question.flow) if question.cursor < job.number <= last)
-        assert [record.number for record in told.records] == numbers, f"{numbers} are the jobs of the page"
+        assert [record.number for record in reply.records] == numbers, f"{numbers} are the jobs of the page"
         assert len(numbers) <= question.limit
-        return told
+        return reply
 
     def edge_stats(self) -> EdgeStats:
         jobs = [job for job in self.jobs.values() if not job.gone]
@@ -194,39 +194,39 @@ class Records(Work):
             orphans=(),
         )
 
-    def count_edges(self, question: CountEdges, told: EdgeStats | None) -> EdgeStats:
+    def count_edges(self, question: CountEdges, reply: EdgeStats | None) -> EdgeStats:
         return self.edge_stats()
 
-    def check_why(self, question: Why, told: Reason) -> Reason:
-        self.check_reason(self.jobs[question.job_id], told)
-        return told
+    def check_why(self, question: Why, reply: Reason) -> Reason:
+        self.check_reason(self.jobs[question.job_id], reply)
+        return reply
 
-    def check_chain(self, question: WhyChain, told: Chain) -> Chain:
+    def check_chain(self, question: WhyChain, reply: Chain) -> Chain:
         """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
-        assert 0 < len(told.reasons) <= CHAIN_MAX
-        assert told.reasons[0].job_id == question.job_id
-        ids = [reason.job_id for reason in told.reasons]
+        assert 0 < len(reply.reasons) <= CHAIN_MAX
+        assert reply.reasons[0].job_id == question.job_id
+        ids = [reason.job_id for reason in reply.reasons]
         assert len(set(ids)) == len(ids), f"the chain comes back: {ids}"
-        for at, reason in enumerate(told.reasons):
+        for at, reason in enumerate(reply.reasons):
             self.check_reason(self.jobs[reason.job_id], reason)
-            if at + 1 < len(told.reasons):
-                assert told.reasons[at + 1].job_id in reason.jobs, f"{told.reasons[at + 1]} follows {reason}"
-                assert not reason.stuck, f"{reason} is the root cause, not {told.reasons[at + 1]}"
-        return told
+            if at + 1 < len(reply.reasons):
+                assert reply.reasons[at + 1].job_id in reason.jobs, f"{reply.reasons[at + 1]} follows {reason}"
+                assert not reason.stuck, f"{reason} is the root cause, not {reply.reasons[at + 1]}"
+        return reply
 
-    def check_reason(self, job: Actor, told: Reason) -> None:
+    def check_reason(self, job: Actor, reply: Reason) -> None:
         """A job that waits for others names ten of them, the dead ones if there are any."""
-        assert (told.job_id, told.state) == (job.id, job.state), f"{job} is told to be {told}"
+        assert (reply.job_id, reply.state) == (job.id, job.state), f"{job} is told to be {reply}"
         if job.state is DEFERRED:
             waits = sorted(job.waits)
             dead = [job_id for job_id in waits if self.jobs[job_id].state is FAILED]
             kind = ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY
             needs = 0 if job.ever_started else len(job.needs)
             expected = (kind, tuple((dead or waits)[:10]), bool(dead), len(waits), needs)
-            said = (told.kind, told.jobs, told.stuck, told.open_dependencies, told.dependencies)
-            assert said == expected, f"{job} waits for {expected}, not {told}"
+            said = (reply.kind, reply.jobs, reply.stuck, reply.open_dependencies, reply.dependencies)
+            assert said == expected, f"{job} waits for {expected}, not {reply}"
         elif job.is_over:
-            assert (told.kind, told.detail) == (ReasonKind.OVER, job.cause), f"{job} ended by {job.cause}, not {told}"
+            assert (reply.kind, reply.detail) == (ReasonKind.OVER, job.cause), f"{job} ended by {job.cause}: {reply}"
         else:
             others = {ReasonKind.DEPENDENCY, ReasonKind.DEAD_DEPENDENCY, ReasonKind.OVER}
-            assert told.kind not in others, f"{job} waits for no job, but {told}"
+            assert reply.kind not in others, f"{job} waits for no job, but {reply}"

@@ -185,48 +185,48 @@ class ReferenceModel(Refusals):
         if now_ms is not None:
             self.now_ms = max(self.now_ms, now_ms)
 
-    def _answer(self, operation: Any, told: Any, *, cut: bool) -> Any:
-        """Return what must be answered, given what was *told* where the rules leave a choice."""
+    def _answer(self, operation: Any, reply: Any, *, cut: bool) -> Any:
+        """Return what must be answered, given the *reply* of the queue where the rules leave a choice."""
         if isinstance(operation, Exchange):
-            answer: Any = self.exchange(operation, told, cut=cut)
+            answer: Any = self.exchange(operation, reply, cut=cut)
         elif isinstance(operation, Tick):
-            answer = self.tick(operation, told, cut=cut)
+            answer = self.tick(operation, reply, cut=cut)
         else:
             name = _NAMES.get(type(operation))
-            if name is None or (told is None and type(operation) in _JUDGED):
+            if name is None or (reply is None and type(operation) in _JUDGED):
                 raise NotImplementedError(f"the model has no answer to {operation}")
-            answer = getattr(self, name)(operation, told)
+            answer = getattr(self, name)(operation, reply)
         if hasattr(answer, "more") and not isinstance(answer, Ticked):
             # How much a backend does at once of what follows is its own affair.
-            answer = attrs.evolve(answer, more=bool(self.agenda) if told is None else told.more)
+            answer = attrs.evolve(answer, more=bool(self.agenda) if reply is None else reply.more)
         return answer
 
     # --- housekeeping and operators ----------------------------------------------------------------------------------
 
-    def tick(self, operation: Tick, told: Ticked | None, *, cut: bool) -> Ticked:
+    def tick(self, operation: Tick, reply: Ticked | None, *, cut: bool) -> Ticked:
         """Do what is due, and say when something is due next."""
         self.catch_up()
         next_ms = self.next_ms()
         unknown = self.look_ms is None and any(limit.holds_back for limit in self.limits.values())
-        if told is not None and cut:
-            return told
-        if told is not None and told.next_ms is not None and unknown:
-            next_ms = told.next_ms if next_ms is None else min(next_ms, told.next_ms)
+        if reply is not None and cut:
+            return reply
+        if reply is not None and reply.next_ms is not None and unknown:
+            next_ms = reply.next_ms if next_ms is None else min(next_ms, reply.next_ms)
         return Ticked(more=False, next_ms=next_ms)
 
-    def cancel_path(self, operation: CancelPath, told: SweptPath | None) -> SweptPath:
+    def cancel_path(self, operation: CancelPath, reply: SweptPath | None) -> SweptPath:
         """Cancel what is at or below a path and was enqueued before, and count it."""
         self.numbers += 1
         cause = operation.reason or "canceled"
         self.reached = set()
         self.agenda.append(partial(self.sweep, [operation.path], self.numbers, cause, reached=self.reached))
         self.catch_up()
-        if told is None or told.number is None:
+        if reply is None or reply.number is None:
             return SweptPath(more=False, reached=len(self.reached))
         # How far a sweep comes at once is the backend's own affair.
-        return SweptPath(more=False, reached=min(told.reached, len(self.reached)), number=self.numbers)
+        return SweptPath(more=False, reached=min(reply.reached, len(self.reached)), number=self.numbers)
 
-    def cancel_flow(self, operation: CancelFlow, told: Swept | None) -> Swept:
+    def cancel_flow(self, operation: CancelFlow, reply: Swept | None) -> Swept:
         """Cancel what is of a flow and was enqueued before."""
         self.numbers += 1
         cause = operation.reason or "canceled"
@@ -234,7 +234,7 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Swept(more=False)
 
-    def pause(self, operation: Pause | PauseJobs, told: Marked | None) -> Marked:
+    def pause(self, operation: Pause | PauseJobs, reply: Marked | None) -> Marked:
         """Pause what is below a path or selected, until it is resumed or until a time."""
         what = operation.path if isinstance(operation, Pause) else operation.filter
         until = None if operation.for_ms is None else self.now_ms + operation.for_ms
@@ -243,7 +243,7 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(changed, more=False)
 
-    def resume(self, operation: Resume | ResumeJobs, told: Marked | None) -> Marked:
+    def resume(self, operation: Resume | ResumeJobs, reply: Marked | None) -> Marked:
         """Let what is below a path or selected go on."""
         what = operation.path if isinstance(operation, Resume) else operation.filter
         changed = what in self.paused
@@ -251,7 +251,7 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(changed, more=False)
 
-    def mark(self, operation: Close | Reopen, told: Marked | None) -> Marked:
+    def mark(self, operation: Close | Reopen, reply: Marked | None) -> Marked:
         """Close what is below a path, or let it go on."""
         marks = self.closed
         setting = isinstance(operation, Close)
@@ -263,7 +263,7 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(changed, more=False)
 
-    def limit(self, operation: SetLimit | DropLimit, told: Marked | None) -> Marked:
+    def limit(self, operation: SetLimit | DropLimit, reply: Marked | None) -> Marked:
         """Put limits in place of those a path has."""
         if isinstance(operation, SetLimit):
             limits = [operation.limit]
@@ -273,7 +273,7 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(any(changed), more=False)
 
-    def weigh(self, operation: Weigh, told: Marked | None) -> Marked:
+    def weigh(self, operation: Weigh, reply: Marked | None) -> Marked:
         """Set the weight of a user; the rules leave turns to the backend."""
         changed = self.weights.get(operation.user, 1) != operation.weight
         self.weights[operation.user] = operation.weight

@@ -41,7 +41,7 @@ class Submissions(Times):
             return hidden
         return self.jobs.get(job_id)
 
-    def enqueue(self, operation: Enqueue, told: Enqueued | None) -> Enqueued:
+    def enqueue(self, operation: Enqueue, reply: Enqueued | None) -> Enqueued:
         staged = operation.staged
         self.exact = self.exact and all(claim.mode == "exclusive" for spec in operation.jobs for claim in spec.claims)
         if staged is not None:
@@ -54,7 +54,7 @@ class Submissions(Times):
             if self.existing(job_id, staged) is None:
                 # Nobody knows of it, and it is asked for anew.
                 self.hidden.pop(job_id, None)
-        tokens = [job.presence_token for job in told.jobs] if told is not None else []
+        tokens = [job.presence_token for job in reply.jobs] if reply is not None else []
         tokens += [None] * len(operation.jobs)
         jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
         if staged is not None:
@@ -104,9 +104,9 @@ class Submissions(Times):
             job.alarms[LEASE] = self.now_ms + spec.presence_ms
         return job
 
-    def new_token(self, told: int | None) -> int:
-        """Return the token that was *told* if it is greater than all before, as each must be; else one that is."""
-        self.tokens = told if told is not None and told > self.tokens else self.tokens + 1
+    def new_token(self, token: int | None) -> int:
+        """Return a *token* of the queue if it is greater than all before, as each must be; else one that is."""
+        self.tokens = token if token is not None and token > self.tokens else self.tokens + 1
         return self.tokens
 
     def replace(self, job: Actor, spec: JobSpec) -> None:
@@ -136,7 +136,7 @@ class Submissions(Times):
         for job in part:
             job.sent = job.number if in_order else self.numbers
 
-    def depend(self, operation: Depend, told: Marked | None) -> Marked:
+    def depend(self, operation: Depend, reply: Marked | None) -> Marked:
         start_id = START_MARK + operation.staged
         self.starts[start_id].alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
         job = self.portion_for(operation)
@@ -159,7 +159,7 @@ class Submissions(Times):
         job.state, job.part = DEFERRED, part
         return job
 
-    def commit(self, operation: Commit, told: Committed | None) -> Committed:
+    def commit(self, operation: Commit, reply: Committed | None) -> Committed:
         start_id = START_MARK + operation.staged
         del self.starts[start_id]
         self.numbers += 1

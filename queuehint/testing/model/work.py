@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CRITICAL = 9
 HEAD_START_MS = 60_000
-STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5_000, 300_000
+UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS = 5_000, 300_000
 
 
 def is_selected(job: Actor, what: Path | RecordFilter) -> bool:
@@ -103,21 +103,23 @@ class Work(Submissions, Limits):
         else:
             # The worker does not know the task: another may.
             unknown_task_count = job.unknown_task_count
-            self.put_back(job, self.now_ms + min(STRANGER_PAUSE_MS << unknown_task_count, STRANGER_PAUSE_MAX_MS))
+            self.put_back(
+                job, self.now_ms + min(UNKNOWN_TASK_PAUSE_MS << unknown_task_count, UNKNOWN_TASK_PAUSE_MAX_MS)
+            )
             job.unknown_task_count = unknown_task_count + 1
 
     # --- the begin of one --------------------------------------------------------------------------------------------
 
-    def exchange(self, operation: Exchange, told: Exchanged | None, *, cut: bool) -> Exchanged:
+    def exchange(self, operation: Exchange, reply: Exchanged | None, *, cut: bool) -> Exchanged:
         verdicts = tuple([self.settle(outcome) for outcome in operation.settle])
         self.catch_up()
-        if told is None:
+        if reply is None:
             grants = self.choose(operation)
         else:
-            grants = [self.check_grant(grant, operation, cut=cut) for grant in told.grants]
+            grants = [self.check_grant(grant, operation, cut=cut) for grant in reply.grants]
             assert len(grants) <= operation.limit, f"{operation.limit} were asked for, {len(grants)} granted"
-            self.check_users(operation, told, cut=cut)
-        due = told is not None and told.due
+            self.check_users(operation, reply, cut=cut)
+        due = reply is not None and reply.due
         return Exchanged(
             verdicts,
             tuple(grants),
@@ -169,10 +171,10 @@ class Work(Submissions, Limits):
                 break
         return grants
 
-    def check_grant(self, told: Grant, operation: Exchange, *, cut: bool) -> Grant:
+    def check_grant(self, reply: Grant, operation: Exchange, *, cut: bool) -> Grant:
         """Start a job that was granted; assert that the rules allow it."""
-        job = self.jobs.get(told.spec.id)
-        assert job is not None, f"{told.spec.id} was started and is not there"
+        job = self.jobs.get(reply.spec.id)
+        assert job is not None, f"{reply.spec.id} was started and is not there"
         assert job.state is not STARTED, f"{job.id} was started while it runs by token {job.token}"
         ready = self.ready()
         assert job in ready, f"{job.id} was started {self.what_forbids(job)}"
@@ -184,7 +186,7 @@ class Work(Submissions, Limits):
             free = [peer for peer in peers if not self.is_paused(peer) and not self.is_limited(peer)]
             first = min([job, *free], key=self.urgency)
             assert first is job or self.may_precede(job, first), f"{job.id} was started before {first.id}"
-        grant = self.start(job, operation, told.token)
+        grant = self.start(job, operation, reply.token)
         limit = self.broken_by(job)
         assert limit is None, f"{job.id} was started over {limit}"
         self.spend(job)
@@ -196,15 +198,15 @@ class Work(Submissions, Limits):
         before = [other for other in self.placed[: self.placed.index(job)] if conflict(other.claims, job.claims)]
         return f"out of order: {before} " + ("comes" if len(before) == 1 else "come") + f" before {job}"
 
-    def check_users(self, operation: Exchange, told: Exchanged, *, cut: bool) -> None:
+    def check_users(self, operation: Exchange, reply: Exchanged, *, cut: bool) -> None:
         """Own users go first, and nobody is left waiting while a worker is free."""
         left = [job for job in self.offered(operation) if not self.is_limited(job)]
         if operation.users is not None:
-            stolen = [grant.spec.user not in operation.users for grant in told.grants]
+            stolen = [grant.spec.user not in operation.users for grant in reply.grants]
             assert stolen == sorted(stolen), "others were helped first"
             own = [job.id for job in left if job.spec.user in operation.users]
             assert cut or not self.exact or not (own and any(stolen)), f"{own} were left for others"
-        if self.exact and not cut and len(told.grants) < operation.limit:
+        if self.exact and not cut and len(reply.grants) < operation.limit:
             assert not left, f"{left} could have been granted"
 
     def urgency(self, job: Actor) -> tuple[bool, int, int]:
@@ -219,15 +221,15 @@ class Work(Submissions, Limits):
         """A better level that jobs behind it have handed on may let a job come before another."""
         if self.level_of is not None:
             return False
-        self.hand_on()
+        self.inherit_priorities()
         return self.urgency_at(job, job.inherited) < self.urgency(other)
 
     def place(self, job: Actor) -> None:
         super().place(job)
         if self.level_of is None:
-            self.hand_on()
+            self.inherit_priorities()
 
-    def hand_on(self) -> None:
+    def inherit_priorities(self) -> None:
         """Raise all that have places to the levels of those behind; what was handed on stays when that one has left."""
         for index, each in reversed([*enumerate(self.placed)]):
             behind = [later.inherited for later in self.placed[index + 1 :] if conflict(each.claims, later.claims)]
@@ -235,7 +237,7 @@ class Work(Submissions, Limits):
 
     # --- in between --------------------------------------------------------------------------------------------------
 
-    def renew(self, operation: Renew, told: Renewed | None) -> Renewed:
+    def renew(self, operation: Renew, reply: Renewed | None) -> Renewed:
         verdicts = []
         for job_id, token in operation.leases:
             job = self.jobs.get(job_id)
@@ -252,7 +254,7 @@ class Work(Submissions, Limits):
         self.catch_up()
         return Renewed(tuple(verdicts), more=False)
 
-    def note(self, operation: Report | Log | Update, told: Noted | None) -> Noted:
+    def note(self, operation: Report | Log | Update, reply: Noted | None) -> Noted:
         """Only who holds a job writes to it, but for lines of a log that anybody may add."""
         if isinstance(operation, Log) and operation.token is None:
             return Noted(Verdict.DONE if self.find(operation.job_id) is not None else Verdict.UNKNOWN)
@@ -261,7 +263,7 @@ class Work(Submissions, Limits):
             job.result = operation.result
         return Noted(Verdict.DONE if job is not None else Verdict.LOST)
 
-    def post(self, operation: Post, told: Posted | None) -> Posted:
+    def post(self, operation: Post, reply: Posted | None) -> Posted:
         """Take each note as if it came alone."""
         verdicts = []
         for note in operation.notes:
@@ -271,7 +273,7 @@ class Work(Submissions, Limits):
             verdicts.append(Verdict.DONE if job is not None else Verdict.LOST)
         return Posted(tuple(verdicts))
 
-    def fetch(self, operation: Fetch, told: Fetched | None) -> Fetched:
+    def fetch(self, operation: Fetch, reply: Fetched | None) -> Fetched:
         job = self.held(operation.job_id, operation.token)
         if job is None:
             return Fetched(Verdict.LOST, ())

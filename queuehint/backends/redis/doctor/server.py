@@ -69,8 +69,8 @@ class Checkup:
             "role": info.get("role", "?"),
             "maxmemory_policy": info.get("maxmemory_policy", "?"),
         }
-        for setting, judge in _PROBLEMS.items():
-            if setting in info and (wrong := judge(info)) is not None:
+        for setting, problem_of in _PROBLEMS.items():
+            if setting in info and (wrong := problem_of(info)) is not None:
                 self._find(setting, wrong, "error")
                 self.runs_scripts = self.runs_scripts and setting != "redis_version"
         if lacks_lua_fixes(name, version):

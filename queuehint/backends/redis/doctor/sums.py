@@ -36,7 +36,7 @@ COUNTED: Final = {
     "failed": "jobs are FAILED",
     "canceled": "jobs are CANCELED",
     "holding": "jobs are dead and hold their places",
-    "strangers": "jobs are of unknown tasks",
+    "unknown_tasks": "jobs are of unknown tasks",
     "backing_off": "jobs are backing off",
     "open_edges": "edges are open",
     "limited": "jobs are put aside by limits",

@@ -17,7 +17,7 @@
   Mirrors core.working   Cost O(depth) a job, and what follows ]]
 -- @include lib/plain/exchange_one
 -- @include lib/rules
-local STRANGER_PAUSE_MS, STRANGER_PAUSE_MAX_MS = 5000, 300000 -- @const
+local UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS = 5000, 300000 -- @const
 args.count(15, 1)
 local worker, lease_ms, limit, pool_count = ARGV[9], args.int(10), args.int(11, -1), args.int(15)
 local announces = args.flag(14)
@@ -75,10 +75,10 @@ local function give_back(job, kind, first)
     elseif kind == 'r' then
       transitions.put_back(job, false, 'released')
     else
-      local strangers = job[STRANGERS]
-      local pause_ms = math.min(STRANGER_PAUSE_MS * 2 ^ math.min(strangers, 16), STRANGER_PAUSE_MAX_MS)
+      local unknown_task_count = job[UNKNOWN_TASKS]
+      local pause_ms = math.min(UNKNOWN_TASK_PAUSE_MS * 2 ^ math.min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
       transitions.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
-      job[STRANGERS] = strangers + 1
+      job[UNKNOWN_TASKS] = unknown_task_count + 1
     end
   end
 end
@@ -218,7 +218,7 @@ end
 
 ready_queue.wanted = limit
 if limit > 0 and pool_count > 0 then claim() end
-ready_queue.hand_on(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
+ready_queue.mark_all(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
 if is_last then S[TOLD_NEXT] = -1 end
 -- Who may be claimed from: the pools, or their users.
 local served = names

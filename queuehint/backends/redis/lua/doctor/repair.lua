@@ -342,7 +342,7 @@ function REPAIR.remove(_, id)
   end
   if job[STATE] == STARTED then transitions.stop(job) elseif job[OFFER] then transitions.withdraw(job) end
   timers.drop(job)
-  job[EXPIRY_MS], job[BACKING_OFF], job[STRANGERS] = false, false, 0
+  job[EXPIRY_MS], job[BACKING_OFF], job[UNKNOWN_TASKS] = false, false, 0
   if job[PORTIONS] and job[NEEDS] == HELD then
     for portion = 0, job[PORTIONS] do edges.release_portion(job, portion) end
   end

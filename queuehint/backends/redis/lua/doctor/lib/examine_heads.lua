@@ -5,7 +5,7 @@
 do
 -- Counters of the state that say how many jobs there are of a kind.
 local COUNTED = {scheduled = COUNT_OF.S, deferred = COUNT_OF.D, queued = COUNT_OF.Q, started = COUNT_OF.R,
-  finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, strangers = STRANGERS_NOW,
+  finished = COUNT_OF.F, failed = COUNT_OF.X, canceled = COUNT_OF.C, holding = HOLDING, unknown_tasks = UNKNOWN_TASKS_NOW,
   backing_off = BACKING_OFF_NOW, open_edges = OPEN_EDGES, limited = LIMITED, staged = HIDDEN,
   level_1 = LEVELS + 1, level_2 = LEVELS + 2, level_3 = LEVELS + 3, level_4 = LEVELS + 4, level_5 = LEVELS + 5}
 -- Others that a repair may set or raise.

@@ -197,8 +197,8 @@ local function reason_queued(job)
     end
   end
   if not job[OFFER] then
-    local stranger = job[STRANGERS] > 0
-    return {kind = stranger and 'unknown_task' or 'backoff', until_ms = job[DUE_AT], stuck = stranger}
+    local is_unknown = job[UNKNOWN_TASKS] > 0
+    return {kind = is_unknown and 'unknown_task' or 'backoff', until_ms = job[DUE_AT], stuck = is_unknown}
   end
   if S[PAUSED] > 0 then
     local pause, key = pauses.holding(job)

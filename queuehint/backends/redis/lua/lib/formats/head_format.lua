@@ -16,7 +16,7 @@ local function put(job, at, value)
   if value then rawset(job, at, value) end
 end
 local UNSAID = { -- @once
-  __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0},
+  __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0},
   __newindex = put,
 }
 
@@ -48,7 +48,7 @@ function heads.facts(text)
     facts = {
       __index = {
         [PRIORITY] = tonumber(priority), [POOL] = pool, [USER] = user, [TASK] = task, [SERVICE] = service, [POLICY] = policy,
-        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [STRANGERS] = 0, [BLOCKED] = 0, facts = text, terms = terms,
+        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0, facts = text, terms = terms,
         tally_key = name ~= '' and user ~= '' and name .. '\0' .. user,
       },
       __newindex = put_special,

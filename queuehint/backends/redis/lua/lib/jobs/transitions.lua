@@ -113,7 +113,7 @@ function transitions.stop(job, kind)
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   if not job.is_plain then
-    if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
+    if job[UNKNOWN_TASKS] > 0 then job[UNKNOWN_TASKS] = 0 end
     if job[CANCEL] then transitions.forget_cancellation(job) end
   end
   job[WORKER] = false
@@ -171,7 +171,7 @@ function transitions.finish(job, state, cause, keep_place)
   timers.drop(job)
   if is_special then
     job[BACKING_OFF], job[EXPIRY_MS], job[DUE_AT], job[CAUSE] = false, false, false, false
-    if job[STRANGERS] > 0 then job[STRANGERS] = 0 end
+    if job[UNKNOWN_TASKS] > 0 then job[UNKNOWN_TASKS] = 0 end
   end
   transitions.become(job, state)
   event_log.note(job, END[state], old, cause)

@@ -8,8 +8,8 @@ local ACTION_AT = {F = 1, X = 2, C = 3}
 local AFTER, START = 'ddd-', 'ddds' -- @const
 local REACH_MAX, SORTED_MAX = 1000, 4000 -- @const
 -- told: the declared dependencies of jobs of this step, by id. coming: ids that jobs of this submission depend on and that come
--- later in it. felled: jobs that were canceled in this step because of another one's end.
-local edges = {told = {}, coming = {}, felled = {}}
+-- later in it. canceled_by_others: jobs that were canceled in this step because of another one's end.
+local edges = {told = {}, coming = {}, canceled_by_others = {}}
 
 lazily(edges, function()
 -- Changes of this step: additions to and removals from each set of dependents, and the open edges of each job.
@@ -268,7 +268,7 @@ function edges.first_canceled_by(id, after)
     end
     member = walk.next()
   end
-  for _, job in pairs(edges.felled) do
+  for _, job in pairs(edges.canceled_by_others) do
     if job[CANCELED_BY] == id and job[NUMBER] > after and (not found or job[NUMBER] < found[NUMBER]) then found = job end
   end
   return found
@@ -276,7 +276,7 @@ end
 
 function edges.set_canceled_by(job, id)
   job[CANCELED_BY] = id
-  edges.felled[job.id] = job
+  edges.canceled_by_others[job.id] = job
   jobs.dirty[job.id] = job
 end
 

@@ -76,8 +76,8 @@ local function count_state(job, by)
   if job[STATE] == FAILED and job[WALKS] then S[HOLDING] = S[HOLDING] + by end
 end
 
-local function count_strangers(job, by)
-  if job[STRANGERS] > 0 then S[STRANGERS_NOW] = S[STRANGERS_NOW] + by
+local function count_unknown_tasks(job, by)
+  if job[UNKNOWN_TASKS] > 0 then S[UNKNOWN_TASKS_NOW] = S[UNKNOWN_TASKS_NOW] + by
   elseif job[BACKING_OFF] then S[BACKING_OFF_NOW] = S[BACKING_OFF_NOW] + by end
 end
 
@@ -95,7 +95,7 @@ local function count(was, job)
   if was then
     count_level(was, -1)
     if not job or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(was, -1) end
-    count_strangers(was, -1)
+    count_unknown_tasks(was, -1)
     count_limited(was, -1)
     -- The edge to the start of a submission in parts does not count.
     if was[BLOCKED] > 0 then S[OPEN_EDGES] = S[OPEN_EDGES] - was[BLOCKED] + (was[STAGED] and 1 or 0) end
@@ -103,7 +103,7 @@ local function count(was, job)
   if job then
     count_level(job, 1)
     if not was or was[STATE] ~= job[STATE] or job[ENDED] or was[STAGED] then count_state(job, 1) end
-    count_strangers(job, 1)
+    count_unknown_tasks(job, 1)
     count_limited(job, 1)
     if job[BLOCKED] > 0 then S[OPEN_EDGES] = S[OPEN_EDGES] + job[BLOCKED] - (job[STAGED] and 1 or 0) end
   end

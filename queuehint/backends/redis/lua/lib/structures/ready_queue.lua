@@ -246,7 +246,7 @@ end
 
 -- Set the markers of pools, or of some users of them, again where jobs are left: a worker may have taken a marker and left
 -- jobs beyond its limit.
-function ready_queue.hand_on(names, among)
+function ready_queue.mark_all(names, among)
   for _, name in ipairs(names) do
     local pool = pool_of(name)
     pool.claimed = true

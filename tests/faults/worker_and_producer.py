@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 
-class Desk:
+class WorkerAndProducer:
     """
     A worker in this process behind a proxy, and a producer who reaches the server directly.
 
