@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOT
 
 
 def pytest_configure() -> None:
-    """Take the fence for no output, and plain blocks for examples."""
+    """End the output of an example at the closing fence, and run plain blocks as examples."""
     example_re: re.Pattern[str] = vars(doctest.DocTestParser)["_EXAMPLE_RE"]
     prompt = "(?![ ]*>>>)"
     assert prompt in example_re.pattern

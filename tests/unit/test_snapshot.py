@@ -34,7 +34,7 @@ LAYOUTS = {
     4: "acfd53125ba85986",
     5: "a4d4d1c9c11be183",
 }
-"""The fingerprint of each layout there was. Who changes what a class remembers adds a line, and counts `SCHEMA` up."""
+"""The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`."""
 
 
 def remembered(cls: type[Any]) -> list[str]:

@@ -23,7 +23,7 @@ Kind = Literal["plain", "cluster", "sentinel"]
 Functions = Literal["auto", "always", "never"]
 
 FUNCTIONS: Functions = "auto"
-"""Where a URL does not say how scripts are run."""
+"""The default for URLs that do not say how scripts are run."""
 SCHEMES: Final[dict[str, tuple[Kind, bool]]] = {
     "redis": ("plain", False),
     "rediss": ("plain", True),

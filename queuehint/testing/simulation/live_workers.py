@@ -33,10 +33,10 @@ class Crew:
     """
     The workers of one world.
 
-    Of those that stood still nothing is promised, nor of any once the store has lost steps or its clock was set.
+    Nothing is promised of a worker that stalled, nor of any worker after the store has lost steps or its clock was set.
 
     Args:
-        has_time: `has_time`.
+        has_time: live workers renew their leases in time, see the function `has_time`.
     """
 
     def __init__(self, *, has_time: bool) -> None:

@@ -19,8 +19,8 @@ from queuehint.values.report import Delays, EdgeStats, Reason, ReasonKind, Stats
 
 _REASON_FIELDS = 11
 """
-So many items of a reply are a reason; the others say whether a job that runs is overdue, of one that no worker
-serves how many workers there are, and the first of them, and of one that is paused by a filter that filter.
+The items of a reply that every reason has. After them come: for a running job, whether it is overdue; for a job that
+no worker serves, the number of workers and the first of them; for a job that is paused by a filter, the filter.
 """
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 class _Room:
     """
-    Room for so many calls of one loop at once; the others wait in line.
+    A bound on the calls of one loop that are under way; the others wait in line, first come first served.
 
     Attributes:
-        free: for how many there is room; it is taken in the same step in which it is read.
+        free: how many more may begin; read and taken in one step, without an await between.
     """
 
     def __init__(self, most: int, address: Address) -> None:
@@ -41,7 +41,7 @@ class _Room:
         Wait for a place.
 
         Raises:
-            NotSent: nobody left for as long as an operation is tried. A line that moves is no failure.
+            NotSent: no call ended for as long as an operation is tried. A line that moves is no failure.
         """
         loop = asyncio.get_running_loop()
         turn, begun_s = loop.create_future(), loop.time()

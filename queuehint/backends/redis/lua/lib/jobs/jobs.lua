@@ -1,6 +1,6 @@
---[[ jobs: heads, read once and changed in a table; lib/request/write writes those in `dirty`, with all derived data. Before, it
-  removes those in `buried`, whose ids are used again. Of those in `forgotten`, whose records are dropped, it keeps a digest of
-  the submitted spec where that is longer than the number of bytes stored there. ]]
+--[[ jobs: the heads of jobs, each read once and changed in a table. lib/request/write deletes those in `buried`, whose ids are
+  used again, then writes those in `dirty`, with all derived data. Of those in `forgotten`, whose records are dropped, it keeps
+  the submitted spec, or a digest if the spec is longer than the limit stored there. ]]
 local DIGEST_FROM, DIGEST_MARK, LOADED_AT_ONCE = 256, '\1', 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
 -- The head of a job, with its id at .id; false where there is none.

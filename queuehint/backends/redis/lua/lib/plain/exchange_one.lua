@@ -17,7 +17,8 @@ end
 
 local function is_free(gate) return gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0 and gate[X_MODE] == 0 end
 
--- Leave the gates of a claim; false if the line of one may move on, but for the last, or is marked to.
+-- Take a claim out of its gates. False, for the general path, if the line of a gate has to advance: one that is marked so, or
+-- one above the claim's own path where the last job in this mode leaves.
 local function leave(claim, gates_of)
   local keys = claim.keys
   local stored, last = redis.call('HMGET', store.gates, unpack(keys)), #keys
