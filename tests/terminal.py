@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 LIMIT_S = 30.0
@@ -35,12 +35,18 @@ class Terminal:
 
     Args:
         arguments: of the command.
+        program: what Python runs instead of queuehint.
         columns, rows: the size of the window.
         env: what the environment has besides that of the test.
     """
 
     def __init__(
-        self, *arguments: str, columns: int = 100, rows: int = 40, env: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "queuehint"),
+        columns: int = 100,
+        rows: int = 40,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._mine, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -48,7 +54,7 @@ class Terminal:
         for name in ("NO_COLOR", "COLUMNS", "LINES", "CI", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
             settings.pop(name, None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "queuehint", *arguments],
+            [sys.executable, *program, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,13 @@ import pytest
 
 from examples import documents, imports, make_history, replay_history, replay_trace
 from tests.recordings import recording
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
+DOORS = ["I run a document back end", "I import data", "I test ordering"]
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -348,12 +351,56 @@ def test_a_progress_bar_is_drawn_with_and_without_rich(
         pytest.importorskip("rich")
     else:
         monkeypatch.setitem(sys.modules, "rich.console", None)
-    with replay_history.progress_bar(3, shown=True) as report:
-        report(1, 2)
-        report(3, 0)
+        monkeypatch.delitem(sys.modules, "examples.replay_view", raising=False)
+    commits = [replay_history.Commit([("a", "1"), ("b/c", "2")], tree="digest")]
+    with replay_history.shown_live(replay_history.History("r", "r", {}, commits), shown=True) as report:
+        report(0, 1, "a", True)
+        report(1, 1, "b/c", True)
+        report(3, 0, None, False)
     output = capsys.readouterr()
     assert "3 of 3" in output.err or "3/3" in output.err
     assert output.out == ""
+
+
+def test_a_terminal_shows_folders_in_parallel_between_barriers_and_then_what_was_proved() -> None:
+    pytest.importorskip("rich")
+    program = [str(ROOT / "examples" / "replay_history.py"), "--history", str(replay_history.BUNDLED)]
+    with Terminal("--limit", "6", "--every", "2", "--delay", "1", program=program, columns=80) as terminal:
+        assert terminal.end() == 0
+    view, _, after = terminal.text.partition("3/3 barriers")
+    assert "folders in parallel" in view
+    walls = [line for line in view.splitlines() if "┃" in line and "barrier" not in line]
+    assert {line.split()[0] for line in walls} >= {"cookbook", "guide"}
+    assert max(map(len, view.splitlines())) <= 80
+    assert [line.strip() for line in after.splitlines() if "of 3 saw" in line]
+    assert "Proved by this run: 37 changes" in after
+    assert all((ROOT / page).exists() for page in re.findall(r"docs/\S+", after))
+    assert [line[2:].split("   ")[0] for line in after.splitlines() if line.startswith("  I ")] == DOORS
+
+
+def test_a_barrier_has_a_column_of_its_own_and_is_red_where_something_runs_beside_it() -> None:
+    view = pytest.importorskip("examples.replay_view")
+    lanes = view.Lanes({"a/x": 3, "b/y": 2})
+    assert lanes.names == ["a", "b"]
+    lanes.note("a/x", begins=True)
+    lanes.note("a/x", begins=True)
+    lanes.note("a/x", begins=False)
+    lanes.note("a/x", begins=False)
+    lanes.note(None, begins=True)
+    lanes.note(None, begins=False)
+    lanes.note("b/y", begins=True)
+    lanes.note(None, begins=True)
+    assert [lanes.drawn(lane, 5).plain for lane in (0, 1)] == [" ▂┃ ┃", "  ┃▁▁"]
+    assert "red" in str(lanes.drawn(1, 1).spans[0].style)
+    assert (lanes.checks, lanes.checks_done) == (1, 1)
+    assert [lanes.drawn(lane, 5, ascii_only=True).plain for lane in (0, 1)] == [" 2| |", "  |11"]
+
+
+def test_a_replay_out_of_order_says_that_it_was_noticed() -> None:
+    summary = replayed(replay_history.load_recorded(replay_history.BUNDLED, limit=10, every=2), broken="checks")
+    said = replay_history.conclusion([summary], broken="checks")
+    assert said.startswith("Noticed: ")
+    assert "nothing kept" in said
 
 
 # --- documents recorded by the keystroke -----------------------------------------------------------------------------
