@@ -36,6 +36,7 @@ from queuehint.operations import (
     Close,
     CountJobs,
     CountPending,
+    DropLimit,
     Enqueue,
     Exchange,
     Follow,
@@ -757,6 +758,33 @@ def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Sto
     assert store.look().is_clean
 
 
+@pytest.mark.parametrize("child", ["runs", "idle"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "value[1] = value[1] + 1",
+        "value[4] = not value[4] and 7",
+        "value[5] = -1",
+        "value[5] = 2 ^ 40",
+        "value[6] = false",
+        "value = {value[1], value[2], value[3], value[4]}",
+        "value = 'x'",
+    ],
+)
+def test_a_bucket_of_a_child_that_cannot_be_so_is_found_and_put_right(store: Store, child: str, change: str) -> None:
+    store.do(SetLimit(Limit(path=("t",), rate=(2, 60_000), each=True)))
+    store.do(Enqueue((job("1", "t", "runs", "1"), job("2", "t", "runs", "2"), job("3", "t", "idle"))))
+    *_, idle = store.do(Exchange("w", pools=("default",), limit=5)).grants
+    store.do(Exchange("w", settle=(Outcome(job_id="3", token=idle.token, kind=OutcomeKind.FINISHED),)))
+    assert store.look().is_clean
+    found: Any = store.server.client().keys(store.key("gauges:*"))
+    store.change_packed(found[0].decode()[len(store.key("")) :], f"t:{child}", change)
+    assert "gauge" in store.put_right()
+    store.drain()
+    store.do(DropLimit(("t",)))
+    assert store.look().is_clean
+
+
 def test_a_limit_that_cannot_be_read_is_lost_and_what_waited_for_it_goes_on(store: Store) -> None:
     limited(store)
     for damaged in (b"", b"x", b"\x93\x01\x02\x03"):
@@ -1315,6 +1343,7 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     runs, fails, snoozes = store.do(Exchange("w", limit=3)).grants
     store.do(Renew(((long.spec.id, long.token),), 48 * hour))
     store.do(SetLimit(Limit(path=("r",), rate=(1, hour))))
+    store.do(SetLimit(Limit(path=("e",), rate=(1, hour), each=True)))
     failed = Outcome(job_id="fails", token=fails.token, kind=OutcomeKind.FAILED, delay_ms=1_000)
     snoozed = Outcome(job_id="snoozes", token=snoozes.token, kind=OutcomeKind.SNOOZED, delay_ms=hour)
     store.do(Exchange("w", settle=(failed, snoozed)))
@@ -1327,10 +1356,12 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
                 job("expires", pool="none", policy=Policy(start_within_ms=hour)),
                 job("r1", "r", "1", pool="r"),
                 job("r2", "r", "2", pool="r"),
+                job("e1", "e", "x", "1", pool="r"),
+                job("e2", "e", "x", "2", pool="r"),
             )
         )
     )
-    assert [grant.spec.id for grant in store.do(Exchange("w", limit=2, pools=("r",))).grants] == ["r1"]
+    assert [grant.spec.id for grant in store.do(Exchange("w", limit=4, pools=("r",))).grants] == ["r1", "e1"]
     report = store.look(fix=True)
     assert report.is_clean, str(report)
     assert "the server's clock" in {finding.where for finding in report.repaired}
@@ -1353,7 +1384,12 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     assert due_of("timers", "named") == named_ms
     assert is_from_now("leases", "long", 48 * hour)
     assert is_from_now("leases", "runs", 30_000)
-    assert [ms <= now_ms for _, ms in client.zrange(store.key("looks"), 0, -1, withscores=True)] == [True]
+    assert [ms <= now_ms for _, ms in client.zrange(store.key("looks"), 0, -1, withscores=True)] == [True, True]
+    store.do(Tick())
+    for waiting in ("r2", "e2"):
+        until_ms = store.do(Why(waiting)).until_ms
+        assert until_ms is not None
+        assert until_ms <= server_ms(client) + hour, "tokens come from now on"
     assert store.do(Renew(((runs.spec.id, runs.token), (long.spec.id, long.token)))).verdicts == (Verdict.DONE,) * 2
     assert due_of("leases", "runs") <= server_ms(client) + 30_000
     assert store.look(fix=True).is_clean

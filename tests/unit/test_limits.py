@@ -133,6 +133,51 @@ def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
     assert queue.engine.table.limits.next_ms() is None
 
 
+def test_a_bucket_is_kept_for_a_child_until_it_is_full_and_no_longer() -> None:
+    queue = Limited(*[job(f"{number}", ["t", str(number)]) for number in range(50)])
+    queue.limit("t", rate=(2, 1000), each=True)
+    (limiter,) = queue.engine.table.limits.limiters.values()
+    assert len(queue.run(50)) == 50
+    assert len(limiter.counters) == 50
+    assert queue.engine.next_ms == queue.now_ms + 500
+    queue.enqueue(job("again", ["t", "0", "x"]))
+    assert queue.run() == ["again"]
+    queue.wait(499)
+    assert len(limiter.counters) == 50
+    queue.wait(1)
+    assert list(limiter.counters) == [("t", "0")]
+    queue.wait(500)
+    assert not limiter.counters
+    assert queue.engine.table.limits.next_ms() is None
+
+
+def test_a_child_whose_bucket_is_full_is_counted_while_its_jobs_run() -> None:
+    queue = Limited(job("1", ["t", "a"]), job("2", ["t", "b"]))
+    queue.limit("t", rate=(1, 10), each=True)
+    assert queue.start() == ["1", "2"]
+    (limiter,) = queue.engine.table.limits.limiters.values()
+    queue.wait(20)
+    assert queue.started("t", each=True) == len(limiter.counters) == 2
+    queue.finish("1", "2")
+    assert not limiter.counters
+
+
+def test_what_children_have_spent_stays_spent_when_their_rate_changes() -> None:
+    queue = Limited(*at("t:a", 3), *at("t:b", 3))
+    queue.limit("t", rate=(2, 1000), each=True)
+    assert queue.start() == ["t:a0", "t:a1", "t:b0", "t:b1"]
+    queue.finish("t:a0", "t:a1")
+    queue.wait(500)
+    assert queue.start() == ["t:a2", "t:b2"]
+    queue.limit("t", rate=(3, 3000), each=True)
+    (limiter,) = queue.engine.table.limits.limiters.values()
+    assert {place[-1]: counter.bucket.spent for place, counter in limiter.counters.items()} == {"a": 6000, "b": 6000}
+    queue.limit("t", most=1, each=True)
+    queue.limit("t", rate=(1, 1000), each=True)
+    (limiter,) = queue.engine.table.limits.limiters.values()
+    assert not any(counter.bucket.spent for counter in limiter.counters.values()), "there was no rate between"
+
+
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
@@ -222,8 +267,7 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
         ({"path": ["a"], "max_pending": 0}, InvalidJobError, "max_pending must be from 1"),
         ({"path": None, "most": 1}, InvalidJobError, "takes max_pending alone"),
         ({"path": None, "each": True}, InvalidJobError, "takes max_pending alone"),
-        ({"path": ["a"], "each": True, "rate": (1, 1)}, InvalidJobError, "each=True takes most alone"),
-        ({"path": ["a"], "each": True, "max_pending": 1}, InvalidJobError, "each=True takes most alone"),
+        ({"path": ["a"], "each": True, "max_pending": 1}, InvalidJobError, "each=True takes most and rate"),
     ],
 )
 def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:

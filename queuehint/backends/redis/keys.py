@@ -127,7 +127,13 @@ KEYS: Final = (
     Key("errors:", "list", "the last errors of this job", "end of retention", is_prefix=True),
     Key("waiting:", "zset", "number -> jobs that depend on this job and may still run", "their end", is_prefix=True),
     Key("blocked:", "hash", "job this job still waits for -> policy of the edge", "their end, its end", is_prefix=True),
-    Key("gauges:", "hash", "gate -> how many jobs run and wait there by this limit", "their end", is_prefix=True),
+    Key(
+        "gauges:",
+        "hash",
+        "gate -> how many jobs run and wait there by this limit, and its bucket",
+        "their end, a full bucket",
+        is_prefix=True,
+    ),
     Key(
         "wake:pool:",
         "zset",

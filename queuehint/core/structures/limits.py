@@ -19,7 +19,12 @@ The counts follow from the STARTED jobs. Setting a limit counts them; changing o
 that the old one parked are offered again. Tokens that were spent stay spent.
 
 A bucket is counted in parts of a token, ms of its time each, of which so many come back in a ms as it has tokens:
-whole numbers, exact on every backend.  Source: GCRA, ITU-T I.371, as a leaky bucket.
+whole numbers, exact on every backend.  Source: GCRA, ITU-T I.371, as a leaky bucket. With ``each``, every place has a
+bucket of its own, and these invariants hold:
+
+- No counter means a full bucket: one is kept while jobs run or are parked there, or while its bucket is not full.
+- Where nothing runs and nothing is parked, it is checked again when the bucket is full, and dropped then. So there are
+  no more counters than places that had a job in the time in which a bucket fills up, at most 24 h.
 """
 
 from __future__ import annotations
@@ -48,42 +53,57 @@ CALLED_MAX = 100
 """How many jobs a counter releases at once, at most."""
 
 
-class Limiter:
-    """A limit in force: its number, its counters by path, and the spent part of its bucket at a time."""
+class Bucket:
+    """The spent part of a bucket of tokens, and when it was that; ``rate`` is its number of tokens and its time."""
 
-    __slots__ = ("counters", "limit", "number", "spent", "spent_at_ms")
+    __slots__ = ("at_ms", "spent")
+
+    def __init__(self) -> None:
+        self.spent = self.at_ms = 0
+
+    def spent_at(self, rate: tuple[int, int], now_ms: int) -> int:
+        """Return what is spent of it by now."""
+        return max(0, self.spent - (now_ms - self.at_ms) * rate[0])
+
+    def token_ms(self, rate: tuple[int, int], now_ms: int) -> int:
+        """Return when it has a token: now, or later."""
+        tokens, per_ms = rate
+        return now_ms + _ms_for(self.spent_at(rate, now_ms) - (tokens - 1) * per_ms, tokens)
+
+    def full_ms(self, rate: tuple[int, int], now_ms: int) -> int:
+        """Return when it is full: now, or later."""
+        return now_ms + _ms_for(self.spent_at(rate, now_ms), rate[0])
+
+    def spend(self, rate: tuple[int, int], now_ms: int) -> None:
+        """Take a token."""
+        self.spent, self.at_ms = self.spent_at(rate, now_ms) + rate[1], now_ms
+
+    def go_on_from(self, rate: tuple[int, int], old: Bucket, old_rate: tuple[int, int], now_ms: int) -> None:
+        """Carry spent tokens over from a bucket of another rate; a part of a token counts as a whole one."""
+        spent = -(-old.spent_at(old_rate, now_ms) // old_rate[1])
+        self.spent, self.at_ms = min(spent, rate[0]) * rate[1], now_ms
+
+
+def _ms_for(parts: int, tokens: int) -> int:
+    """Return in how many ms so many parts of a token come back."""
+    return -(-parts // tokens) if parts > 0 else 0
+
+
+class Limiter:
+    """A limit in force: its number, its counters by path, and its bucket, which with ``each`` is every place's own."""
+
+    __slots__ = ("bucket", "counters", "limit", "number")
 
     def __init__(self, limit: Limit, number: int) -> None:
         self.limit = limit
         self.number = number
         self.counters: dict[Path, PlaceCounter] = {}
-        self.spent = self.spent_at_ms = 0
+        self.bucket = Bucket()
 
-    def token_ms(self, now_ms: int) -> int:
-        """Return when the bucket has a token: now, or later."""
-        if self.limit.rate is None:
-            return now_ms
-        tokens, per_ms = self.limit.rate
-        lack = self._spent(now_ms, tokens) - (tokens - 1) * per_ms
-        return now_ms - (-lack // tokens) if lack > 0 else now_ms
-
-    def spend(self, now_ms: int) -> None:
-        """Take a token."""
-        if self.limit.rate is not None:
-            tokens, per_ms = self.limit.rate
-            self.spent = self._spent(now_ms, tokens) + per_ms
-            self.spent_at_ms = now_ms
-
-    def _spent(self, now_ms: int, tokens: int) -> int:
-        return max(0, self.spent - (now_ms - self.spent_at_ms) * tokens)
-
-    def go_on_from(self, old: Limiter, now_ms: int) -> None:
-        """Carry spent tokens over from the limit that this one replaces; a part of a token counts as a whole one."""
-        if self.limit.rate is not None and old.limit.rate is not None:
-            tokens, per_ms = self.limit.rate
-            was_tokens, was_per_ms = old.limit.rate
-            spent = -(-old._spent(now_ms, was_tokens) // was_per_ms)
-            self.spent, self.spent_at_ms = min(spent, tokens) * per_ms, now_ms
+    def is_spent(self, now_ms: int) -> bool:
+        """Return whether the bucket that a place without a counter has is without a token."""
+        rate = self.limit.rate
+        return rate is not None and self.bucket.token_ms(rate, now_ms) > now_ms
 
 
 class PlaceCounter:
@@ -91,10 +111,10 @@ class PlaceCounter:
     The counter of one place under one limit.
 
     ``parked`` are the jobs parked here, ``released`` the number it released the last time, and ``look_ms`` when it
-    checks again for room, None if it need not.
+    checks again for room, or whether its bucket is full, None if it need not.
     """
 
-    __slots__ = ("limiter", "look_ms", "parked", "path", "released", "started")
+    __slots__ = ("bucket", "limiter", "look_ms", "parked", "path", "released", "started")
 
     def __init__(self, limiter: Limiter, path: Path) -> None:
         self.limiter = limiter
@@ -102,6 +122,7 @@ class PlaceCounter:
         self.started = self.released = 0
         self.parked = Ranked()
         self.look_ms: int | None = None
+        self.bucket = Bucket() if limiter.limit.each else limiter.bucket
 
     @property
     def is_full(self) -> bool:
@@ -109,9 +130,27 @@ class PlaceCounter:
         most = self.limiter.limit.most
         return most is not None and self.started >= most
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here and nothing is parked."""
+        return not (self.started or self.parked)
+
+    def token_ms(self, now_ms: int) -> int:
+        """Return when there is a token: now, or later."""
+        rate = self.limiter.limit.rate
+        return now_ms if rate is None else self.bucket.token_ms(rate, now_ms)
+
+    def kept_until_ms(self, now_ms: int) -> int | None:
+        """Return until when it is kept for the sake of its own bucket alone; None if it need not be."""
+        limit = self.limiter.limit
+        if limit.rate is None or not limit.each:
+            return None
+        full_ms = self.bucket.full_ms(limit.rate, now_ms)
+        return full_ms if full_ms > now_ms else None
+
     def until_ms(self, now_ms: int) -> int | None:
         """Return when the next job may start here by time alone; None if one may now, or only after another's end."""
-        token_ms = self.limiter.token_ms(now_ms)
+        token_ms = self.token_ms(now_ms)
         return None if self.is_full or token_ms <= now_ms else token_ms
 
 
@@ -195,12 +234,23 @@ class Limits:
             limiter = self._limiter_of[path, limit.each] = self.limiters[self._last_number] = Limiter(
                 limit, self._last_number
             )
-            if old is not None:
-                limiter.go_on_from(old, self.now_ms)
             for job in running:
                 for number, place in self._limiters_of(job):
                     if number == limiter.number:
                         self._counter(limiter, place).started += 1
+            if old is not None:
+                self._go_on_from(limiter, old)
+
+    def _go_on_from(self, limiter: Limiter, old: Limiter) -> None:
+        """Carry spent tokens over from the limiter that this one replaces; O(places of it)."""
+        rate, old_rate = limiter.limit.rate, old.limit.rate
+        if rate is None or old_rate is None:
+            return
+        limiter.bucket.go_on_from(rate, old.bucket, old_rate, self.now_ms)
+        for place, was in old.counters.items() if limiter.limit.each else ():
+            counter = self._counter(limiter, place)
+            counter.bucket.go_on_from(rate, was.bucket, old_rate, self.now_ms)
+            self._refresh(counter, 0)
 
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
@@ -208,8 +258,11 @@ class Limits:
         """Return the counter that has no room for a job, None if it may start."""
         for (_, place), limiter in self._limiters_of(job).items():
             counter = limiter.counters.get(place)
-            if (counter is not None and counter.is_full) or limiter.token_ms(self.now_ms) > self.now_ms:
-                return counter or self._counter(limiter, place)
+            if counter is None and not limiter.is_spent(self.now_ms):
+                continue
+            counter = counter or self._counter(limiter, place)
+            if counter.is_full or counter.token_ms(self.now_ms) > self.now_ms:
+                return counter
         return None
 
     def park(self, job: Job, counter: PlaceCounter) -> None:
@@ -223,8 +276,10 @@ class Limits:
         """Count a job that starts."""
         found = self._limiters_of(job)
         for (_, place), limiter in found.items():
-            self._counter(limiter, place).started += 1
-            limiter.spend(self.now_ms)
+            counter = self._counter(limiter, place)
+            counter.started += 1
+            if limiter.limit.rate is not None:
+                counter.bucket.spend(limiter.limit.rate, self.now_ms)
         for (_, place), limiter in found.items():
             self._refresh(limiter.counters[place], 1)
 
@@ -302,9 +357,11 @@ class Limits:
             for path, counter in limiter.counters.items():
                 assert (counter.limiter, counter.path) == (limiter, path)
                 assert counter.started == started.pop((number, path), 0), f"STARTED jobs miscounted at {path}"
-                assert counter.started or counter.parked, f"{path} counts nothing"
+                assert not counter.is_idle or counter.look_ms is not None, f"{path} counts nothing"
+                assert (counter.bucket is limiter.bucket) != limiter.limit.each
                 assert all(job.parked is counter.parked for job in counter.parked.items())
-                assert (counter.look_ms is None) == (counter.is_full or not counter.parked)
+                has_look = counter.is_idle or (counter.parked and not counter.is_full)
+                assert (counter.look_ms is not None) == bool(has_look)
                 if counter.look_ms is not None:
                     looks[counter.look_ms, number, gate_key(path)] = counter
         assert not started, f"STARTED jobs that are not counted: {started}"
@@ -340,7 +397,7 @@ class Limits:
         released, look_ms = 0, None
         parked = counter.parked
         if parked and not counter.is_full:
-            look_ms = counter.limiter.token_ms(self.now_ms)
+            look_ms = counter.token_ms(self.now_ms)
             if look_ms <= self.now_ms:
                 released = min(count, len(parked))
                 for _ in range(released):
@@ -349,8 +406,11 @@ class Limits:
                     self._ready.add(job)
                 look_ms = self.now_ms + LOOK_MS if parked else None
         counter.released = released if look_ms is not None else 0
+        is_idle = counter.is_idle
+        if is_idle:
+            look_ms = counter.kept_until_ms(self.now_ms)
         self._look_at(counter, look_ms)
-        if not parked and not counter.started:
+        if is_idle and look_ms is None:
             del counter.limiter.counters[counter.path]
         return released
 

@@ -31,6 +31,7 @@ from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
 from queuehint.testing.contract.attempts import Cancellation, Dead, History, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
 from queuehint.testing.contract.chains import Chains
+from queuehint.testing.contract.child_limits import RatesOfChildren
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.debounces import Debounces, Throttles
@@ -137,6 +138,7 @@ __all__ = [
     "PausesInTime",
     "Presence",
     "Rates",
+    "RatesOfChildren",
     "Reasons",
     "Records",
     "Refusals",
@@ -255,6 +257,7 @@ class BackendConformance(
     FailedParents,
     Slots,
     Rates,
+    RatesOfChildren,
     LimitsTold,
     Steps,
     Bounds,

@@ -144,8 +144,8 @@ class Jobs:
         self.closed: dict[Path, str | None] = {}
         """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[tuple[Path | None, bool], Limit] = {}
-        self.tokens_left: dict[Path, tuple[Fraction, int]] = {}
-        """Tokens left in the bucket of each rate limit, and the time of that count."""
+        self.tokens_left: dict[tuple[Path, bool, Path], tuple[Fraction, int]] = {}
+        """Tokens left in the bucket of a limit at a place, and the time of that count; by the limit's key and place."""
         self.undelivered_cancellations: dict[str, list[str]] = {}
         """Which jobs each worker has still to be told to stop."""
         self.agenda: deque[Callable[[], None]] = deque()

@@ -42,9 +42,9 @@ class Limits(Jobs):
             return len(jobs)
         return sum(is_at_or_below(claim.path, path) for job in jobs for claim in job.claims)
 
-    def tokens_of(self, path: Path, rate: tuple[int, int]) -> Fraction:
+    def tokens_of(self, bucket: tuple[Path, bool, Path], rate: tuple[int, int]) -> Fraction:
         """Return what is in a bucket that holds as many starts as a rate has, and fills up in its time."""
-        left, as_of = self.tokens_left.get(path, (Fraction(rate[0]), self.now_ms))
+        left, as_of = self.tokens_left.get(bucket, (Fraction(rate[0]), self.now_ms))
         return min(Fraction(rate[0]), left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
 
     def set_limit(self, limit: Limit) -> bool:
@@ -53,11 +53,13 @@ class Limits(Jobs):
         old = self.limits.pop(key, Limit(path=limit.path, each=limit.each))
         if limit.holds_back or limit.max_pending is not None:
             self.limits[key] = limit
-        if limit.path is not None and not limit.each and (limit.most, limit.rate) != (old.most, old.rate):
-            spent = 0 if old.rate is None else ceil(old.rate[0] - self.tokens_of(limit.path, old.rate))
-            self.tokens_left.pop(limit.path, None)
-            if limit.rate is not None:
-                self.tokens_left[limit.path] = Fraction(max(0, limit.rate[0] - spent)), self.now_ms
+        if limit.path is not None and (limit.most, limit.rate) != (old.most, old.rate):
+            for bucket in [bucket for bucket in self.tokens_left if bucket[:2] == key]:
+                assert old.rate is not None
+                spent = ceil(old.rate[0] - self.tokens_of(bucket, old.rate))
+                del self.tokens_left[bucket]
+                if limit.rate is not None:
+                    self.tokens_left[bucket] = Fraction(max(0, limit.rate[0] - spent)), self.now_ms
         return limit != old
 
     def broken_by(self, job: Actor) -> Limit | None:
@@ -68,12 +70,15 @@ class Limits(Jobs):
             started = self.count_started(limit)
             if limit.most is not None and any(started.count(place) > limit.most for place in places):
                 return limit
-            if limit.rate is not None and self.tokens_of(limit.path, limit.rate) < 1:
-                return limit
+            if limit.rate is not None:
+                if any(self.tokens_of((limit.path, limit.each, place), limit.rate) < 1 for place in places):
+                    return limit
         return None
 
     def spend(self, job: Actor) -> None:
         """Take the tokens of a job that has just been started."""
         for limit in self.limits.values():
-            if limit.path is not None and limit.rate is not None and self.places(job, limit):
-                self.tokens_left[limit.path] = self.tokens_of(limit.path, limit.rate) - 1, self.now_ms
+            if limit.path is not None and limit.rate is not None:
+                for place in self.places(job, limit):
+                    bucket = limit.path, limit.each, place
+                    self.tokens_left[bucket] = self.tokens_of(bucket, limit.rate) - 1, self.now_ms

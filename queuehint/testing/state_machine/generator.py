@@ -58,12 +58,12 @@ from queuehint.testing.state_machine.styles import (
     Style,
     conflict,
     labels,
+    limit_of,
     one_claim,
     pause_of,
     resume_of,
 )
 from queuehint.values.hint import Claim, normalise
-from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobState
 from queuehint.values.spec import WHEN, Dependency, JobSpec
@@ -389,23 +389,8 @@ class OperationGenerator:
         return resume_of(self.random, [pause.what for pause in self.engine.table.pauses.all()], self.path())
 
     def limit(self) -> Operation[Any]:
-        """Mostly hold back few at a time; sometimes anew what is limited already, sometimes all there is."""
-        random = self.random
         known = [state.limit for state in self.engine.table.limits.states(0)]
-        if known and random.random() < 0.3:
-            limit = random.choice(known)
-            most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
-            return SetLimit(attrs.evolve(limit, most=most))
-        path, most, roll = self.path(), random.choice((1, 1, 2, 3)), random.random()
-        if roll < 0.3:
-            return SetLimit(Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most))
-        if roll < 0.55:
-            rate = random.choice((1, 1, 2, 3)), random.choice((1, MINUTE, 2 * MINUTE, 5 * MINUTE))
-            return SetLimit(Limit(path=path[:2], most=random.choice((None, most)), rate=rate))
-        if roll < 0.65:
-            pending = random.randint(2, self.style.unfinished_max)
-            return SetLimit(Limit(path=random.choice((None, (), path)), max_pending=pending))
-        return SetLimit(Limit(path=path, most=most))
+        return SetLimit(limit_of(self.random, known, self.path(), self.style.unfinished_max))
 
     def unlimit(self) -> Operation[Any]:
         known = [state.limit.path for state in self.engine.table.limits.states(0)]

@@ -86,6 +86,7 @@ limits = st.sampled_from(
         {"most": 1},
         {"most": 2},
         {"most": 1, "each": True},
+        {"rate": (1, 2 * MINUTE), "each": True},
         {"rate": (1, MINUTE)},
         {"rate": (2, 1)},
         {"rate": (3, 3 * MINUTE), "most": 1},

@@ -14,6 +14,7 @@ import attrs
 
 from queuehint.operations import KINDS, Pause, PauseJobs, Resume, ResumeJobs
 from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record_filter import RecordFilter
@@ -52,6 +53,25 @@ PLAIN: tuple[type[Any], ...] = tuple(
     ]
 )
 """Changes that name no job, grant, submission, schedule or number of ids: drawn from their fields, in any state."""
+
+
+def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: int) -> Limit:
+    """Return a limit, mostly of few at a time; now and then a known one with another number, or none."""
+    if known and random.random() < 0.3:
+        limit = random.choice(known)
+        most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
+        return attrs.evolve(limit, most=most)
+    most, roll = random.choice((1, 1, 2, 3)), random.random()
+    rate = random.choice((1, 1, 2, 3)), random.choice((1, MINUTE, 2 * MINUTE, 5 * MINUTE))
+    if roll < 0.15:
+        return Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most)
+    if roll < 0.3:
+        return Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=random.choice((None, most)), rate=rate)
+    if roll < 0.55:
+        return Limit(path=path[:2], most=random.choice((None, most)), rate=rate)
+    if roll < 0.65:
+        return Limit(path=random.choice((None, (), path)), max_pending=random.randint(2, pending_max))
+    return Limit(path=path, most=most)
 
 
 def pause_of(random: Random, path: Path) -> Operation[Any]:

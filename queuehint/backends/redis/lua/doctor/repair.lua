@@ -234,9 +234,12 @@ function REPAIR.gauge(name, key)
   local limiter, place = examine.place(name, key)
   if not limiter then return end
   local started, parked, looks = examine.counter(limiter, place)
-  if started + parked == 0 then later('hash', name, key)
-  else later('set', name, key, cmsgpack.pack({started, parked, 0, looks and NOW})) end
-  if looks then later('add', 'looks', place, NOW) else later('zset', 'looks', place) end
+  local is_read, kept = pcall(cmsgpack.unpack, redis.call('HGET', store[name], key) or '')
+  local counter = {started, parked, 0, looks and NOW, examine.bucket(limiter, is_read and type(kept) == 'table' and kept or {})}
+  if limits.is_each(limiter) and limiter.tokens and not counter[5] then counter[5], counter[6] = 0, 0 end
+  if started + parked == 0 then counter[4] = (counter[5] or 0) > 0 and NOW end
+  if started + parked == 0 and not counter[4] then later('hash', name, key) else later('set', name, key, cmsgpack.pack(counter)) end
+  if counter[4] then later('add', 'looks', place, NOW) else later('zset', 'looks', place) end
 end
 
 -- A session of which only the receipt is known is forgotten in ten minutes, as all are.

@@ -138,6 +138,14 @@ function examine.count_limits()
   return holding, watched
 end
 
+-- What a counter says of the bucket of a child, spent and when; nil if its limit has none by child, or it cannot be so.
+function examine.bucket(limiter, counter)
+  local spent, at = counter[5], counter[6]
+  if not limits.is_each(limiter) or not limiter.tokens or type(spent) ~= 'number' or type(at) ~= 'number' then return nil end
+  if spent < 0 or spent > limiter.tokens * limiter.per_ms or at < 0 then return nil end
+  return spent, at
+end
+
 -- What has to be counted at a place, by the heads: how many jobs run, how many are put aside, whether to look at it again.
 function examine.counter(limiter, place)
   if not started_at then

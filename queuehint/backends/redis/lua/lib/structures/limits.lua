@@ -1,8 +1,9 @@
 --[[ limits: concurrency, rate and length limits of a place; mirrors core.structures.limits, which explains the theory.
   LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace. A limit that parks
   jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
-  time of the next check. A place is a sortable number and a gate; LOOKS sorts places by the time of their check, in ms. A
-  parked job has its place as OFFER and is in PARKED under it, by rank. ]]
+  time of the next check; for each child by itself also what is spent of its bucket, and when. A place is a sortable number
+  and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
+  under it, by rank. ]]
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS, RETRY_MIN_MS, RETRY_MAX_MS = 100, 1000, 3600000, 100, 300000 -- @const
 local limits = {}
@@ -15,6 +16,9 @@ local function read_limiter(field, packed)
   local kept = cmsgpack.unpack(packed)
   return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7]}
 end
+
+-- Whether a limit is of each child of its path by itself.
+function limits.is_each(limiter) return string.byte(limiter.field) == 47 end
 
 -- The limit of a field; false if there is none.
 function limits.of(field)
@@ -104,7 +108,9 @@ local function counter_at(at)
     local packed = redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
-      was_look_ms = kept[4], added = {}, added_ids = {}}
+      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, added = {}, added_ids = {}}
+    -- What is spent of a rate is known of the limit, or of each child by itself.
+    counter.bucket = limits.is_each(at.limiter) and counter or at.limiter
     counters[at.place] = counter
   end
   return counter
@@ -112,19 +118,31 @@ end
 
 local function is_full(counter) return counter.limiter.most and counter.started >= counter.limiter.most end
 
-local function spent_of(limiter) return math.max(0, limiter.spent - (NOW - limiter.at) * limiter.tokens) end
+-- What is spent of a bucket by now, at so many tokens; a bucket is a limiter, or a counter.
+function limits.spent_of(bucket, tokens) return math.max(0, bucket.spent - (NOW - bucket.at) * tokens) end
+
+-- When so many parts of a token have come back.
+local function back_ms(parts, tokens) return parts > 0 and NOW + math.ceil(parts / tokens) or NOW end
 
 -- When there is a token: now, or later.
-local function token_ms(limiter)
+local function token_ms(counter)
+  local limiter = counter.limiter
   if not limiter.tokens then return NOW end
-  local lack = spent_of(limiter) - (limiter.tokens - 1) * limiter.per_ms
-  return lack > 0 and NOW + math.ceil(lack / limiter.tokens) or NOW
+  return back_ms(limits.spent_of(counter.bucket, limiter.tokens) - (limiter.tokens - 1) * limiter.per_ms, limiter.tokens)
+end
+
+-- Until when a counter is kept for the sake of its own bucket alone; false if it need not be.
+local function kept_until_ms(counter)
+  if counter.bucket ~= counter or not counter.limiter.tokens then return false end
+  local full_ms = back_ms(limits.spent_of(counter, counter.limiter.tokens), counter.limiter.tokens)
+  return full_ms > NOW and full_ms
 end
 
 -- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
 function limits.until_ms(limiter, key, place)
-  local ms = token_ms(limiter)
-  if ms > NOW and not is_full(counter_at({limiter = limiter, key = key, place = place})) then return ms end
+  local counter = counter_at({limiter = limiter, key = key, place = place})
+  local ms = token_ms(counter)
+  if ms > NOW and not is_full(counter) then return ms end
 end
 
 local function sooner(left, right)
@@ -170,7 +188,7 @@ end
 local function refresh(counter, count)
   local called, look_ms = 0, false
   if counter.parked > 0 and not is_full(counter) then
-    look_ms = token_ms(counter.limiter)
+    look_ms = token_ms(counter)
     if look_ms <= NOW then
       called = math.min(count, counter.parked)
       for _ = 1, called do
@@ -182,6 +200,7 @@ local function refresh(counter, count)
     end
   end
   local calls = look_ms and called or 0
+  if counter.started == 0 and counter.parked == 0 then look_ms = kept_until_ms(counter) end
   if called > 0 or counter.calls ~= calls or counter.look_ms ~= look_ms then
     counter.calls, counter.look_ms, counter.is_changed = calls, look_ms, true
   end
@@ -192,7 +211,7 @@ end
 function limits.stops(job)
   for _, at in ipairs(limits.places(job)) do
     local counter = counter_at(at)
-    if is_full(counter) or token_ms(at.limiter) > NOW then return counter end
+    if is_full(counter) or token_ms(counter) > NOW then return counter end
   end
 end
 
@@ -224,8 +243,9 @@ function limits.enter(job)
     local counter, limiter = counter_at(at), at.limiter
     counter.started, counter.is_changed = counter.started + 1, true
     if limiter.tokens then
-      limiter.spent, limiter.at = spent_of(limiter) + limiter.per_ms, NOW
-      changed_limiters[limiter.field] = true
+      local bucket = counter.bucket
+      bucket.spent, bucket.at = limits.spent_of(bucket, limiter.tokens) + limiter.per_ms, NOW
+      if bucket == limiter then changed_limiters[limiter.field] = true end
     end
   end
   for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
@@ -294,9 +314,11 @@ end
 -- Look again at what was to be looked at later, by a clock that was ahead, and let tokens come from now on.
 function limits.turn_back(now_ms)
   for _, limiter in ipairs(limits.all()) do
-    if limiter.at > now_ms then
-      limiter.at = now_ms
-      limiters[limiter.field], changed_limiters[limiter.field] = limiter, true
+    limiters[limiter.field] = limiter
+    if limiter.at > now_ms then limiter.at, changed_limiters[limiter.field] = now_ms, true end
+    for _, key in ipairs(limits.is_each(limiter) and limiter.tokens and redis.call('HKEYS', store.gauges(limiter.number)) or {}) do
+      local counter = counter_at({limiter = limiter, key = key, place = form.sortable(limiter.number) .. key})
+      if counter.at > now_ms then counter.at, counter.is_changed = now_ms, true end
     end
   end
   local offset = 0
@@ -313,25 +335,32 @@ function limits.turn_back(now_ms)
   until #page == 0
 end
 
--- Stop holding back by a limit: what was put aside is offered again.
+-- Stop holding back by a limit: what was put aside is offered again. Return its buckets by gate, if each child has one.
 local function retire(limiter)
   S[LIMITS] = S[LIMITS] - 1
-  local looks, stored = {}, redis.call('HGETALL', store.gauges(limiter.number))
+  local looks, buckets, stored = {}, {}, redis.call('HGETALL', store.gauges(limiter.number))
   for at = 1, #stored, 2 do
-    if cmsgpack.unpack(stored[at + 1])[4] then looks[#looks + 1] = form.sortable(limiter.number) .. stored[at] end
+    local kept = cmsgpack.unpack(stored[at + 1])
+    if kept[4] then looks[#looks + 1] = form.sortable(limiter.number) .. stored[at] end
+    if kept[5] then buckets[stored[at]] = {spent = kept[5], at = kept[6]} end
   end
   retired[limiter.number] = looks
   work.push({'u', -limiter.number})
+  return buckets
+end
+
+-- Carry spent tokens over from a bucket of the limit that is replaced; a part of a token counts as a whole one.
+local function go_on_from(bucket, limiter, was, old)
+  local spent = math.ceil(limits.spent_of(was, old.tokens) / old.per_ms)
+  bucket.spent, bucket.at = math.min(spent, limiter.tokens) * limiter.per_ms, NOW
 end
 
 -- Begin to hold back, from what runs and what was spent.
-local function measure(limiter, old)
+local function measure(limiter, old, buckets)
   S[PAUSE], S[LIMITS] = S[PAUSE] + 1, S[LIMITS] + 1
   limiter.number = S[PAUSE]
-  if limiter.tokens and old and old.tokens then
-    local spent = math.ceil(spent_of(old) / old.per_ms)
-    limiter.spent, limiter.at = math.min(spent, limiter.tokens) * limiter.per_ms, NOW
-  end
+  local goes_on = limiter.tokens and old and old.tokens
+  if goes_on then go_on_from(limiter, limiter, old, old) end
   for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.leases)
@@ -341,6 +370,12 @@ local function measure(limiter, old)
         counter.started, counter.is_changed = counter.started + 1, true
       end
     end
+  end
+  for key, was in pairs(goes_on and buckets or {}) do
+    local counter = counter_at({limiter = limiter, key = key, place = form.sortable(limiter.number) .. key})
+    go_on_from(counter, limiter, was, old)
+    counter.is_changed = true
+    refresh(counter, 0)
   end
 end
 
@@ -360,8 +395,8 @@ function limits.set(field, most, tokens, per_ms, pending)
     if old then limiter.number, limiter.spent, limiter.at = old.number, old.spent, old.at end
     return true
   end
-  if old and old.number > 0 then retire(old) end
-  if holds_back then measure(limiter, old) end
+  local buckets = old and old.number > 0 and retire(old)
+  if holds_back then measure(limiter, old, buckets) end
   return true
 end
 
@@ -381,11 +416,12 @@ function limits.write()
   end
   for place, counter in pairs(counters) do
     if counter.is_changed then
-      if counter.started == 0 and counter.parked == 0 then
+      if counter.started == 0 and counter.parked == 0 and not counter.look_ms then
         redis.call('HDEL', store.gauges(counter.limiter.number), counter.key)
       else
-        redis.call('HSET', store.gauges(counter.limiter.number), counter.key,
-          cmsgpack.pack({counter.started, counter.parked, counter.calls, counter.look_ms}))
+        local kept = {counter.started, counter.parked, counter.calls, counter.look_ms}
+        if counter.limiter.tokens and counter.bucket == counter then kept[5], kept[6] = counter.spent, counter.at end
+        redis.call('HSET', store.gauges(counter.limiter.number), counter.key, cmsgpack.pack(kept))
       end
       if counter.look_ms ~= counter.was_look_ms then
         if counter.look_ms then redis.call('ZADD', store.looks, counter.look_ms, place) else redis.call('ZREM', store.looks, place) end

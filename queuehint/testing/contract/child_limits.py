@@ -1,0 +1,119 @@
+"""The rules of limits that hold for each child of a path by itself."""
+
+from __future__ import annotations
+
+from queuehint.backends.base import Interest
+from queuehint.testing.contract.limits import at, limit, unlimit
+from queuehint.testing.contract.slots import running_at
+from queuehint.testing.contract.store import Store
+from queuehint.testing.driver import job
+from queuehint.values.hint import Claim
+from queuehint.values.report import ReasonKind
+from queuehint.values.spec import JobSpec
+
+A_MINUTE_MS = 60_000
+
+
+class RatesOfChildren:
+    """With ``each``, a rate gives every child of the path a bucket of its own."""
+
+    def test_each_child_of_a_path_has_tokens_of_its_own(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 4), *at("t:b", 1), job("free"))
+        limit(store, "t", rate=(2, 1000), each=True)
+        assert store.start() == ["t:a0", "t:a1", "t:b0", "free"]
+        reason = store.why("t:a2")
+        assert (reason.kind, reason.path_key) == (ReasonKind.LIMIT, "t:a")
+        assert reason.until_ms == store.clock.now_ms() + 500
+        store.finish("t:a0", "t:a1", "t:b0")
+        store.enqueue(*at("t:c", 3))
+        assert store.start() == ["t:c0", "t:c1"]
+
+    def test_a_worker_is_told_when_the_next_token_of_a_child_comes(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 2), *at("t:b", 1))
+        limit(store, "t", rate=(1, 1000), each=True)
+        assert store.start() == ["t:a0", "t:b0"]
+        store.finish("t:b0")
+        assert store.tick().next_ms == store.clock.now_ms() + 1000
+        store.wait(999)
+        assert store.start() == []
+        store.wait(1)
+        store.sleep(Interest(pools=("default",)), 30)
+        assert store.start() == ["t:a1"]
+
+    def test_a_rate_never_lets_more_start_at_a_child_than_its_tokens_and_those_that_came_back(
+        self, store: Store
+    ) -> None:
+        store.enqueue(*[spec for child in "abc" for spec in at(f"t:{child}", 30)])
+        limit(store, "t", rate=(3, 500), each=True)
+        starts: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+        for _ in range(30):
+            for job_id in store.start(limit=2):
+                starts[job_id[2]].append(store.clock.now_ms())
+            store.wait(53)
+        for times in starts.values():
+            for first, begin_ms in enumerate(times):
+                for count, end_ms in enumerate(times[first:], 1):
+                    assert count <= 3 + (end_ms - begin_ms) * 3 / 500
+            assert len(times) >= 3 + 29 * 53 * 3 // 500 - 1
+
+    def test_a_job_of_the_path_itself_takes_no_token_and_one_of_two_children_takes_both(self, store: Store) -> None:
+        both = JobSpec(id="both", task="t", claims=(Claim(("t", "a")), Claim(("t", "b"))))
+        limit(store, "t", rate=(1, A_MINUTE_MS), each=True)
+        store.enqueue(job("whole", ["t"]))
+        assert store.run() == ["whole"]
+        store.enqueue(both)
+        assert store.run() == ["both"]
+        store.enqueue(*at("t:a", 1), *at("t:b", 1), *at("t:c", 1))
+        assert store.run() == ["t:c0"]
+        assert {store.why(f"t:{child}0").path_key for child in "ab"} == {"t:a", "t:b"}
+
+    def test_a_number_and_a_rate_of_each_child_and_a_rate_of_the_whole_hold_together(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 4), *at("t:b", 4))
+        limit(store, "t", most=1, rate=(2, 1000), each=True)
+        limit(store, "t", rate=(3, 1000))
+        assert store.start() == ["t:a0", "t:b0"]
+        store.finish("t:a0", "t:b0")
+        assert store.start() == ["t:a1"]
+        store.finish("t:a1")
+        assert store.start() == []
+        store.wait(334)
+        assert store.start() == ["t:b1"], "the third token of the whole; a has none before 500"
+        assert running_at(store, "t", each=True) == running_at(store, "t") == 1
+
+    def test_spent_tokens_of_a_child_stay_spent_when_the_rate_changes_or_its_jobs_are_over(self, store: Store) -> None:
+        limit(store, "t", rate=(2, 1000), each=True)
+        store.enqueue(*at("t:a", 4))
+        store.finish(*store.start())
+        store.enqueue(*at("t:b", 3))
+        assert limit(store, "t", rate=(3, 3000), each=True)
+        assert sorted(store.run(9)) == ["t:a2", "t:b0", "t:b1", "t:b2"]
+        assert store.why("t:a3").path_key == "t:a"
+        store.wait(999)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["t:a3"]
+
+    def test_nothing_is_kept_of_a_child_whose_bucket_is_full_again(self, store: Store) -> None:
+        limit(store, "t", rate=(2, 1000), each=True)
+        store.enqueue(*at("t:a", 2), *at("t:b", 1))
+        assert len(store.run(3)) == 3
+        assert store.tick().next_ms == store.clock.now_ms() + 500, "when the bucket of b is full"
+        store.wait(500)
+        assert store.tick().next_ms == store.clock.now_ms() + 500, "when that of a is"
+        store.wait(500)
+        next_ms = store.tick().next_ms
+        assert next_ms is None or next_ms > store.clock.now_ms() + 1000
+        assert unlimit(store, "t")
+
+    def test_a_bucket_that_is_full_while_a_job_of_its_child_runs_is_given_up_at_its_end(self, store: Store) -> None:
+        limit(store, "t", rate=(1, 1000), each=True)
+        store.enqueue(*at("t:a", 1))
+        store.start(lease_ms=A_MINUTE_MS)
+        store.wait(2000)
+        assert running_at(store, "t", each=True) == 1
+        store.finish("t:a0")
+        assert running_at(store, "t", each=True) == 0
+        next_ms = store.tick().next_ms
+        assert next_ms is None or next_ms > store.clock.now_ms() + 1000
+        store.enqueue(job("next", ["t", "a"]))
+        assert store.start() == ["next"]

@@ -1,0 +1,87 @@
+"""Mutants of limits, in the engine and in Lua."""
+
+from tests.mutants.catchers import ON_REDIS
+from tests.mutants.gate import Catcher, Mutant, tests
+from tests.mutants.lua import LUA
+
+LIMITS = "core/structures/limits.py"
+LUA_LIMITS = f"{LUA}/lib/structures/limits.lua"
+
+
+def rule(words: str) -> Catcher:
+    """Return the rules of the contract on memory whose names hold words."""
+    return tests("tests/contract/test_memory.py", "-k", words)
+
+
+def rule_on_redis(words: str) -> Catcher:
+    """Return the same on Redis, through one of its shells."""
+    return tests("tests/contract/test_redis.py", "-k", f"{words} and {ON_REDIS}")
+
+
+MUTANTS = (
+    # --- a rate of each child ---
+    Mutant(
+        name="All children of a path share one bucket",
+        kind="limits",
+        file=LIMITS,
+        old="        self.bucket = Bucket() if limiter.limit.each else limiter.bucket\n",
+        new="        self.bucket = limiter.bucket\n",
+        caught_by=(rule("each_child_of_a_path_has_tokens_of_its_own"),),
+    ),
+    Mutant(
+        name="The bucket of a child is forgotten with its last job",
+        kind="limits",
+        file=LIMITS,
+        old="            look_ms = counter.kept_until_ms(self.now_ms)\n",
+        new="            look_ms = None\n",
+        caught_by=(rule("spent_tokens_of_a_child_stay_spent"),),
+    ),
+    Mutant(
+        name="The bucket of a child is kept for ever",
+        kind="limits",
+        file=LIMITS,
+        old="        if is_idle and look_ms is None:\n",
+        new="        if is_idle and look_ms is None and counter.kept_until_ms(0) is None:\n",
+        caught_by=(tests("tests/unit/test_limits.py", "-k", "until_it_is_full_and_no_longer"),),
+    ),
+    Mutant(
+        name="The children of a path have full buckets when its rate changes",
+        kind="limits",
+        file=LIMITS,
+        old="        for place, was in old.counters.items() if limiter.limit.each else ():\n",
+        new="        for place, was in ():\n",
+        caught_by=(rule("spent_tokens_of_a_child_stay_spent"),),
+    ),
+    Mutant(
+        name="Lua: all children of a path share one bucket",
+        kind="limits",
+        file=LUA_LIMITS,
+        old="    counter.bucket = limits.is_each(at.limiter) and counter or at.limiter\n",
+        new="    counter.bucket = at.limiter\n",
+        caught_by=(rule_on_redis("each_child_of_a_path_has_tokens_of_its_own"),),
+    ),
+    Mutant(
+        name="Lua: the bucket of a child is forgotten with its last job",
+        kind="limits",
+        file=LUA_LIMITS,
+        old="      if counter.started == 0 and counter.parked == 0 and not counter.look_ms then\n",
+        new="      if counter.started == 0 and counter.parked == 0 then\n",
+        caught_by=(rule_on_redis("spent_tokens_of_a_child_stay_spent"),),
+    ),
+    Mutant(
+        name="Lua: nobody looks again at the bucket of a child without jobs",
+        kind="limits",
+        file=LUA_LIMITS,
+        old="  return full_ms > NOW and full_ms\n",
+        new="  return full_ms > NOW and full_ms + 60000\n",
+        caught_by=(rule_on_redis("nothing_is_kept_of_a_child_whose_bucket_is_full"),),
+    ),
+    Mutant(
+        name="Lua: the children of a path have full buckets when its rate changes",
+        kind="limits",
+        file=LUA_LIMITS,
+        old="  for key, was in pairs(goes_on and buckets or {}) do\n",
+        new="  for key, was in pairs({}) do\n",
+        caught_by=(rule_on_redis("spent_tokens_of_a_child_stay_spent"),),
+    ),
+)
