@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import Operation, Tick
+from queuehint.operations import JOBS_AT_ONCE, Judged, Operation, Tick, Verdict
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend, Interest
@@ -143,3 +144,23 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
         except BackendError:
             # The operation itself is done; the next caller continues with the rest.
             return
+
+
+def order_some(
+    ids: Sequence[str], make: Callable[[tuple[str, ...]], Operation[Judged]]
+) -> Steps[list[tuple[Verdict, JobState | None]]]:
+    """
+    Order something of jobs, `JOBS_AT_ONCE` in a request, and have follow-up work done; return the verdict on each id.
+
+    An id that is named twice is ordered once.
+    """
+    once = tuple(dict.fromkeys(ids))
+    verdicts: dict[str, tuple[Verdict, JobState | None]] = {}
+    more = False
+    for begin in range(0, max(len(once), 1), JOBS_AT_ONCE):
+        some = once[begin : begin + JOBS_AT_ONCE]
+        reply = yield make(some)
+        verdicts.update(zip(some, reply.verdicts, strict=True))
+        more = reply.more
+    yield from tick_until_done(more=more)
+    return [verdicts[job_id] for job_id in ids]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from queuehint.backends.steps import Steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import order_some, run_steps_sync
 from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow, states_of
 from queuehint.cli.opening import (
     EXIT_REFUSED,
@@ -28,11 +28,8 @@ from queuehint.cli.opening import (
 from queuehint.cli.render import Grid, Lines, Printer, cell, state_cell
 from queuehint.handlers.codec import encode_json
 from queuehint.operations import (
-    IDS_MAX,
     Cancel,
     CountPending,
-    Discard,
-    Judged,
     Pending,
     Redrive,
     Verdict,
@@ -129,16 +126,13 @@ def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: 
 
 def apply_each(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
     """
-    Apply an operation to jobs, in batches of its limit, and print the verdict of each.
+    Apply an operation to jobs, and print the verdict of each.
 
     The command ends with 1 if one of them was not found or refused.
     """
     checked = [check_id(job_id) for job_id in ids]
-    verdicts: list[tuple[str, Verdict, JobState | None]] = []
-    for begin in range(0, len(checked), IDS_MAX):
-        some = tuple(checked[begin : begin + IDS_MAX])
-        reply: Judged = run_steps_sync(sched.backend, _order(make(some)))
-        verdicts += [(job_id, *verdict) for job_id, verdict in zip(some, reply.verdicts, strict=True)]
+    found = run_steps_sync(sched.backend, order_some(checked, make))
+    verdicts = [(job_id, *verdict) for job_id, verdict in zip(checked, found, strict=True)]
     printer = Printer(as_json=as_json)
     if as_json:
         for job_id, verdict, state in verdicts:
@@ -151,12 +145,6 @@ def apply_each(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, 
         printer.put(Grid(("id", "", "state"), rows))
     if any(verdict in {Verdict.REFUSED, Verdict.UNKNOWN} for _, verdict, _ in verdicts):
         raise typer.Exit(EXIT_REFUSED)
-
-
-def _order(operation: Cancel | Redrive | Discard) -> Steps[Judged]:
-    reply: Judged = yield operation
-    yield from tick_until_done(more=reply.more)
-    return reply
 
 
 def _verdict(verdict: Verdict) -> Text:

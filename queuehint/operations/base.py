@@ -24,8 +24,10 @@ __all__ = [
     "GATES_PER_SUBMISSION_MAX",
     "GRANTS_MAX",
     "IDS_MAX",
+    "JOBS_AT_ONCE",
     "JOBS_PER_CALL_MAX",
     "JOBS_PER_SUBMISSION_MAX",
+    "LEASES_AT_ONCE",
     "LEASES_MAX",
     "LIST_MAX",
     "NOTES_MAX",
@@ -63,6 +65,10 @@ STAGED_KEPT_MS = 600_000
 SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
 LEASES_MAX = 16_000
+JOBS_AT_ONCE = 128
+"""As many jobs as one request of the library settles, claims or orders something of: no Redis is held up for 20 ms."""
+LEASES_AT_ONCE = 1000
+"""As many leases as one request of the library renews, for the same reason."""
 NOTES_MAX = 1000
 LIST_MAX = 200
 RECORDS_PER_BLOCK = 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
-from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle, id_of
 from queuehint.errors import InvalidJobTypeError, InvalidTransitionError, JobNotFoundError
-from queuehint.operations import IDS_MAX, LIST_MAX, Discard, Judged, ListDead, Redrive, Verdict
+from queuehint.operations import IDS_MAX, LIST_MAX, Discard, ListDead, Redrive, Verdict
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.values.checks import check_bool, check_int, check_items
@@ -98,8 +98,8 @@ class DeadShelf:
             limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
 
         Returns:
-            How many were redriven. Those that fit are redriven 200 at a time: if the store fails, those before are, and
-            the next call goes on.
+            How many were redriven. Those that fit are redriven 200 at a time, *ids* 128 at a time: if the store fails,
+            those before are, and the next call goes on.
 
         Raises:
             JobNotFoundError, InvalidTransitionError: for the first of the *ids* that is unknown or not FAILED; the
@@ -182,11 +182,9 @@ class DeadShelf:
             asked = checked_filter(call, part, (JobState.FAILED,), every=bool(every))
             return (yield from order_all(asked, limit, make))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
-        operation = make(tuple([id_of(self._client, job, "ids") for job in found]))
-        reply = yield operation
-        yield from tick_until_done(more=reply.more)
-        _raise(operation.ids, reply, target)
-        return len(operation.ids)
+        job_ids = [id_of(self._client, job, "ids") for job in found]
+        _raise(job_ids, (yield from order_some(job_ids, make)), target)
+        return len(job_ids)
 
 
 def _list(limit: object, after: object, cursor: object, part: Any) -> Steps[Sequence[JobRecord]]:
@@ -206,8 +204,8 @@ def _refuse_states(part: Filter) -> None:
         raise InvalidJobTypeError("dead jobs have no filter by state: all are FAILED")
 
 
-def _raise(ids: tuple[str, ...], reply: Judged, target: JobState) -> None:
-    for job_id, (verdict, state) in zip(ids, reply.verdicts, strict=True):
+def _raise(ids: list[str], verdicts: list[tuple[Verdict, JobState | None]], target: JobState) -> None:
+    for job_id, (verdict, state) in zip(ids, verdicts, strict=True):
         if verdict is Verdict.UNKNOWN:
             raise JobNotFoundError(job_id)
         if verdict is Verdict.REFUSED:

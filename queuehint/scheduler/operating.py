@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
 from queuehint.client.submission import arrange, check_spec
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
@@ -221,10 +221,11 @@ class Control(Restraints):
             limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
 
         Returns:
-            For ids: True for each that is CANCELED now, False for each whose worker has yet to stop it, or that was
-            over or unknown. Else how many jobs were canceled or, running, asked to stop, in bounded steps; in a sweep
-            of a path those asked before do not count again. If the store fails meanwhile in such a sweep, the number
-            is that of those known to be reached by then, and the next call goes on with the rest.
+            For ids, of which 128 are canceled at a time: True for each that is CANCELED now, False for each whose
+            worker has yet to stop it, or that was over or unknown. Else how many jobs were canceled or, running, asked
+            to stop, in bounded steps; in a sweep of a path those asked before do not count again. If the store fails
+            meanwhile in such a sweep, the number is that of those known to be reached by then, and the next call goes
+            on with the rest.
 
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
@@ -267,9 +268,8 @@ class Control(Restraints):
                 raise InvalidJobError("cancel(): state must be a state of unfinished jobs")
             return (yield from order_all(asked, limit, lambda some: Cancel(some, reason)))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
-        reply = yield Cancel(tuple([id_of(self, job, "ids") for job in found]), reason)
-        yield from tick_until_done(more=reply.more)
-        return [verdict is Verdict.DONE for verdict, _ in reply.verdicts]
+        verdicts = yield from order_some([id_of(self, job, "ids") for job in found], lambda some: Cancel(some, reason))
+        return [verdict is Verdict.DONE for verdict, _ in verdicts]
 
     @overload
     async def close_path(self, path: Sequence[str]) -> bool: ...

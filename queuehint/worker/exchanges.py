@@ -6,7 +6,8 @@ answer. If it fails with an error other than the store's, an outcome may be the 
 halves, until that outcome is found.
 
 While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote
-store works while the worker does. Each claims at most half of the slots, both together at most all. A second exchange
+store works while the worker does. Each claims at most half of the slots, both together at most all. No exchange claims
+or settles more than `JOBS_AT_ONCE` jobs. A second exchange
 needs at least `BESIDE_MIN` outcomes or slots, for smaller ones cost a store more than they gain. There is none once the
 worker stops, after an exchange has failed, or while jobs have messages to be sent. The main task repeats a second
 exchange that failed.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.clock import now_s
 from queuehint.errors import BackendDeniedError, BackendError
-from queuehint.operations import Exchange
+from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.operations.bounds import check_limits
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.failures import qualified_name
@@ -95,7 +96,7 @@ class Exchanges:
         self._begin = begin
         self.may_be_two = renewal is not None and concurrency >= 2 * BESIDE_MIN
         """A store of this process is never at work while its worker is."""
-        self._claims_max = (concurrency + 1) // 2 if self.may_be_two else concurrency
+        self._claims_max = min((concurrency + 1) // 2 if self.may_be_two else concurrency, JOBS_AT_ONCE)
         self.unanswered: deque[tuple[Exchange, float]] = deque()
         """Exchanges of the main task, under way or to be sent again, and when each was sent first."""
         self._beside: asyncio.Task[None] | None = None

@@ -18,7 +18,7 @@ import attrs
 from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import Children, Discard, Fail, Retry, Snooze
 from queuehint.handlers.remote import EncodedResult, RemoteError
-from queuehint.operations import SETTLEMENTS_MAX, Verdict
+from queuehint.operations import JOBS_AT_ONCE, Verdict
 from queuehint.values.outcome import (
     CHILDREN_MAX,
     MORE_CHILDREN,
@@ -218,7 +218,7 @@ class Settlements:
 
     def __init__(self) -> None:
         self._outcomes: deque[Outcome] = deque()
-        self._most = SETTLEMENTS_MAX
+        self._most = JOBS_AT_ONCE
         self._suspect: Outcome | None = None
         self._replaced: Outcome | None = None
 
@@ -259,7 +259,7 @@ class Settlements:
     def settled(self, count: int) -> None:
         """Record that the store has accepted so many."""
         if count:
-            self._most = min(2 * self._most, SETTLEMENTS_MAX)
+            self._most = min(2 * self._most, JOBS_AT_ONCE)
 
     def halve(self, count: int) -> bool:
         """Halve the batch after a failure; return False if it was a single outcome."""
@@ -269,7 +269,7 @@ class Settlements:
     @property
     def is_halved(self) -> bool:
         """True from a failure on until as many as ever go together."""
-        return self._most < SETTLEMENTS_MAX
+        return self._most < JOBS_AT_ONCE
 
     def is_suspect(self, outcome: Outcome) -> bool:
         """Return whether it has failed alone before, while an exchange without outcomes went through."""

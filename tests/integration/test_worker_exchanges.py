@@ -16,7 +16,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountJobs, Exchange
 from queuehint.testing import FaultPlan, simulate
-from queuehint.worker import exchanges
+from queuehint.worker import exchanges, outcomes
 from queuehint.worker.exchanges import Exchanges
 from tests.doors import turns
 from tests.support import thorough
@@ -191,6 +191,21 @@ async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_
         await held.answer_all()
         await crew.count(finished=40)
         assert held.most == 2
+
+
+async def test_no_exchange_claims_or_settles_more_than_a_server_does_in_20_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "JOBS_AT_ONCE", 3)
+    monkeypatch.setattr(outcomes, "JOBS_AT_ONCE", 3)
+    async with working(jobs=40, concurrency=20) as crew:
+        crew.gate.set()
+        sizes = set()
+        while waiting := [call for call in crew.desk.calls if not call.answered.done()]:
+            for call in waiting:
+                sizes.add((len(call.operation.settle), call.operation.limit))
+                crew.desk.answer(call)
+            await turns()
+        await crew.count(finished=40)
+        assert max(settled for settled, _ in sizes) == max(limit for _, limit in sizes) == 3
 
 
 async def test_few_outcomes_wait_for_the_exchange_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

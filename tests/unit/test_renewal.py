@@ -140,6 +140,31 @@ def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
         assert len(bench.store.asked[0][1]) == 1000
 
 
+def test_more_leases_than_a_request_takes_are_renewed_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.worker.leases.renewal.LEASES_AT_ONCE", 2)
+    with Desk() as desk:
+        desk.store.verdicts = {"2": LOST}
+        desk.renewal.exchange((), [grant(str(n), n + 1) for n in range(5)], now_s())
+        until(lambda: len(desk.store.asked) >= 3)
+        until(lambda: desk.told)
+        assert [leases for _, leases in desk.store.asked[:3]] == [
+            (("0", 1), ("1", 2)),
+            (("2", 3), ("3", 4)),
+            (("4", 5),),
+        ]
+        assert desk.told == [("2", 3, "lease lost")]
+
+
+def test_a_helper_renews_more_leases_than_a_request_takes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.worker.leases.helper.LEASES_AT_ONCE", 2)
+    here = Helpers()
+    here.renewer.take(["+1 a", "+2 b", "+3 c"])
+    here.store.verdicts = {"c": LOST}
+    here.renewer.renew()
+    assert [leases for _, leases in here.store.asked] == [(("a", 1), ("b", 2)), (("c", 3),)]
+    assert [said.split(" ")[0] for said in here.said] == ["lost", "renewed"]
+
+
 def test_canceled_and_lost_leases_are_reported() -> None:
     with RenewalBench() as bench:
         bench.store.verdicts = {"a": CANCELED, "b": LOST}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Ahead, Wait, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import Ahead, Wait, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import BackendUnavailableError, InvalidJobError
-from queuehint.operations import CountJobs, Draw, Tick, Ticked
+from queuehint.operations import Cancel, CountJobs, Draw, Judged, Tick, Ticked, Verdict
 
 if TYPE_CHECKING:
     from queuehint.backends.steps import Steps
@@ -208,3 +208,24 @@ def test_what_follows_is_not_prepared_without_a_loop() -> None:
     store = SlowStore()
     run_steps_sync(store, ahead(Draw(2)))  # type: ignore[arg-type]
     assert store.said == [Draw(1)]
+
+
+def test_many_jobs_are_ordered_about_in_bounded_requests_and_an_id_named_twice_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("queuehint.backends.steps.JOBS_AT_ONCE", 2)
+
+    class Judge(Store):
+        def call_sync(self, operation: Any) -> Any:
+            self.said.append(operation)
+            if isinstance(operation, Tick):
+                return Ticked(more=False, next_ms=None)
+            verdicts = [(Verdict.UNKNOWN if job_id == "x" else Verdict.DONE, None) for job_id in operation.ids]
+            return Judged(tuple(verdicts), more="c" in operation.ids)
+
+    store = Judge()
+    found = run_steps_sync(store, order_some(["a", "x", "a", "b", "c"], Cancel))  # type: ignore[arg-type]
+    assert store.said == [Cancel(("a", "x")), Cancel(("b", "c")), Tick()]
+    assert [verdict.name for verdict, _ in found] == ["DONE", "UNKNOWN", "DONE", "DONE", "DONE"]
+    assert run_steps_sync(store, order_some([], Cancel)) == []  # type: ignore[arg-type]
+    assert store.said[-1] == Cancel(())

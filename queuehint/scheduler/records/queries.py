@@ -8,7 +8,7 @@ from typing import Any, TypedDict, overload
 
 import attrs
 
-from queuehint.backends.steps import Steps, tick_until_done
+from queuehint.backends.steps import Steps, order_some
 from queuehint.client.handle import Client, JobHandle, id_of
 from queuehint.errors import (
     CorruptStateError,
@@ -292,9 +292,8 @@ def delete(client: Client, ids: object, version: object) -> Steps[None]:
     checked, expected = _ids(client, ids), _version(version)
     if expected is not None and len(checked) != 1:
         raise InvalidJobError(f"version is that of one record, {len(checked)} ids are given")
-    reply = yield Delete(checked, None if expected is None else (expected,))
-    yield from tick_until_done(more=reply.more)
-    for job_id, (verdict, state) in zip(checked, reply.verdicts, strict=True):
+    verdicts = yield from order_some(checked, lambda some: Delete(some, None if expected is None else (expected,)))
+    for job_id, (verdict, state) in zip(checked, verdicts, strict=True):
         if verdict is Verdict.UNKNOWN:
             raise JobNotFoundError(job_id)
         if verdict is Verdict.REFUSED:

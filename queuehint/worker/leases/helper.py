@@ -56,7 +56,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
-from queuehint.operations import LEASES_MAX, SETTLEMENTS_MAX, Exchange, Renew, Verdict
+from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Exchange, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
 from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
@@ -239,19 +239,21 @@ class Renewer:
                         self._marks.forget(lease[1])
 
     def renew(self) -> None:
-        """Renew all leases in one call and report the results."""
+        """Renew all leases, `LEASES_AT_ONCE` in a call, and report the results."""
         with self._lock:
-            leases, seen = tuple(self._held)[:LEASES_MAX], self._seen
+            leases, seen = tuple(self._held), self._seen
         if not leases:
             self._say("idle")
             return
         sent_s, blocked_ms = now_s(), self._blocked_ms()
-        reply = self._backend.call_sync(Renew(leases, self._lease_ms, blocked_ms=blocked_ms))
+        for begin in range(0, len(leases), LEASES_AT_ONCE):
+            some = leases[begin : begin + LEASES_AT_ONCE]
+            reply = self._backend.call_sync(Renew(some, self._lease_ms, blocked_ms=blocked_ms))
+            for (job_id, token), verdict in zip(some, reply.verdicts, strict=True):
+                if verdict is not Verdict.DONE:
+                    self._end_soon((job_id, token), verdict)
+                    self._say(f"{verdict} {token} {job_id}")
         self._told_blocked = bool(blocked_ms)
-        for (job_id, token), verdict in zip(leases, reply.verdicts, strict=True):
-            if verdict is not Verdict.DONE:
-                self._end_soon((job_id, token), verdict)
-                self._say(f"{verdict} {token} {job_id}")
         self._say(f"renewed {sent_s!r} {seen}")
         if reply.more:
             self._say("more")
@@ -319,7 +321,7 @@ class Renewer:
                 lease
                 for lease, taken_s in self._taken.items()
                 if at_s >= taken_s + SEEN_AFTER_S and lease in self._held and not marks.has_begun(lease[1])
-            ][:SETTLEMENTS_MAX]
+            ][:JOBS_AT_ONCE]
         if not unbegun:
             return
         outcomes = [Outcome(job_id=job_id, token=token, kind=OutcomeKind.RELEASED) for job_id, token in unbegun]
@@ -362,8 +364,8 @@ class Renewer:
             outcomes = [self._last_outcome(lease) for lease in self._held]
         with contextlib.suppress(Exception):
             if outcomes and self._is_orphan():
-                for begin in range(0, len(outcomes), SETTLEMENTS_MAX):
-                    settle = tuple(outcomes[begin : begin + SETTLEMENTS_MAX])
+                for begin in range(0, len(outcomes), JOBS_AT_ONCE):
+                    settle = tuple(outcomes[begin : begin + JOBS_AT_ONCE])
                     self._backend.call_sync(Exchange(f"renewer-{os.getpid()}", settle, pools=()))
         # The other thread may be asking a store that is gone.
         os._exit(0)

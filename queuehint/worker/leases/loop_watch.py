@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
-from queuehint.operations import SETTLEMENTS_MAX, Exchange
+from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
 from queuehint.worker.outcomes import outcome_of
@@ -136,7 +136,7 @@ class LoopWatch:
         """Give back the jobs whose code has not begun; failures are retried at the next check."""
         self._unbegun += [slot for slot in self._slots if slot.begin()]
         while self._unbegun:
-            slots = self._unbegun[:SETTLEMENTS_MAX]
+            slots = self._unbegun[:JOBS_AT_ONCE]
             outcomes = tuple([outcome_of(slot.grant, OutcomeKind.RELEASED) for slot in slots])
             try:
                 # By another name: what this worker is to be told stays for it.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
-from queuehint.operations import LEASES_MAX, Renew, Renewed, Verdict
+from queuehint.operations import LEASES_AT_ONCE, Renew, Renewed, Verdict
 from queuehint.values.checks import check_object
 
 if TYPE_CHECKING:
@@ -396,14 +396,16 @@ class Renewal:
         is_news = self._helper is None and bool(self._blocked_ms()) is not self._told_blocked
         with self._lock:
             if is_news or any(lease.until_s <= oldest_s for lease in self._held.values()):
-                return tuple(self._held)[:LEASES_MAX]
+                return tuple(self._held)
         return ()
 
     def _renew_now(self, leases: tuple[tuple[str, int], ...]) -> None:
-        sent_s, blocked_ms = self.now_s(), self._blocked_ms()
-        reply = self._backend.call_sync(Renew(leases, self._lease_ms, blocked_ms=blocked_ms))
+        blocked_ms = self._blocked_ms()
+        for begin in range(0, len(leases), LEASES_AT_ONCE):
+            some, sent_s = leases[begin : begin + LEASES_AT_ONCE], self.now_s()
+            reply = self._backend.call_sync(Renew(some, self._lease_ms, blocked_ms=blocked_ms))
+            self._take_in(some, reply, sent_s)
         self._told_blocked = bool(blocked_ms)
-        self._take_in(leases, reply, sent_s)
 
     def _take_in(self, leases: tuple[tuple[str, int], ...], reply: Renewed, sent_s: float) -> None:
         """Process the reply to a renewal that was sent then."""
