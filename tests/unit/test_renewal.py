@@ -142,17 +142,17 @@ def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
 
 def test_more_leases_than_a_request_takes_are_renewed_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.worker.leases.renewal.LEASES_AT_ONCE", 2)
-    with Desk() as desk:
-        desk.store.verdicts = {"2": LOST}
-        desk.renewal.exchange((), [grant(str(n), n + 1) for n in range(5)], now_s())
-        until(lambda: len(desk.store.asked) >= 3)
-        until(lambda: desk.told)
-        assert [leases for _, leases in desk.store.asked[:3]] == [
+    with RenewalBench() as bench:
+        bench.store.verdicts = {"2": LOST}
+        bench.renewal.exchange((), [grant(str(n), n + 1) for n in range(5)], now_s())
+        until(lambda: len(bench.store.asked) >= 3)
+        until(lambda: bench.told)
+        assert [leases for _, leases in bench.store.asked[:3]] == [
             (("0", 1), ("1", 2)),
             (("2", 3), ("3", 4)),
             (("4", 5),),
         ]
-        assert desk.told == [("2", 3, "lease lost")]
+        assert bench.told == [("2", 3, "lease lost")]
 
 
 def test_a_helper_renews_more_leases_than_a_request_takes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
