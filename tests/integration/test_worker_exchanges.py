@@ -199,10 +199,10 @@ async def test_no_exchange_claims_or_settles_more_than_a_server_does_in_20_ms(mo
     async with working(jobs=40, concurrency=20) as crew:
         crew.gate.set()
         sizes = set()
-        while waiting := [call for call in crew.desk.calls if not call.answered.done()]:
+        while waiting := [call for call in crew.held.calls if not call.answered.done()]:
             for call in waiting:
                 sizes.add((len(call.operation.settle), call.operation.limit))
-                crew.desk.answer(call)
+                crew.held.answer(call)
             await turns()
         await crew.count(finished=40)
         assert max(settled for settled, _ in sizes) == max(limit for _, limit in sizes) == 3
