@@ -33,6 +33,8 @@ TWINS = {
             resolve_dependents revive revive_dependents
         """,
     },
+    "jobs/closings.py": {"lib/jobs/closings.lua": "cause_of_closing close last_above"},
+    "jobs/pauses.py": {"lib/structures/pauses.lua": "begin count_parked holding resume selects"},
     "jobs/priority.py": {"lib/jobs/priority.lua": "inherit"},
     "jobs/sweeps.py": {
         "lib/jobs/sweeps.lua": "cancel_flow cancel_paths unpark",

@@ -5,6 +5,6 @@
   Mirrors core.operating ]]
 -- @include lib/rules
 args.count(9)
-local changed = pauses.finish(ARGV[9])
+local changed = pauses.resume(ARGV[9])
 work.follow()
 return request.reply({changed and 1 or 0})

@@ -5,6 +5,6 @@
   Mirrors core.operating ]]
 -- @include lib/rules
 args.count(9)
-local changed = pauses.finish(args.like(9, pauses.SELECTION))
+local changed = pauses.resume(args.like(9, pauses.SELECTION))
 work.follow()
 return request.reply({changed and 1 or 0})

@@ -48,11 +48,11 @@ function closings.begin(closing, last)
   closings.close(closing.gate_key, last)
   if not closing.cancels then return end
   S[NUMBERS] = S[NUMBERS] + 1
-  work.push(work.cancel_sweep({closing.gate_key}, S[NUMBERS], closings.cause(last), false))
+  work.push(work.cancel_sweep({closing.gate_key}, S[NUMBERS], closings.cause_of_closing(last), false))
   work.push({'d', closing.gate_key, S[NUMBERS], 1, false})
 end
 
-function closings.cause(last) return 'closed with ' .. last .. ' as the last job' end
+function closings.cause_of_closing(last) return 'closed with ' .. last .. ' as the last job' end
 
 function closings.write()
   for gate_key, last in pairs(changed) do

@@ -90,7 +90,7 @@ function lifecycle.sort_out(target, first)
 end
 
 -- Cancel a job that would take a place where another was the last; return the gates left.
-local function shut_out(job, last) return lifecycle.finish(job, CANCELED, closings.cause(last), false) end
+local function shut_out(job, last) return lifecycle.finish(job, CANCELED, closings.cause_of_closing(last), false) end
 
 -- Count an attempt that failed for good.
 function lifecycle.fail(job, kind, message)
@@ -357,7 +357,7 @@ end
 
 function lifecycle.fire_timer(kind, job)
   if kind == RESUME then
-    pauses.finish(job)
+    pauses.resume(job)
     return 0
   end
   if kind == EXPIRY and jobs.is_start(job.id) then

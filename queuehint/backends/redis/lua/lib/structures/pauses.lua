@@ -62,7 +62,7 @@ function pauses.begin(name, for_ms)
 end
 
 -- End a pause: what it has put aside is offered again. Return whether there was one.
-function pauses.finish(name)
+function pauses.resume(name)
   local pause = pauses.of(name)
   if not pause then return false end
   S[PAUSED] = S[PAUSED] - 1
