@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuehint.cli.inspect import say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened, place
 from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
@@ -51,6 +52,8 @@ def ls(
             for one in found
         ]
         printer.put(Grid(("name", "next", "task", "when", "last, ago", "last job"), rows))
+        if not rows:
+            say_none(sched, "schedules")
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from queuehint.cli.inspect import say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened, place
 from queuehint.cli.render import UNITS, Grid, Printer, cell
 from queuehint.values.limit import Limit, LimitState
@@ -41,6 +42,8 @@ def list_limits(target: Target = None, namespace: Namespace = None, as_json: AsJ
             for one in found
         ]
         printer.put(Grid(("path", "", "running", "rate", "pending"), rows))
+        if not rows:
+            say_none(sched, "limits")
 
 
 @app.command("set")

@@ -8,6 +8,7 @@ import attrs
 import typer
 
 from queuehint.cli.filters import while_of
+from queuehint.cli.inspect import say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
 from queuehint.cli.render import Grid, Printer, cell, when
 from queuehint.values.hint import queue_key
@@ -100,6 +101,8 @@ def pauses(target: Target = None, namespace: Namespace = None, as_json: AsJson =
             for one in found
         ]
         printer.put(Grid(("pause", "until", "jobs"), rows))
+        if not rows:
+            say_none(sched, "pauses")
 
 
 def _fields(wanted: RecordFilter) -> dict[str, str]:

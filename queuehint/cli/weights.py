@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from queuehint.cli.inspect import say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, opened
 from queuehint.cli.render import Grid, Printer, cell
 
@@ -26,6 +27,8 @@ def list_weights(target: Target = None, namespace: Namespace = None, as_json: As
             return
         rows = [(cell("(no user)" if user is None else user), cell(weight)) for user, weight in found.items()]
         printer.put(Grid(("user", "weight"), rows))
+        if not rows:
+            say_none(sched, "weights")
 
 
 @app.command("set")

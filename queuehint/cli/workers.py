@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from queuehint.cli.inspect import say_none
 from queuehint.cli.opening import AsJson, Namespace, Target, opened
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import ANYONE
@@ -22,6 +23,8 @@ def workers(target: Target = None, namespace: Namespace = None, as_json: AsJson 
                 printer.json(attrs.asdict(worker))
             return
         printer.put(workers_grid(found))
+        if not found:
+            say_none(sched, "workers")
 
 
 def workers_grid(found: Iterable[WorkerInfo]) -> Grid:

@@ -117,6 +117,11 @@ def test_nothing_there_is_said_with_the_namespace(system: System) -> None:
         (["dead", "ls"], "dead jobs"),
         (["dead", "ls", "--user", "ann"], "such dead jobs"),
         (["tree"], "unfinished jobs"),
+        (["workers"], "workers"),
+        (["pauses"], "pauses"),
+        (["limits", "ls"], "limits"),
+        (["weights", "ls"], "weights"),
+        (["cron", "ls"], "schedules"),
     ]:
         result = system.run(*words)
         assert result.exit_code == 0
