@@ -360,7 +360,8 @@ class RedisLockstep:
             "pools": len(table.ready.sizes()),
             "wake:pool:": len(table.ready.sizes()),
             "left": len(table.leftovers),
-            "keyed": sum(job.spec.key is not None for job in unfinished),
+            # With `key_for_ms` a job that was started keeps its key after its end, until it expires.
+            "keyed": sum(job.spec.key is not None and (not job.is_over or job.expiry is not None) for job in jobs),
             "waiting:": sum(table.edges.count(job_id) for job_id in table.edges.awaited()),
             "blocked:": sum(len(job.blocked) for job in jobs),
             "needs": sum(len(job.need_extras().portions) for job in kept if not job.gone or job.need_extras().holds),

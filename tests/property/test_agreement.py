@@ -322,6 +322,19 @@ def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(loc
     assert "results" not in lockstep.dump()
 
 
+def test_a_key_that_outlives_its_job_is_in_the_index_until_it_expires(lockstep: RedisLockstep) -> None:
+    policy = Policy(key_for_ms=MINUTE)
+    lockstep.do(Enqueue((JobSpec(id="a", task="t", key="k", policy=policy),)))
+    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
+    lockstep.do(Exchange("w", settle=(Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    lockstep.recount()
+    assert "keyed" in lockstep.dump()
+    lockstep.go_to(lockstep.now_ms + MINUTE)
+    lockstep.do(Tick())
+    lockstep.recount()
+    assert "keyed" not in lockstep.dump()
+
+
 def test_waiters_silent_for_ten_minutes_are_not_woken(lockstep: RedisLockstep) -> None:
     lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
     lockstep.watch(("a",))
