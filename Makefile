@@ -37,7 +37,7 @@ TYPED := $(wildcard *.py) $(foreach dir,queuehint tests examples benchmarks,$(if
 
 .PHONY: help
 help: ## Show the targets.
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repository
@@ -54,9 +54,27 @@ coverage: $(STAMP)/test ## Run what has to cover every branch of the core, and s
 	$(BIN)/python -m pytest $(XDIST) -m "not nightly and not heavy" $(COVERAGE) tests/unit tests/contract/test_memory.py
 
 .PHONY: test-all
-test-all: $(STAMP)/test redis ## Run every test, the long ones too, with many examples; Redis without functions too.
+test-all: $(STAMP)/test $(STAMP)/release redis ## Run every test, the long ones too, with many examples; Redis without functions too.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
 	TESTS_FUNCTIONS=never $(BIN)/python -m pytest $(XDIST) -m "redis and not nightly" $(ARGS)
+
+# An environment of its own, with the lowest releases that pyproject.toml allows of what is named there. Then once more
+# as one that only installs the kit has it: its rules in pytest 8.
+LOWEST := .venv/lowest
+.PHONY: test-lowest
+test-lowest: $(STAMP)/release redis ## Run unit, contract and CLI tests with the lowest versions allowed.
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --all-extras -r pyproject.toml -e .
+	$(LOWEST)/bin/python -m pytest -c /dev/null --noconftest -p no:cacheprovider -W error --strict-markers -q \
+		-m "not nightly" tests/contract/test_memory.py
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --all-extras -r pyproject.toml --group run -e .
+	$(BIN)/uv pip list --quiet --python $(LOWEST)/bin/python
+	$(LOWEST)/bin/python -m pytest -n $(PROCESSES) --dist worksteal -p no:cacheprovider -m "not nightly" $(ARGS) \
+		tests/unit tests/contract tests/integration/test_metrics.py $(wildcard tests/integration/test_cli_*.py)
+
+.PHONY: release-check
+release-check: $(STAMP)/test $(STAMP)/release ## Build a release, look through it, run it where nothing else is installed.
+	QUEUEHINT_REQUIRE_RELEASE=1 $(BIN)/python -m pytest -n 0 -q tests/release $(ARGS)
 
 .PHONY: proof
 proof: $(STAMP)/test ## Check the proofs of the order rule by Coq, and compare the code with the program made from them.
@@ -127,6 +145,10 @@ $(STAMP)/test: pyproject.toml $(STAMP)/venv
 $(STAMP)/dev: pyproject.toml $(STAMP)/venv
 	@$(INSTALL) -e '.[cli,testing]' --group dev
 	@touch $(STAMP)/demo $(STAMP)/test $@
+
+$(STAMP)/release: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) --group release
+	@touch $@
 
 $(STAMP)/docs: pyproject.toml $(STAMP)/venv
 	@$(INSTALL) -e '.[cli,testing]' --group docs

@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from queuehint.values.spec import Dependency, JobSpec, Priority
     from queuehint.worker.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "ANYONE",

@@ -25,6 +25,11 @@ __all__: list[str] = []
 pytest.register_assert_rewrite("queuehint.testing.contract", "queuehint.testing.driver")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of rules of the conformance suite that take long, for projects with strict markers."""
+    config.addinivalue_line("markers", "nightly: a rule of queuehint's conformance suite that takes minutes")
+
+
 @pytest.fixture
 def queuehint_clock() -> FakeClock:
     """The time of `queuehint_sched`: it begins now and stands still until it is moved."""

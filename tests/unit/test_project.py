@@ -6,16 +6,47 @@ import re
 import tomllib
 from pathlib import Path
 
+import queuehint
+
 ROOT = Path(__file__).parents[2]
+TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = TABLES["project"]
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
 
 
 def test_the_citation_has_name_version_licence_and_authors_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    citation = (ROOT / "CITATION.cff").read_text("utf-8")
-    said = dict(re.findall(r"^(?:  - )?(\w+): ([^>\n]+)$", citation, re.MULTILINE))
+    said = dict(re.findall(r"^(?:  - )?(\w+): ([^>\n]+)$", text_of("CITATION.cff"), re.MULTILINE))
     assert {name: said[name] for name in ("title", "version", "license", "name")} == {
-        "title": project["name"],
-        "version": project["version"],
-        "license": project["license"],
-        "name": project["authors"][0]["name"],
+        "title": PROJECT["name"],
+        "version": PROJECT["version"],
+        "license": PROJECT["license"],
+        "name": PROJECT["authors"][0]["name"],
     }
+
+
+def test_package_changelog_and_security_policy_name_the_version_of_the_project() -> None:
+    version = PROJECT["version"]
+    assert queuehint.__version__ == version
+    section = re.search(r"^## \[([^\]]*)\] - (Unreleased|\d{4}-\d\d-\d\d)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert section is not None
+    assert section[1] == version, "the first section is that of the next release"
+    supported = re.findall(r"^\| ([\d.]+) \| yes \|$", text_of("SECURITY.md"), re.MULTILINE)
+    assert supported == [re.match(r"\d+\.\d+", version)[0]]  # type: ignore[index]
+
+
+def test_classifiers_name_the_interpreters_with_which_every_change_is_tested() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    matrix = re.search(r"matrix:\n +python-version: \[(.*)\]", text_of(".github/workflows/ci.yml"))
+    assert matrix is not None
+    assert re.findall(r"3\.\d+", matrix[1]) == named
+    assert PROJECT["requires-python"] == f">={named[0]}"
+
+
+def test_every_extra_and_every_lowest_version_is_tested() -> None:
+    lowest = text_of("Makefile").partition("\ntest-lowest:")[2].partition("\n\n")[0]
+    assert lowest.count("--resolution lowest-direct --all-extras -r pyproject.toml") == 2
+    loose = [need for needs in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()) for need in needs]
+    assert [need for need in loose if not re.match(r"[\w-]+>=[\d.]+$|tzdata;", need)] == []
