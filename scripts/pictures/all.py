@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scripts.pictures import barrier, gates, terminal
+from scripts.pictures import barrier, bars, gates, terminal
 from scripts.pictures.svg import THEMES, Theme
 
 TEXTS = frozenset({*terminal.COMMANDS, *terminal.TITLES})
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 def drawings() -> dict[str, Callable[[Theme], str]]:
     """Return by the picture's name what draws it."""
     of_text = {name: partial(terminal.drawn, name, text) for name, text in terminal.texts().items()}
-    return {"barrier": barrier.draw, "gates": gates.draw, **of_text}
+    return {"barrier": barrier.draw, "bars": bars.draw, "gates": gates.draw, **of_text}
 
 
 def pictures() -> dict[str, str]:

@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from scripts.pictures.all import FOLDER, TEXTS, pictures
+from scripts.pictures.figures import PAGES as WITH_FIGURES
+from scripts.pictures.figures import filled
 
 ROOT = FOLDER.parents[1]
 FILES = sorted(FOLDER.glob("*.svg"))
@@ -45,6 +47,13 @@ def test_pages_show_both_versions_of_every_picture() -> None:
             assert dark == light
             shown |= {(page.parent / f"{light}-{theme}.svg").resolve() for theme in ("light", "dark")}
     assert sorted(shown) == FILES
+
+
+@pytest.mark.parametrize("page", WITH_FIGURES, ids=lambda page: page.stem)
+def test_figures_are_those_that_the_benchmarks_have_written(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert "<!-- figures: " in text
+    assert filled(text) == text, "write them anew: make pictures"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
