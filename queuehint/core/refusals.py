@@ -26,7 +26,7 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX, JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
@@ -162,8 +162,7 @@ class Submission:
 
     def _check_room(self) -> None:
         """Count new jobs against the limits, job by job."""
-        most_of = self._table.limits.max_pending
-        new: Counter[Path | None] = Counter()
+        new: Counter[tuple[Path | None, bool, Path | None]] = Counter()
         keys: set[str] = set()
         for spec in self._specs:
             if self.existing(spec) is not None:
@@ -173,20 +172,35 @@ class Submission:
                 if spec.key in keys or (newest is not None and newest.stands_for_key):
                     continue
                 keys.add(spec.key)
-            self._count_new(None, new, most_of)
+            self._count_new(None, None, new)
             for claim in spec.claims:
                 for depth in range(len(claim.path) + 1):
-                    self._count_new(claim.path[:depth], new, most_of)
+                    place = claim.path[:depth]
+                    self._count_new(place, place, new)
+                    if depth:
+                        self._count_new(place[:-1], place, new, each=True)
 
-    def _count_new(self, path: Path | None, new: Counter[Path | None], most_of: Mapping[Path | None, int]) -> None:
-        most = most_of.get(path)
-        if most is not None:
-            new[path] += 1
-            pending = self._table.unfinished if path is None else self._table.paths.watched[path]
-            if pending + new[path] > most:
-                retry_ms = retry_after_ms(self._table, path, pending + new[path] - most)
-                retry_after_s = None if retry_ms is None else retry_ms / 1000
-                raise QueueFullError(None if path is None else key_of(path), pending, most, retry_after_s)
+    def _count_new(
+        self,
+        path: Path | None,
+        place: Path | None,
+        new: Counter[tuple[Path | None, bool, Path | None]],
+        *,
+        each: bool = False,
+    ) -> None:
+        """Count a new job at a place against the limit of a path: that place, or with *each* its parent."""
+        most = self._table.limits.max_pending.get((path, each))
+        if most is None:
+            return
+        new[path, each, place] += 1
+        pending = self._table.unfinished
+        if path is not None and place is not None:
+            pending = self._table.paths.watched[path, each].get(place, 0)
+        too_many = pending + new[path, each, place] - most
+        if too_many > 0:
+            retry_ms = retry_after_ms(self._table, place, too_many)
+            retry_after_s = None if retry_ms is None else retry_ms / 1000
+            raise QueueFullError(None if place is None else key_of(place), pending, most, retry_after_s)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)

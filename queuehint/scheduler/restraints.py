@@ -133,7 +133,7 @@ class Restraints(SchedulerBase):
                 jobs without a place included, which takes `max_pending` alone.
             most: how many of them run at once, 1–1 000 000.
             each: the same for each child of the path by itself; a job of the path itself counts under no child. It
-                takes `most` and `rate`, and stands besides a limit of the path as a whole.
+                stands besides a limit of the path as a whole.
             rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
                 tokens, refilled evenly, one a start; with *each* every child has a bucket of its own.
             max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused

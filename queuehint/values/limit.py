@@ -30,12 +30,12 @@ class Limit:
 
     Args:
         path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone.
-        each: for each child of the path by itself, which takes `most` and `rate`. Besides it the path may have a limit
-            without.
+        each: for each child of the path by itself. Besides it the path may have a limit without.
         most: how many jobs with a claim at or below the path are STARTED at once.
         rate: how many starts in how many ms: a bucket of so many tokens, refilled evenly; a start takes one. With
             ``each`` every child has a bucket of its own.
-        max_pending: how many jobs may be unfinished at or below the path, a job counted once a claim.
+        max_pending: how many jobs may be unfinished at or below the path, or with ``each`` at or below a child of it; a
+            job is counted once a claim.
 
     Raises:
         InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter, the value and the limit.
@@ -82,8 +82,6 @@ class Limit:
         """
         if self.path is None and (self.holds_back or self.each):
             raise InvalidJobError("path is None, the whole namespace, which takes max_pending alone; [] is the root")
-        if self.each and self.max_pending is not None:
-            raise InvalidJobError("each=True takes most and rate: max_pending counts for the path as a whole")
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +91,7 @@ class LimitState:
 
     Args:
         started: jobs that run and count, with ``each`` once a child; None if it does not limit starts.
-        pending: the number of unfinished jobs; None if it does not limit that.
+        pending: the number of unfinished jobs, with ``each`` of all children; None if it does not limit that.
     """
 
     limit: Limit

@@ -178,6 +178,25 @@ def test_what_children_have_spent_stays_spent_when_their_rate_changes() -> None:
     assert not any(counter.bucket.spent for counter in limiter.counters.values()), "there was no rate between"
 
 
+# --- so many in all --------------------------------------------------------------------------------------------------
+
+
+def test_no_count_is_kept_of_a_child_without_unfinished_jobs() -> None:
+    queue = Limited(*at("t:a", 2), *at("t:b", 1), job("whole", ["t"]), job("else", ["u"]))
+    queue.limit("t", max_pending=5, each=True)
+    queue.limit("t", max_pending=9)
+    watched = queue.engine.table.paths.watched
+    assert watched == {(("t",), True): {("t", "a"): 2, ("t", "b"): 1}, (("t",), False): {("t",): 4}}
+    queue.cancel("t:a0", "t:b0")
+    assert watched[("t",), True] == {("t", "a"): 1}
+    queue.enqueue(job("c", ["t", "c", "x"]))
+    assert [state.pending for state in queue.limits()] == [3, 2]
+    assert len(queue.run(9)) == 4
+    assert watched == {(("t",), True): {}, (("t",), False): {}}
+    queue.unlimit("t")
+    assert watched == {}
+
+
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
@@ -267,7 +286,7 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
         ({"path": ["a"], "max_pending": 0}, InvalidJobError, "max_pending must be from 1"),
         ({"path": None, "most": 1}, InvalidJobError, "takes max_pending alone"),
         ({"path": None, "each": True}, InvalidJobError, "takes max_pending alone"),
-        ({"path": ["a"], "each": True, "max_pending": 1}, InvalidJobError, "each=True takes most and rate"),
+        ({"path": ["a"], "each": True, "max_pending": 1.0}, InvalidJobTypeError, "max_pending must be int"),
     ],
 )
 def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:

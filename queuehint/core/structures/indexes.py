@@ -27,7 +27,8 @@ class PathIndex:
     been asked for during as many changes as there are keys, and `UNSORTED_AFTER` more.
 
     ``old_added`` counts the jobs that were added to others of their path and are not the newest of all: a sweep that
-    goes through a path by number then looks again. ``watched`` counts, for some paths, the entries at or below them.
+    goes through a path by number then looks again. ``watched`` counts entries: for some paths those at or below them,
+    for some those at or below each child by itself; no child is there without one.
 
     Complexity: O(1) to add or remove a job, O(log paths) for a new path while the order is kept; a range costs
     O(log paths), and the first one a sort of all keys.
@@ -41,7 +42,7 @@ class PathIndex:
         """How many keys were added or removed since a range was asked for, while the order is kept."""
         self.old_added = 0
         self._newest = 0
-        self.watched: dict[Path, int] = {}
+        self.watched: dict[tuple[Path, bool], dict[Path, int]] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -102,19 +103,24 @@ class PathIndex:
         """Assert that the order, while it is kept, is that of the paths; for tests."""
         assert self._order is None or dict(self._order) == {key_of(path): path for path in self._jobs}
 
-    def watch(self, path: Path) -> None:
-        """Start to count the entries at or below *path*; O(jobs there)."""
-        self.watched[path] = sum(1 for _ in self.below(path))
+    def watch(self, path: Path, *, each: bool) -> None:
+        """Start to count the entries at or below *path*, or below *each* child of it; O(jobs there)."""
+        self.watched[path, each] = self.count_below(path, each=each)
 
-    def ignore(self, path: Path) -> None:
-        """Stop counting the entries at or below *path*."""
-        del self.watched[path]
+    def ignore(self, path: Path, *, each: bool) -> None:
+        """Stop counting the entries at or below *path*, or below *each* child of it."""
+        del self.watched[path, each]
 
     def _count(self, job: Job, by: int) -> None:
         for claim in job.spec.claims:
             for depth in range(len(claim.path) + 1):
-                if claim.path[:depth] in self.watched:
-                    self.watched[claim.path[:depth]] += by
+                place = claim.path[:depth]
+                for key in ((place, False), (place[:-1], True)) if depth else ((place, False),):
+                    counts = self.watched.get(key)
+                    if counts is not None:
+                        counts[place] = counts.get(place, 0) + by
+                        if not counts[place]:
+                            del counts[place]
 
     def at(self, key: str) -> dict[int, Job]:
         """Return the jobs at exactly the path of this key, by number; not to be changed."""
@@ -178,6 +184,15 @@ class PathIndex:
             yield from index.irange(max(first, low), high, inclusive=(True, False))
         if begins_with_own and newest_first:
             yield own
+
+    def count_below(self, path: Path, *, each: bool) -> dict[Path, int]:
+        """Count the entries at or below *path*, or below *each* child of it that has some; O(jobs there)."""
+        counts: dict[Path, int] = {}
+        length = len(path) + each
+        for at in map(self._sorted().__getitem__, self._keys(path, None, newest_first=False)):
+            if len(at) >= length:
+                counts[at[:length]] = counts.get(at[:length], 0) + len(self.on(at))
+        return counts
 
     def below(self, path: Path) -> Iterator[Job]:
         """Yield the jobs with a claim at or below *path*, in order of key; once a claim."""

@@ -158,13 +158,14 @@ class Limits:
     """
     All limits of a namespace.
 
-    ``limiters`` holds those on starts by number, ``max_pending`` those on unfinished jobs by path, None being all jobs.
+    ``limiters`` holds those on starts by number, ``max_pending`` those on unfinished jobs by path, None being all jobs,
+    and by whether they are of each child.
     """
 
     def __init__(self, ready: ReadyQueue, paths: PathIndex, leftovers: deque[Any]) -> None:
         self.now_ms = 0
         self.limiters: dict[int, Limiter] = {}
-        self.max_pending: dict[Path | None, int] = {}
+        self.max_pending: dict[tuple[Path | None, bool], int] = {}
         self._limits: dict[tuple[Path | None, bool], Limit] = {}
         self._limiter_of: dict[tuple[Path, bool], Limiter] = {}
         self._ready = ready
@@ -194,8 +195,7 @@ class Limits:
             if key not in self._limits and len(self._limits) >= LIMITS_MAX:
                 raise InvalidJobError(TOO_MANY_LIMITS)
             self._limits[key] = limit
-        if not limit.each:
-            self._bound(limit.path, limit.max_pending)
+        self._bound(limit.path, limit.max_pending, each=limit.each)
         if limit.path is not None:
             if (limit.most, limit.rate) != (old.most, old.rate):
                 self._measure(limit, limit.path, running)
@@ -208,17 +208,17 @@ class Limits:
         changed = [self.set(Limit(path=path, each=each), running) for each in (False, True)]
         return any(changed)
 
-    def _bound(self, path: Path | None, most: int | None) -> None:
-        """Set how many unfinished jobs a path may have; None for any number."""
-        is_bound = path in self.max_pending
+    def _bound(self, path: Path | None, most: int | None, *, each: bool) -> None:
+        """Set how many unfinished jobs a path, or each child of it, may have; None for any number."""
+        is_bound = (path, each) in self.max_pending
         if most is not None:
-            self.max_pending[path] = most
+            self.max_pending[path, each] = most
             if path is not None and not is_bound:
-                self._paths.watch(path)
+                self._paths.watch(path, each=each)
         elif is_bound:
-            del self.max_pending[path]
+            del self.max_pending[path, each]
             if path is not None:
-                self._paths.ignore(path)
+                self._paths.ignore(path, each=each)
 
     def _measure(self, limit: Limit, path: Path, running: Iterable[Job]) -> None:
         """Replace or remove the limiter of a path; count the running jobs, and offer the parked ones again."""
@@ -341,7 +341,9 @@ class Limits:
                 counters = self._limiter_of[limit.path, limit.each].counters.values()
                 started = sum([counter.started for counter in counters])
             if limit.max_pending is not None:
-                pending = unfinished if limit.path is None else self._paths.watched[limit.path]
+                pending = unfinished
+                if limit.path is not None:
+                    pending = sum(self._paths.watched[limit.path, limit.each].values())
             states.append(LimitState(limit=limit, started=started, pending=pending))
         return tuple(states)
 
@@ -366,9 +368,9 @@ class Limits:
                     looks[counter.look_ms, number, gate_key(path)] = counter
         assert not started, f"STARTED jobs that are not counted: {started}"
         assert looks == dict(self._looks)
-        for path, count in self._paths.watched.items():
-            assert path in self.max_pending
-            assert count == sum(1 for _ in self._paths.below(path))
+        for (path, each), counts in self._paths.watched.items():
+            assert (path, each) in self.max_pending
+            assert counts == self._paths.count_below(path, each=each)
 
     # --- what these share ------------------------------------------------------------------------------------------
 

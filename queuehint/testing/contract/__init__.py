@@ -31,7 +31,7 @@ from queuehint.testing.contract.answers import Trees, WhatIsLeft, WhyAJobWaits
 from queuehint.testing.contract.attempts import Cancellation, Dead, History, Retries
 from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPath, KeptIds
 from queuehint.testing.contract.chains import Chains
-from queuehint.testing.contract.child_limits import RatesOfChildren
+from queuehint.testing.contract.child_limits import RatesOfChildren, RoomOfChildren
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.debounces import Debounces, Throttles
@@ -146,6 +146,7 @@ __all__ = [
     "Results",
     "Retries",
     "Revivals",
+    "RoomOfChildren",
     "Root",
     "SchedulePauses",
     "ScheduleWaits",
@@ -258,6 +259,7 @@ class BackendConformance(
     Slots,
     Rates,
     RatesOfChildren,
+    RoomOfChildren,
     LimitsTold,
     Steps,
     Bounds,

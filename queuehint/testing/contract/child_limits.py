@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuehint.backends.base import Interest
+from queuehint.errors import QueueFullError
+from queuehint.operations import ListLimits
 from queuehint.testing.contract.limits import at, limit, unlimit
 from queuehint.testing.contract.slots import running_at
 from queuehint.testing.contract.store import Store
@@ -117,3 +121,76 @@ class RatesOfChildren:
         assert next_ms is None or next_ms > store.clock.now_ms() + 1000
         store.enqueue(job("next", ["t", "a"]))
         assert store.start() == ["next"]
+
+
+def refused(store: Store, *jobs: JobSpec) -> tuple[str | None, int, int]:
+    """Return the place, the number there and the limit that a submission is refused by."""
+    with pytest.raises(QueueFullError) as caught:
+        store.enqueue(*jobs)
+    return caught.value.path_key, caught.value.pending, caught.value.limit
+
+
+class RoomOfChildren:
+    """With ``each``, every child of the path has as many unfinished jobs as `max_pending` says, by itself."""
+
+    def test_each_child_admits_as_many_unfinished_jobs_as_its_path_says(self, store: Store) -> None:
+        limit(store, "t", max_pending=2, each=True)
+        store.enqueue(*at("t:a", 2), *at("t:b", 1), job("whole", ["t"]), job("else", ["u"]), job("free"))
+        assert refused(store, job("a2", ["t", "a"])) == ("t:a", 2, 2)
+        store.enqueue(job("b2", ["t", "b", "x", "y"]), job("c1", ["t", "c"]))
+        assert refused(store, job("b3", ["t", "b"])) == ("t:b", 2, 2)
+        store.finish(*store.start(limit=1))
+        store.enqueue(job("a3", ["t", "a"]))
+        assert refused(store, job("a4", ["t", "a", "x"])) == ("t:a", 2, 2)
+
+    def test_a_submission_that_is_too_much_for_one_child_is_refused_whole(self, store: Store) -> None:
+        limit(store, "t", max_pending=2, each=True)
+        store.enqueue(*at("t:a", 1))
+        assert refused(store, *at("t:b", 2), job("a1", ["t", "a"]), job("a2", ["t", "a", "x"])) == ("t:a", 1, 2)
+        assert store.find("t:b0") is None
+        assert store.find("a1") is None
+        store.enqueue(*at("t:b", 2), job("a1", ["t", "a"]))
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [4]
+
+    def test_a_job_counts_once_a_claim_and_at_each_child_that_it_claims(self, store: Store) -> None:
+        limit(store, "t", max_pending=1, each=True)
+        both = JobSpec(id="both", task="t", claims=(Claim(("t", "a")), Claim(("t", "b"))))
+        twice = JobSpec(id="twice", task="t", claims=(Claim(("t", "c", "1")), Claim(("t", "c", "2"))))
+        assert refused(store, twice) == ("t:c", 0, 1)
+        store.enqueue(both)
+        assert refused(store, job("1", ["t", "b"])) == ("t:b", 1, 1)
+        store.run()
+        store.enqueue(job("1", ["t", "b"]))
+
+    def test_the_path_and_each_child_of_it_may_be_limited_at_once(self, store: Store) -> None:
+        limit(store, "t", max_pending=3)
+        limit(store, "t", max_pending=2, each=True)
+        limit(store, max_pending=4, each=True)
+        store.enqueue(*at("t:a", 2))
+        assert refused(store, job("a2", ["t", "a"])) == ("t:a", 2, 2)
+        assert refused(store, job("b1", ["t", "b"]), job("b2", ["t", "b"])) == ("t", 2, 3)
+        limit(store, "t")
+        assert refused(store, *at("t:b", 2), job("c", ["t", "c"])) == ("t", 2, 4)
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [2, 2]
+
+    def test_what_is_there_counts_when_a_limit_is_set_and_nothing_is_taken_back(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 3), *at("t:b", 1), job("t", ["t"]), job("later", ["t", "b"], delay_ms=1000))
+        store.stage("S", job("hidden", ["t", "b"]))
+        limit(store, "t", max_pending=2, each=True)
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [6]
+        assert refused(store, job("a3", ["t", "a"])) == ("t:a", 3, 2)
+        assert refused(store, job("b3", ["t", "b"])) == ("t:b", 3, 2)
+        assert unlimit(store, "t")
+        store.enqueue(job("a3", ["t", "a"]))
+
+    def test_it_says_when_to_try_again_from_how_long_jobs_of_the_child_run(self, store: Store) -> None:
+        limit(store, "t", max_pending=2, each=True)
+        store.enqueue(*at("t:a", 2), *at("t:b", 2))
+        assert len(store.start(limit=3)) == 3
+        store.advance(8_000)
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(job("a2", ["t", "a"]))
+        assert caught.value.retry_after_s == 4
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(job("b2", ["t", "b"]))
+        assert caught.value.retry_after_s == 8

@@ -42,6 +42,14 @@ class Limits(Jobs):
             return len(jobs)
         return sum(is_at_or_below(claim.path, path) for job in jobs for claim in job.claims)
 
+    def count_towards(self, limit: Limit) -> int:
+        """Return how many unfinished jobs count towards a limit, with ``each`` at some child."""
+        if limit.path is None or not limit.each:
+            return self.count_unfinished(limit.path)
+        jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
+        paths = [claim.path for job in jobs for claim in job.claims if claim.path != limit.path]
+        return sum(is_at_or_below(path, limit.path) for path in paths)
+
     def tokens_of(self, bucket: tuple[Path, bool, Path], rate: tuple[int, int]) -> Fraction:
         """Return what is in a bucket that holds as many starts as a rate has, and fills up in its time."""
         left, as_of = self.tokens_left.get(bucket, (Fraction(rate[0]), self.now_ms))

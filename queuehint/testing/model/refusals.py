@@ -108,12 +108,15 @@ class Refusals(Records):
             is_there = self.existing(spec.id, operation.staged) is not None
             if not is_there and (newest is None or not newest.stands_for_key):
                 new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
+        claims = [claim.path for spec in new.values() for claim in spec.claims]
         for limit in self.limits.values():
-            path = limit.path
-            claims = [claim for spec in new.values() for claim in spec.claims]
-            added = len(new) if path is None else sum(is_at_or_below(claim.path, path) for claim in claims)
-            if limit.max_pending is not None and added:
-                if self.count_unfinished(path) + added > limit.max_pending:
+            places = [limit.path]
+            if limit.path is not None and limit.each:
+                length = len(limit.path) + 1
+                places = [path[:length] for path in claims if is_at_or_below(path, limit.path) and path != limit.path]
+            for place in places if limit.max_pending is not None else ():
+                added = len(new) if place is None else sum(is_at_or_below(path, place) for path in claims)
+                if added and self.count_unfinished(place) + added > (limit.max_pending or 0):
                     return True
         return False
 

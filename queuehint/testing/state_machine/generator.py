@@ -267,7 +267,7 @@ class OperationGenerator:
             # What is refused at once teaches little: most of it is mended.
             keyed = [edge.id for edge in spec.depends_on if edge.id in by_id and by_id[edge.id].key is not None]
             if keyed and random.random() < 0.95:
-                by_id.update({job_id: attrs.evolve(by_id[job_id], key=None) for job_id in keyed})
+                by_id.update({job_id: attrs.evolve(by_id[job_id], key=None, max_delay_ms=None) for job_id in keyed})
         woven = list(by_id.values())
         self.specs[-len(woven) :] = woven
         random.shuffle(woven)
@@ -311,7 +311,7 @@ class OperationGenerator:
         if random.random() < 0.97:
             start = self.engine.table.jobs.get(START_MARK + staged)
             flow = start.spec.flow if start is not None else specs[0].flow if specs else None
-            specs = [attrs.evolve(spec, key=None, presence_ms=None, flow=flow) for spec in specs]
+            specs = [attrs.evolve(spec, key=None, max_delay_ms=None, presence_ms=None, flow=flow) for spec in specs]
         if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
             return self._portion(staged, mine)
         specs = self.weave(specs, mine) if specs else specs
@@ -404,7 +404,9 @@ class OperationGenerator:
         known = self.engine.table.jobs.get(self.engine.table.closed.get(path) or "")
         if known is not None and random.random() < 0.5:
             return Enqueue((known.spec,), closing=Closing(path))
-        last = attrs.evolve(self.spec(), claims=one_claim(path, "exclusive"), key=None, presence_ms=None)
+        last = attrs.evolve(
+            self.spec(), claims=one_claim(path, "exclusive"), key=None, max_delay_ms=None, presence_ms=None
+        )
         self.specs[-1] = last
         return Enqueue((last,), closing=Closing(path, random.choice(BEFORE_LAST)))
 

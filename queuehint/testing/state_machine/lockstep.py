@@ -285,7 +285,7 @@ class Lockstep:
         for state in states.values():
             limit = state.limit
             assert state.started == (len(model.count_started(limit)) if limit.holds_back else None)
-            unfinished = None if limit.max_pending is None else model.count_unfinished(limit.path)
+            unfinished = None if limit.max_pending is None else model.count_towards(limit)
             assert state.pending == unfinished or (limit.max_pending is not None and engine.table.leftovers)
 
     # --- questions ---------------------------------------------------------------------------------------------------

@@ -434,11 +434,12 @@ class OperationMachine(RuleBasedStateMachine):
     def limit(self, path: str, limit: dict[str, Any]) -> None:
         self.do(SetLimit(Limit(path=path_of(path), **limit)))
 
-    @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8))
-    def limit_what_waits(self, path: str | None, most: int | None) -> None:
+    @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8), each=st.booleans())
+    def limit_what_waits(self, path: str | None, most: int | None, each: bool) -> None:
         """No number, no limits any more."""
         place = None if path is None else path_of(path)
-        self.do(DropLimit(place) if most is None else SetLimit(Limit(path=place, max_pending=most)))
+        limit = Limit(path=place, max_pending=most, each=each and place is not None)
+        self.do(DropLimit(place) if most is None else SetLimit(limit))
 
     @rule(change=operations(kinds=_OTHERS, hints=paths.map(lambda path: list(path_of(path)))))
     def change(self, change: Operation[Any]) -> None:

@@ -71,6 +71,8 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
         return Limit(path=path[:2], most=random.choice((None, most)), rate=rate)
     if roll < 0.65:
         return Limit(path=random.choice((None, (), path)), max_pending=random.randint(2, pending_max))
+    if roll < 0.7:
+        return Limit(path=random.choice(((), path[:1])), each=True, max_pending=random.randint(2, pending_max))
     return Limit(path=path, most=most)
 
 

@@ -146,7 +146,7 @@ def limits(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Limit]:
     return st.one_of(
         st.builds(Limit, path=st.none(), max_pending=most),
         st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most),
-        st.builds(Limit, path=paths, most=most, rate=rate, each=st.just(True)),
+        st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most, each=st.just(True)),
     )
 
 

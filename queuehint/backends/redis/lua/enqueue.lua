@@ -106,23 +106,30 @@ end
 -- Why the submission would leave too many jobs unfinished; nil if it would not.
 local function too_many()
   local new, pending, keys = {}, {}, {}
-  local function add(field, index, claim_at, depth)
+  -- Count a job at a place, a field, against the limit of that field, or of another one, of each child of its gate.
+  local function add(place, field, index, claim_at, depth)
     local limiter = limits.of(field)
     if not limiter or not limiter.pending then return nil end
-    new[field] = (new[field] or 0) + 1
-    pending[field] = pending[field] or limits.count_pending(field)
-    if pending[field] + new[field] <= limiter.pending then return nil end
-    local retry_ms = limits.retry_after_ms(field, pending[field] + new[field] - limiter.pending)
-    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[field], limiter.pending, string.format('%d', retry_ms or -1)}, ' ')
+    local by = field == place and field or field .. place
+    new[by] = (new[by] or 0) + 1
+    pending[place] = pending[place] or limits.count_pending(place)
+    local too_many = pending[place] + new[by] - limiter.pending
+    if too_many <= 0 then return nil end
+    local retry_ms = limits.retry_after_ms(place, too_many)
+    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[place], limiter.pending, string.format('%d', retry_ms or -1)}, ' ')
   end
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]
     local found = key and newest(key)
     if not existing_of(ask[ID]) and not (key and (keys[key] or (found and jobs.stands_for_key(found)))) then
       if key then keys[key] = true end
-      local full = add('-', index - 1, -1, 0)
+      local full = add('-', '-', index - 1, -1, 0)
       for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
-        for depth, gate_key in ipairs(claim.keys) do full = full or add('=' .. gate_key, index - 1, claim_at - 1, depth - 1) end
+        for depth, gate_key in ipairs(claim.keys) do
+          local place, parent = '=' .. gate_key, claim.keys[depth - 1]
+          full = full or add(place, place, index - 1, claim_at - 1, depth - 1)
+            or (parent and add(place, '/' .. parent, index - 1, claim_at - 1, depth - 1))
+        end
       end
       if full then return full end
     end

@@ -37,14 +37,14 @@ function limits.all()
   return all
 end
 
--- How many jobs are unfinished at or below the gate of a field, once a claim; in the namespace for "-".
+local function count_range(range) return redis.call('ZLEXCOUNT', store.paths, range[1], range[2]) end
+
+-- How many jobs are unfinished at or below the gate of a field, once a claim; below it for "/"; in the namespace for "-".
 function limits.count_pending(field)
   if field == '-' then return S[COUNT_OF.S] + S[COUNT_OF.D] + S[COUNT_OF.Q] + S[COUNT_OF.R] + S[HIDDEN] end
-  local count = 0
-  for _, range in ipairs(paths.ranges(string.sub(field, 2))) do
-    count = count + redis.call('ZLEXCOUNT', store.paths, range[1], range[2])
-  end
-  return count
+  local count, key = 0, string.sub(field, 2)
+  for _, range in ipairs(paths.ranges(key)) do count = count + count_range(range) end
+  return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
 end
 
 -- In how many ms so many of the jobs at the gate of a field are over, estimated from how long those that run have run; nil
