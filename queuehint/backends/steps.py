@@ -67,7 +67,12 @@ async def run_steps(backend: Backend, steps: Steps[T]) -> T:
         step = next(steps)
         while True:
             try:
-                reply = await _take(backend, step)
+                if isinstance(step, Ahead | Wait):
+                    reply = await _take(backend, step)
+                else:
+                    reply = await backend.call(step)
+                    if backend.owes_turn(step):
+                        await asyncio.sleep(0)
             except QueueHintError as error:
                 step = steps.throw(error)
             else:
@@ -77,15 +82,10 @@ async def run_steps(backend: Backend, steps: Steps[T]) -> T:
         return answer
 
 
-async def _take(backend: Backend, step: Operation[Any] | Ahead | Wait) -> Any:
-    if isinstance(step, Wait):
-        return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
+async def _take(backend: Backend, step: Ahead | Wait) -> Any:
     if isinstance(step, Ahead):
         return await _take_ahead(backend, step)
-    reply = await backend.call(step)
-    if backend.owes_turn(step):
-        await asyncio.sleep(0)
-    return reply
+    return await (asyncio.sleep(step.timeout_s) if step.is_plain else backend.wait(step.interest, step.timeout_s))
 
 
 async def _take_ahead(backend: Backend, step: Ahead) -> Any:

@@ -13,7 +13,7 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_
 from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
 from queuehint.handlers.handler import Handler, Placement, UserTemplate
-from queuehint.handlers.references import Extracted, extract, target
+from queuehint.handlers.references import PLAIN, Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.values.checks import check_headers, each_item
 from queuehint.values.hint import Claim, Mode
@@ -27,7 +27,6 @@ from queuehint.values.spec import (
     When,
     check_call_size,
     new_spec,
-    note_checked,
 )
 
 if TYPE_CHECKING:
@@ -35,12 +34,16 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from queuehint.client.handle import InFlow
+    from queuehint.handlers.references import Reference
     from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+RIGHT_MAX = 64
+"""How many combinations of names and types of arguments a job remembers to be right."""
+_NO_WORDS: Mapping[str, Any] = {}
 _NOTHING: Mapping[str, frozenset[type]] = {}
 
 
@@ -68,6 +71,8 @@ class Job(Generic[P, R]):
         self._placement = placement
         self._options = options
         self._sure = handler.sure if options.check_arguments else _NOTHING
+        self._right: set[tuple[Any, ...]] = set()
+        """Names and types of arguments of which every value is right, and none a mark."""
         self._parent = parent
         self._make_id = make_id or scheduler.make_id
         self._inherited = inherited
@@ -266,13 +271,10 @@ class Job(Generic[P, R]):
             InvalidHintError, PayloadError, InvalidJobError, InvalidJobTypeError: as `spec`.
         """
         options = self._options
-        extracted = extract(arguments)
-        sure = self._sure
-        for name, value in arguments.items():
-            if name in sure and type(value) not in sure[name] and name not in extracted.names:
-                check = self._handler.checks[name]
-                if not check.fits(value):
-                    refuse_misfit(self._handler.name, name, value, check)
+        extracted: Extracted | None = None
+        kinds = (*arguments, *map(type, arguments.values()))
+        if kinds not in self._right:
+            extracted = self._checked(arguments, kinds)
         claims = options.claims
         if claims is None:
             if isinstance(options.path, Unset):
@@ -280,16 +282,24 @@ class Job(Generic[P, R]):
             else:
                 claims = () if options.path is None else (Claim(options.path, options.mode),)
         edges: Iterable[Dependency] = ()
-        if before or options.after or extracted.references:
-            edges = dict.fromkeys([*before, *self._edges(extracted, flow)])
+        references = () if extracted is None else extracted.references
+        if before or options.after or references:
+            edges = dict.fromkeys([*before, *self._edges(references, flow)])
         user = options.user
         if isinstance(user, UserTemplate):
             user = user.user(arguments)
         headers = options.headers
         if self._inherited or (of_now and self._scheduler.header_sources):
             headers = self._gathered(of_now=of_now)
-        payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
-        spec = new_spec(
+        pointers: tuple[str, ...] = ()
+        if extracted is None:
+            payload = self._handler.dumps(self._scheduler.codec, arguments)
+        else:
+            pointers = extracted.pointers
+            payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
+        # The options were checked when they were given; a codec of the application's may return anything.
+        is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
+        return new_spec(
             options.id or (make_id or self._make_id)(),
             self._handler.name,
             claims,
@@ -307,19 +317,35 @@ class Job(Generic[P, R]):
             options.max_delay_ms,
             None,
             tuple(edges),
-            extracted.pointers or False,
+            pointers or False,
             options.name,
             None,
             None if self._parent is None else self._parent[0],
             None,
             None,
             options.policy,
+            is_checked=is_plain and not edges and not pointers and type(options.policy.backoff) is Backoff,
         )
-        # The options were checked when they were given; a codec of the application's may return anything.
-        is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
-        if is_plain and not edges and not extracted.pointers and type(options.policy.backoff) is Backoff:
-            note_checked(spec)
-        return spec
+
+    def _checked(self, arguments: dict[str, Any], kinds: tuple[Any, ...]) -> Extracted | None:
+        """
+        Take the marks out of arguments and check the others against their annotations; None if there are no marks.
+
+        Args:
+            kinds: their names and types; known from then on if these alone say that nothing is wrong.
+        """
+        extracted = extract(arguments)
+        sure = self._sure
+        is_sure = PLAIN.issuperset(kinds[len(arguments) :])
+        for name, value in arguments.items():
+            if name in sure and type(value) not in sure[name] and name not in extracted.names:
+                is_sure = False
+                check = self._handler.checks[name]
+                if not check.fits(value):
+                    refuse_misfit(self._handler.name, name, value, check)
+        if is_sure and len(self._right) < RIGHT_MAX:
+            self._right.add(kinds)
+        return extracted if extracted.names else None
 
     def _gathered(self, *, of_now: bool) -> tuple[tuple[str, str], ...]:
         """Return the headers of a job: its own go before those of the sources, and these before its parent's."""
@@ -328,7 +354,7 @@ class Job(Generic[P, R]):
             gathered |= check_headers(source(self))
         return check_headers(gathered | dict(self._options.headers))
 
-    def _edges(self, extracted: Extracted, flow: InFlow | None) -> Iterator[Dependency]:
+    def _edges(self, references: Iterable[Reference], flow: InFlow | None) -> Iterator[Dependency]:
         when = self._options.when
         for item in self._options.after or ():
             if isinstance(item, str):
@@ -337,7 +363,7 @@ class Job(Generic[P, R]):
                 yield item
             else:
                 yield from item.edges(when, self._scheduler, flow)
-        for reference in extracted.references:
+        for reference in references:
             name, node = target(reference)
             if not callable(getattr(node, "edges", None)):
                 raise InvalidJobTypeError(f"{reference!r} is not of a flow's node, but of {shown(node)}")
@@ -400,12 +426,13 @@ class Job(Generic[P, R]):
     def _specs(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []
         size = 0
+        bind, make_id = self._handler.bind, self._make_id
         for index, call in enumerate(each_item(calls, parameter="calls", most=JOBS_PER_CALL_MAX)):
             try:
-                if isinstance(call, dict):
-                    arguments = self._handler.bind((), call)
-                elif isinstance(call, tuple):
-                    arguments = self._handler.bind(call, {})
+                if isinstance(call, tuple):
+                    arguments = bind(call, _NO_WORDS)
+                elif isinstance(call, dict):
+                    arguments = bind((), call)
                 elif isinstance(call, Call):
                     arguments = self._own(call)
                 else:
@@ -414,11 +441,12 @@ class Job(Generic[P, R]):
                         f"a call must be {self.name}.call(...), a tuple of positional or a dict of keyword arguments, "
                         f"got {kind}"
                     )
-                specs.append(self._spec(arguments, self._make_id))
+                spec = self._spec(arguments, make_id)
             except ValueError as error:
                 error.args = (f"calls[{index}]: {error}",)
                 raise
-            size += len(specs[-1].arguments)
+            specs.append(spec)
+            size += len(spec.arguments)
             check_call_size(size, parameter="calls")
         return specs
 

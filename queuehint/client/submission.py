@@ -465,8 +465,9 @@ def submissions(
     part: list[JobSpec] = []
     gates = edges = size = 0
     for spec in specs:
-        more_gates = sum([len(claim.path) + 1 for claim in spec.claims])
-        more_edges, more_size = len(spec.depends_on), len(spec.arguments)
+        more_gates, more_edges, more_size = 0, len(spec.depends_on), len(spec.arguments)
+        for claim in spec.claims:
+            more_gates += len(claim.path) + 1
         if more_edges > PORTION_MAX:
             # Its spec names them all, and the other portions are sent by themselves.
             more_size += EDGE_BYTES * more_edges

@@ -22,7 +22,7 @@ from queuehint.values.checks import check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 DEPTH_MAX = 64
 PLACES_MAX = 3
@@ -78,7 +78,9 @@ class JsonCodec:
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into one JSON object."""
-        for name in self._converted(annotations):
+        known = self._odd.get(id(annotations))
+        odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
+        for name in odd:
             if name in values:
                 values = {**values, name: self._unstructure(name, values[name], annotations[name])}
         for name, value in values.items():
@@ -92,7 +94,9 @@ class JsonCodec:
         values = decode_json(payload)
         if not isinstance(values, dict):
             raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
-        for name in self._converted(annotations):
+        known = self._odd.get(id(annotations))
+        odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
+        for name in odd:
             if name in values:
                 annotation = annotations[name]
                 try:
@@ -106,12 +110,10 @@ class JsonCodec:
         """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
         if not annotations:
             return frozenset()
-        known = self._odd.get(id(annotations))
-        if known is None or known[0] is not annotations:
-            odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))
-            # The annotations are kept beside the answer, so that their id stays theirs.
-            known = self._odd[id(annotations)] = (annotations, odd)
-        return known[1]
+        odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))
+        # The annotations are kept beside the answer, so that their id stays theirs.
+        self._odd[id(annotations)] = (annotations, odd)
+        return odd
 
     def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
         try:
@@ -180,24 +182,24 @@ def _is_plain(annotation: Any) -> bool:
     return False
 
 
-def _make_encode() -> Callable[[Any], str]:
+def _make_scan() -> Callable[[Any, int], Iterable[str]]:
     """
-    Return the encoder's `encode`.
+    Return the pieces that the encoder makes of a value, given 0.
 
     In CPython the C function that does the work is made once instead of once a call, which takes half the time. It
     looks for no circles; they end in a RecursionError, after which `check_json` names the place.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
-        return _encoder.encode
-    scan = make(
+        return lambda value, _: (_encoder.encode(value),)
+    scan: Callable[[Any, int], Iterable[str]] = make(
         None, _encoder.default, json.encoder.encode_basestring, None, _encoder.key_separator, _encoder.item_separator,
         _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan,
     )  # fmt: skip
-    return lambda value: "".join(scan(value, 0))
+    return scan
 
 
-_encode = _make_encode()
+_scan = _make_scan()
 
 
 def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
@@ -208,7 +210,7 @@ def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
         PayloadError: it is not JSON after all, or longer than *bytes_max*.
     """
     try:
-        payload = _encode(value).encode()
+        payload = "".join(_scan(value, 0)).encode()
     except UnicodeEncodeError as error:
         check_json(value, "$", bytes_max)
         raise PayloadError(f"a string is not encodable as UTF-8: {error.reason}") from None

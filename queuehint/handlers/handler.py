@@ -47,6 +47,7 @@ _DIGITS_MAX = SEGMENT_BYTES_MAX
 _INT_END = 10**_DIGITS_MAX
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
 _ALL_ARE_RETRIED = ErrorRules()
+_is_texts = frozenset({str}).issuperset
 
 
 class UnknownArgumentsError(InvalidJobTypeError):
@@ -230,12 +231,13 @@ class _Recent:
             self.put(place, found)
         return found
 
-    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> None:
-        """Remember a place; the older generation is forgotten when the younger is full."""
+    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """Remember and return the claims of a place; the older generation is forgotten when the younger is full."""
         if len(self._young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
             self._young, self._old, self._bytes = {}, self._young, 0
         self._bytes += sum(map(len, place[1]))
         self._young[place] = claims
+        return claims
 
 
 class Placement:
@@ -284,21 +286,16 @@ class Placement:
         known = self._known
         if self._plain is not None:
             place: tuple[Any, ...] = tuple([arguments.get(name) for name in self._plain])
-            for segment in place:
-                if type(segment) is not str:
-                    break
-            else:
+            if _is_texts(map(type, place)):
                 found = known.get((mode, place))
                 if found is not None:
                     return found
+                # As a list of texts it says what the filled template would.
+                return known.put((mode, place), (Claim(parse_hint(place) or (), mode),))
         path = self.path(arguments)
         if path is None:
             return ()
-        found = known.get((mode, path))
-        if found is None:
-            found = (Claim(path, mode),)
-            known.put((mode, path), found)
-        return found
+        return known.get((mode, path)) or known.put((mode, path), (Claim(path, mode),))
 
     def path(self, arguments: Mapping[str, Any]) -> Path | None:
         """

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 INDEX_MAX = 10**9 - 1
 
-_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+"""The types of values that neither are nor hold marks."""
 
 
 class Template:
@@ -202,7 +203,7 @@ def extract(arguments: dict[str, Any]) -> Extracted:
         InvalidJobError: more than 1 000 marks.
         InvalidJobTypeError: a job stands where its result is meant.
     """
-    if _PLAIN.issuperset(map(type, arguments.values())):
+    if PLAIN.issuperset(map(type, arguments.values())):
         return Extracted(arguments)
     known: dict[int, bool] = {}
     names = frozenset([name for name, value in arguments.items() if _holds_mark(value, known, 1)])
@@ -264,7 +265,7 @@ def _holds_mark(value: Any, known: dict[int, bool], depth: int) -> bool:
         found = known[id(value)] = False  # a container inside itself adds no marks
         items: Iterable[Any] = value.values() if isinstance(value, dict) else value
         for item in items:
-            if type(item) not in _PLAIN and _holds_mark(item, known, depth + 1):
+            if type(item) not in PLAIN and _holds_mark(item, known, depth + 1):
                 found = True
         known[id(value)] = found
     return found

@@ -19,7 +19,7 @@ from queuehint.operations.fields import check_fields, is_usual, note_usual
 from queuehint.values.hint import Path, key_of
 from queuehint.values.outcome import CHILDREN_MAX, RESULT_BYTES_MAX
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
-from queuehint.values.spec import PORTION_MAX, JobSpec, check_payload_size, is_checked
+from queuehint.values.spec import PORTION_MAX, JobSpec, check_payload_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -75,7 +75,7 @@ def _is_plain(operation: op.Enqueue) -> bool:
     ):
         return False
     for spec in specs:
-        if type(spec) is not JobSpec or not is_checked(spec) or spec.depends_on:
+        if type(spec) is not JobSpec or spec.depends_on or not spec.id or not getattr(spec, "_is_checked", False):
             return False
     size, gates = _measure(specs)
     return (

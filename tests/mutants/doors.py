@@ -29,11 +29,19 @@ MUTANTS = (
         caught_by=(TEXTS,),
     ),
     Mutant(
+        name="Arguments are right once others of their types were",
+        kind="door",
+        file="client/job.py",
+        old="                is_sure = False\n",
+        new="",
+        caught_by=(tests("tests/unit/test_arguments.py", "-k", "another_one_of_its_type"),),
+    ),
+    Mutant(
         name="Places are known by the arguments, whatever these take themselves for",
         kind="door",
         file="handlers/handler.py",
-        old="                if type(segment) is not str:\n                    break\n",
-        new="                if not isinstance(segment, str):\n                    break\n",
+        old="            if _is_texts(map(type, place)):\n",
+        new="            if all(isinstance(segment, str) for segment in place):\n",
         caught_by=(TEXTS,),
     ),
     Mutant(

@@ -213,8 +213,8 @@ MUTANTS = (
         name="Lua: the place of the root and that of a segment named root are one",
         kind="exclusion",
         file="backends/redis/codec/specs.py",
-        old="gate_key(claim.path) for claim in claims])\n",
-        new='(":".join(claim.path) or "root") for claim in claims])\n',
+        old='("s" if mode == _SHARED else "x") + gate_key(path)\n',
+        new='("s" if mode == _SHARED else "x") + (":".join(path) or "root")\n',
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     # --- leases ---

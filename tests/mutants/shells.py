@@ -633,10 +633,17 @@ MUTANTS = (
         name="Each call makes a connection",
         kind="wire",
         file="backends/redis/connections/async_link.py",
-        old="            if line is None or not line.is_usable or line.is_silent:\n"
-        "                line = await self._line(node)\n",
-        new="            line = await self._connect(node)\n",
+        old="            sent = None if line is None else line.send(command)\n",
+        new="            sent = (await self._connect(node)).send(command)\n",
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "bounded_number"),),
+    ),
+    Mutant(
+        name="A marker that comes while a wait is canceled is dropped",
+        kind="wire",
+        file="backends/redis/connections/pipeline.py",
+        old="                    self._late = future, reply\n                    continue\n",
+        new="                    continue\n",
+        caught_by=(tests("tests/integration/test_redis_waits.py", "-k", "puts_back"),),
     ),
     Mutant(
         name="A caller that is canceled takes its turn with it",

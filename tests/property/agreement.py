@@ -234,8 +234,7 @@ class RedisLockstep:
             return None
         if not operation.is_question:
             check_circles(self.engine)
-            clocked = codec.clocked(self.session.answer)
-            times = [(self.engine.now_ms, self.engine.next_ms), (clocked.now_ms, clocked.next_ms)]
+            times = [(self.engine.now_ms, self.engine.next_ms), codec.clocked(self.session.answer)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
         if isinstance(expected, SweptPath) and expected.number is not None:
             self.sweeps.add(expected.number)

@@ -171,3 +171,17 @@ def test_the_check_is_switched_off_for_a_scheduler_a_task_or_a_call() -> None:
         Scheduler("memory://", check_arguments="no")  # type: ignore[arg-type]
     with pytest.raises(InvalidJobTypeError, match="check_arguments must be"):
         loose.using(check_arguments=None)  # type: ignore[arg-type]
+
+
+def test_a_value_is_looked_at_although_another_one_of_its_type_was_right() -> None:
+    sched = Scheduler("memory://")
+
+    @sched.job()
+    def paint(colour: Literal["red", "blue"], times: int = 1) -> None: ...
+
+    paint.spec("red", 2)
+    paint.spec("blue", 2)
+    with pytest.raises(InvalidJobTypeError, match="colour must be Literal"):
+        paint.spec("green", 2)  # type: ignore[arg-type]
+    with pytest.raises(InvalidJobTypeError, match="times must be int"):
+        paint.spec("red", "2")  # type: ignore[arg-type]

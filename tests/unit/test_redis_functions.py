@@ -306,7 +306,7 @@ def load_of(call: Call) -> Send:
 
 def test_what_changes_and_what_asks_are_called_by_name_with_the_same_words() -> None:
     for which, way in ((TICK, "FCALL"), (GET, "FCALL_RO")):
-        assert calls_of().call(which, (1, "k", "a")).first().command == (
+        assert Call(calls_of(), which, (1, "k", "a")).first().command == (
             way,
             library().function(which.name),
             1,
@@ -316,7 +316,7 @@ def test_what_changes_and_what_asks_are_called_by_name_with_the_same_words() -> 
 
 
 def test_a_node_that_does_not_know_the_library_is_sent_it_and_asked_again() -> None:
-    call = calls_of().call(TICK, (0,))
+    call = Call(calls_of(), TICK, (0,))
     load = load_of(call)
     assert load.command == ("FUNCTION", "LOAD", library().text)
     assert call.load is load
@@ -326,7 +326,7 @@ def test_a_node_that_does_not_know_the_library_is_sent_it_and_asked_again() -> N
 
 
 def test_the_scripts_of_the_doctor_are_never_functions() -> None:
-    call = calls_of("always").call(scripts.script("doctor/counters"), (0,))
+    call = Call(calls_of("always"), scripts.script("doctor/counters"), (0,))
     assert way_of(call) == "EVALSHA"
     whole = call.instead(call.first(), driver.NoScriptError("No matching script."))
     assert whole is not None
@@ -359,16 +359,16 @@ def test_where_functions_are_refused_all_goes_by_sha_for_a_while(
 ) -> None:
     caplog.set_level("INFO")
     known = calls_of()
-    call = known.call(TICK, (1, "k"))
+    call = Call(known, TICK, (1, "k"))
     sent = load_of(call) if is_load else call.first()
     instead = call.instead(sent, error)
     assert instead is not None
     assert instead.command == ("EVALSHA", TICK.sha, 1, "k")
-    assert way_of(known.call(GET, (0,))) == "EVALSHA"
+    assert way_of(Call(known, GET, (0,))) == "EVALSHA"
     clock[0] += again_s - 1
-    assert way_of(known.call(TICK, (0,))) == "EVALSHA"
+    assert way_of(Call(known, TICK, (0,))) == "EVALSHA"
     clock[0] += 1
-    assert way_of(known.call(TICK, (0,))) == "FCALL"
+    assert way_of(Call(known, TICK, (0,))) == "FCALL"
     (said,) = [record for record in caplog.records if getattr(record, "event", None) == "redis.functions_refused"]
     assert "hunter2" not in said.getMessage()
 
@@ -381,14 +381,14 @@ def test_where_functions_are_refused_all_goes_by_sha_for_a_while(
 ])  # fmt: skip
 def test_a_load_that_another_node_or_another_moment_would_take_is_tried_again(error: driver.ResponseError) -> None:
     known = calls_of()
-    call = known.call(TICK, (0,))
+    call = Call(known, TICK, (0,))
     assert call.instead(load_of(call), error) is None
-    assert way_of(known.call(TICK, (0,))) == "FCALL"
+    assert way_of(Call(known, TICK, (0,))) == "FCALL"
 
 
 def test_a_library_that_is_never_found_is_loaded_a_few_times() -> None:
     known = calls_of()
-    call = known.call(TICK, (0,))
+    call = Call(known, TICK, (0,))
     for _ in range(LOADS_MAX):
         load_of(call)
     assert way_of(load_of(call)) == "EVALSHA"
@@ -396,7 +396,7 @@ def test_a_library_that_is_never_found_is_loaded_a_few_times() -> None:
 
 @pytest.mark.parametrize("error", [*DENIED, *LOAD_REFUSED, *FULL])
 def test_who_wants_functions_always_is_told_why_there_are_none(error: driver.ResponseError) -> None:
-    call = calls_of("always").call(TICK, (0,))
+    call = Call(calls_of("always"), TICK, (0,))
     assert call.instead(call.first() if error in DENIED else load_of(call), error) is None
     assert way_of(call) == "FCALL"
 
@@ -404,7 +404,7 @@ def test_who_wants_functions_always_is_told_why_there_are_none(error: driver.Res
 def test_who_wants_none_has_none(clock: list[float]) -> None:
     known = calls_of("never")
     clock[0] += 1e9
-    assert way_of(known.call(TICK, (0,))) == "EVALSHA"
+    assert way_of(Call(known, TICK, (0,))) == "EVALSHA"
 
 
 @pytest.mark.parametrize("error", [
@@ -415,7 +415,7 @@ def test_who_wants_none_has_none(clock: list[float]) -> None:
 ])  # fmt: skip
 def test_other_refusals_are_answers(error: driver.ResponseError) -> None:
     known = calls_of()
-    call = known.call(TICK, (0,))
+    call = Call(known, TICK, (0,))
     assert call.instead(call.first(), error) is None
     assert script_of(call.first().command) == "tick"
     assert functions.library() is library()

@@ -243,7 +243,7 @@ def test_the_root_and_a_place_called_root_are_told_apart() -> None:
 
 
 def test_what_is_long_is_right_and_in_no_cache() -> None:
-    caches = (specs._claims_text, specs._parse_claims_text, specs._facts)
+    caches = (specs._known_claim_text, specs._parse_claims_text, specs._facts)
     for cache in caches:
         cache.cache_clear()
     for segment, edges, kept in (("x" * 200, 1000, (0, 0, 0)), ("x", 1, (1, 1, 1))):

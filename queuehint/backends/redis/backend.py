@@ -81,6 +81,10 @@ class RedisBackend(Backend):
         """Never."""
         return False
 
+    def owes_turn(self, operation: Operation[Any]) -> bool:
+        """Never: its calls suspend."""
+        return False
+
     @property
     def identity(self) -> tuple[object, ...]:
         """Server, database and namespace, without the user."""
@@ -302,15 +306,16 @@ class _Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
-        asked = asyncio.ensure_future(self._waits.ask(wait_command(self._session, interest, self._waiter, wait_s)))
+        # No task and no shield around it: each would be a turn of the loop more until the caller is woken.
         try:
-            await asyncio.shield(asked)
-        except asyncio.CancelledError:
+            asked = await self._waits.begin(wait_command(self._session, interest, self._waiter, wait_s))
             try:
-                await self._end_wait(asked, interest)
+                await asked.reply
+            except asyncio.CancelledError:
+                await self._end_wait(asked.renew(), interest)
+                raise
             finally:
-                asked.cancel()
-            raise
+                asked.end()
         except (NotSent, Unanswered, driver.ResponseError) as error:
             await self._waits.move(onward(error))
             await asyncio.sleep(min(wait_s, FAILED_WAIT_S))

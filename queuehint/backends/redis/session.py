@@ -181,12 +181,10 @@ class Session:
                 raise
             raise (yield from self._name_fields(operation, error)) from None
         self._primary_s = asked_s
-        time_said = codec.clocked(reply)
-        self._see_time(time_said.now_ms)
-        if time_said.next_ms is None:
-            self.due_s = None
-        else:
-            self.due_s = time.monotonic() + max(0, time_said.next_ms - time_said.now_ms) / 1000
+        now_ms, next_ms = codec.clocked(reply)
+        answered_s = time.monotonic()
+        self._see_time(now_ms, answered_s)
+        self.due_s = None if next_ms is None else answered_s + max(0, next_ms - now_ms) / 1000
         answer = codec.decode(operation, reply)
         if dropped := codec.dropped(operation, reply):
             logger.warning(
@@ -234,9 +232,8 @@ class Session:
                 return whole
             operation = following
 
-    def _see_time(self, now_ms: int) -> None:
+    def _see_time(self, now_ms: int, moment_s: float) -> None:
         """Examine the server again if the store's time stands still."""
-        moment_s = time.monotonic()
         if now_ms != self.time_ms:
             self.time_ms, self._time_s = now_ms, moment_s
         elif moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
@@ -321,7 +318,7 @@ class Session:
         self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, stream: RequestStream | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
-        return (yield from self._send(self._calls.call(which, (*self._keys, *args)), operation, stream))
+        return (yield from self._send(Call(self._calls, which, (*self._keys, *args)), operation, stream))
 
     def _send(
         self, call: Call | Plain, operation: Operation[Any] | None, stream: RequestStream | None

@@ -202,6 +202,7 @@ class JobTable:
         job.seq = job.number if job.number == seq else seq
         visited = missing = 0
         last = None
+        place = self.trie.place
         for claim in job.spec.claims:
             walk = Walk(job, claim)
             if last is None:
@@ -209,7 +210,7 @@ class JobTable:
             else:
                 last.next = walk
             last = walk
-            visited += self.trie.place(walk)
+            visited += place(walk)
             if not walk.granted:
                 missing += 1
         job.missing = missing

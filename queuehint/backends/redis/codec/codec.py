@@ -31,7 +31,6 @@ from queuehint.values.spec import JobSpec
 __all__ = [
     "SCHEMA",
     "Args",
-    "Clocked",
     "clocked",
     "decode",
     "decode_spec",
@@ -54,15 +53,6 @@ PAGE_CUT: Final = 2
 """First item of a page without room for more records, see ``lua/list.lua``."""
 _DROPPED_AT: Final = {Exchange: 6, Tick: 3}
 """Where replies say how many records were dropped."""
-
-
-@attrs.frozen
-class Clocked:
-    """Header of every reply to a change: the store's time, and when something is due next; ms, None never."""
-
-    now_ms: int
-    next_ms: int | None
-    more: bool
 
 
 def encode(operation: Operation[Any]) -> tuple[str, Args]:
@@ -110,11 +100,11 @@ def joined(first: Any, second: Any) -> Any:
     return attrs.evolve(second, records=(*first.records, *second.records))
 
 
-def clocked(reply: list[Any]) -> Clocked:
-    """Return what the reply to a change says of time."""
+def clocked(reply: list[Any]) -> tuple[int, int | None]:
+    """Return the store's time as the reply to a change says it, and when something is due next; ms, None never."""
     try:
-        more, now_ms, next_ms = reply[:HEADER]
-        return Clocked(now_ms + 0, None if next_ms < 0 else next_ms, bool(more))
+        _, now_ms, next_ms = reply[:HEADER]
+        return now_ms + 0, None if next_ms < 0 else next_ms
     except DAMAGE as error:
         raise _damaged(error) from error
 

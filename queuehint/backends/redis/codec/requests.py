@@ -87,7 +87,8 @@ def _enqueue(operation: op.Enqueue) -> Args:
     origin = "" if operation.firing is None else _firing(operation.firing)
     if operation.closing is not None:
         origin = f"\n{operation.closing.waiting[0]}\n{gate_key(operation.closing.path)}"
-    args: Args = [operation.staged or "", parent_id, token_text(token), origin, operation.flow or ""]
+    proof = "-" if operation.parent is None else token_text(token)
+    args: Args = [operation.staged or "", parent_id, proof, origin, operation.flow or ""]
     for spec in operation.jobs:
         needs = _needs_text(needs_of(spec)) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)

@@ -18,7 +18,7 @@ import attrs
 
 from queuehint.errors import CorruptStateError
 from queuehint.values.checks import check_headers
-from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, gate_key, parse_gate_key
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
 
@@ -48,16 +48,19 @@ def parse_token(text: str) -> int | None:
 
 def claims_text(claims: tuple[Claim, ...]) -> str:
     """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    return "\n".join([_claim_text(claim.path, claim.mode) for claim in claims])
+
+
+def _claim_text(path: Path, mode: Mode) -> str:
     # Two segments are never too long, and most places have no more.
-    is_short = len(claims) == 1 and len(claims[0].path) <= CACHED_MAX // SEGMENT_BYTES_MAX
-    if is_short or sum([len(segment) for claim in claims for segment in claim.path]) <= CACHED_MAX:
-        return _claims_text(claims)
-    return _claims_text.__wrapped__(claims)
+    if len(path) <= CACHED_MAX // SEGMENT_BYTES_MAX or sum(map(len, path)) <= CACHED_MAX:
+        return _known_claim_text(path, mode)
+    return _known_claim_text.__wrapped__(path, mode)
 
 
 @lru_cache(maxsize=8192)
-def _claims_text(claims: tuple[Claim, ...]) -> str:
-    return "\n".join([("s" if claim.mode == _SHARED else "x") + gate_key(claim.path) for claim in claims])
+def _known_claim_text(path: Path, mode: Mode) -> str:
+    return ("s" if mode == _SHARED else "x") + gate_key(path)
 
 
 def parse_claims_text(text: str) -> tuple[Claim, ...]:
@@ -159,7 +162,16 @@ def spec_head(spec: JobSpec) -> str:
     The line of its service ends in its tags, each behind a tab, that of its delay in the most there may be of it, that
     of its flow in its parent, behind a tab.
     """
-    service, flow, delay = spec.service or "", spec.flow or "", text_of(spec.delay_ms)
+    service, flow, delay = spec.service or "", spec.flow or "", ""
+    run_at = presence = policy = ""
+    if spec.delay_ms is not None:
+        delay = str(spec.delay_ms)
+    if spec.run_at_ms is not None:
+        run_at = str(spec.run_at_ms)
+    if spec.presence_ms is not None:
+        presence = str(spec.presence_ms)
+    if spec.policy is not DEFAULT_POLICY:
+        policy = policy_line(spec.policy)
     if spec.max_delay_ms is not None:
         delay += f" {spec.max_delay_ms}"
     if spec.tags:
@@ -169,8 +181,7 @@ def spec_head(spec: JobSpec) -> str:
     return (
         f"{spec.id}\n{spec.priority}\n{spec.pool}\n{spec.user or ''}\n{spec.task}\n{service}\n"
         f"{spec.key or ''}\n{spec.on_conflict}\n"
-        f"{delay}\n{text_of(spec.run_at_ms)}\n{text_of(spec.presence_ms)}\n{flow}\n"
-        f"{policy_line(spec.policy)}\n{claims_text(spec.claims)}"
+        f"{delay}\n{run_at}\n{presence}\n{flow}\n{policy}\n{claims_text(spec.claims)}"
     )
 
 

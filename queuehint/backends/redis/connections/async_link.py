@@ -149,9 +149,10 @@ class AsyncLink(_AsyncLink):
             if node is None or node != self._at:
                 node = await self._node()
             line = self._lines.get(node)
-            if line is None or not line.is_usable or line.is_silent:
-                line = await self._line(node)
-            return await line.ask(command)
+            sent = None if line is None else line.send(command)
+            if sent is None:
+                return await (await self._line(node)).ask(command)
+            return await sent
         finally:
             room.leave()
 
@@ -210,6 +211,27 @@ class AsyncLink(_AsyncLink):
             self._retire(done.result())
 
 
+class Blocked:
+    """A command that blocks, on a connection of its own."""
+
+    def __init__(self, link: WaitLink, line: Pipeline, reply: asyncio.Future[Any], left: int | None) -> None:
+        self._link = link
+        self._line = line
+        self.reply = reply
+        """Where its reply will be; awaited by one task, for who is canceled there cancels it."""
+        self._left = left
+
+    def renew(self) -> asyncio.Future[Any]:
+        """Return where the reply will be, though the task that awaited it was canceled."""
+        self.reply = self._line.renewed(self.reply)
+        return self.reply
+
+    def end(self) -> None:
+        """Give the connection back; one on which the reply has not come is dropped."""
+        self.reply.cancel()
+        self._link.take_back(self._line, self._left)
+
+
 class WaitLink(_AsyncLink):
     """Connections of a running loop on which commands block, so that each of them has one for itself."""
 
@@ -221,6 +243,14 @@ class WaitLink(_AsyncLink):
 
     async def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
+        blocked = await self.begin(command)
+        try:
+            return await blocked.reply
+        finally:
+            blocked.end()
+
+    async def begin(self, command: tuple[Any, ...]) -> Blocked:
+        """Send a command; return where its reply will be, which has to be ended."""
         once, self._where.once = self._where.once, None
         node = once or await self._node()
         left = self._left
@@ -230,12 +260,22 @@ class WaitLink(_AsyncLink):
         if line is None or not line.is_usable:
             line = await self._connect(node)
         try:
-            return await line.ask(*([("ASKING",)] if once else []), command)
-        finally:
-            if line.is_usable and line.is_idle and left == self._left and once is None:
-                self._idle.append(line)
-            else:
-                line.abort()
+            if once is not None:
+                await line.ask(("ASKING",))
+            reply = line.send(command)
+            if reply is None:
+                raise NotSent
+        except BaseException:
+            line.abort()
+            raise
+        return Blocked(self, line, reply, None if once is not None else left)
+
+    def take_back(self, line: Pipeline, left: int | None) -> None:
+        """Take a connection back on which a command blocked; *left*: as when it was sent, None to drop it."""
+        if line.is_usable and line.is_idle and left == self._left:
+            self._idle.append(line)
+        else:
+            line.abort()
 
     async def close(self) -> None:
         """Close the connections on which nothing waits."""

@@ -64,6 +64,8 @@ class Pipeline(asyncio.Protocol):
         self._failure: BaseException | None = None
         self._is_leaving = False
         self._heard_s = 0.0
+        self._late: tuple[asyncio.Future[Any], Any] | None = None
+        """The newest reply to a request whose caller was canceled."""
         self._timer: asyncio.TimerHandle | None = None
         self._may_write: asyncio.Future[None] | None = None
 
@@ -101,10 +103,7 @@ class Pipeline(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             raise NotSent from self._failure
-        if not self._asked:
-            self._heard_s = self._loop.time()
-            if self._timer is None:
-                self._timer = self._loop.call_at(self._heard_s + self._timeout_s, self._look)
+        self._watch()
         replies = [self._loop.create_future() for _ in commands]
         self._asked.extend(replies)
         transport.write(data)
@@ -115,6 +114,42 @@ class Pipeline(asyncio.Protocol):
             if isinstance(reply, BaseException):
                 raise reply
         return said[-1]
+
+    def send(self, command: tuple[Any, ...]) -> asyncio.Future[Any] | None:
+        """Send one request in this very step; return where its reply will be, None if nothing can be sent at once."""
+        asked, loop, transport = self._asked, self._loop, self._transport
+        if transport is None or self._may_write is not None:
+            return None
+        if asked and loop.time() - self._heard_s >= SILENT_S:
+            return None
+        data = pack(command)
+        self._late = None
+        self._watch()
+        reply: asyncio.Future[Any] = loop.create_future()
+        asked.append(reply)
+        transport.write(data)
+        return reply
+
+    def renewed(self, reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """Return what the reply to a request will be told by, once the task that waited for it was canceled."""
+        if not reply.cancelled():
+            return reply
+        other: asyncio.Future[Any] = self._loop.create_future()
+        if reply in self._asked:
+            self._asked[self._asked.index(reply)] = other
+        elif self._late is not None and self._late[0] is reply:
+            # It came between the cancellation and the turn in which the task heard of it.
+            _tell(other, self._late[1])
+        else:
+            other.set_exception(_unanswered(self._failure))
+        return other
+
+    def _watch(self) -> None:
+        """Have it noticed that nothing comes, from the first request that is in flight on."""
+        if not self._asked:
+            self._heard_s = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._heard_s + self._timeout_s, self._look)
 
     def leave(self) -> None:
         """Send nothing more, and close the connection when the last reply has come."""
@@ -146,9 +181,10 @@ class Pipeline(asyncio.Protocol):
                     return
                 future = asked.popleft()
                 if future.done():
+                    self._late = future, reply
                     continue
                 if isinstance(reply, Exception):
-                    future.set_exception(_refused(reply))
+                    _tell(future, reply)
                 else:
                     future.set_result(reply)
         except driver.InvalidResponse as error:
@@ -199,6 +235,13 @@ class Pipeline(asyncio.Protocol):
             future = self._asked.popleft()
             if not future.done():
                 future.set_exception(_unanswered(self._failure))
+
+
+def _tell(future: asyncio.Future[Any], reply: Any) -> None:
+    if isinstance(reply, Exception):
+        future.set_exception(_refused(reply))
+    else:
+        future.set_result(reply)
 
 
 def _refused(reply: Exception) -> Exception:

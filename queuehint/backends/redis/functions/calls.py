@@ -42,10 +42,6 @@ class Calls:
         self.singly_until_s = math.inf if address.functions == "never" else 0.0
         """Until when scripts go by EVALSHA; 0 if they do not."""
 
-    def call(self, which: Script, words: tuple[Any, ...]) -> Call:
-        """Return a request to run a script, with the number of its keys, these, and its arguments."""
-        return Call(self, which, words)
-
     @property
     def uses_functions(self) -> bool:
         """Return whether functions are tried now."""
@@ -88,7 +84,7 @@ class Plain:
 
 
 class Call:
-    """One request to run a script."""
+    """One request to run a script, with the number of its keys, these, and its arguments."""
 
     __slots__ = ("_calls", "_loads", "_which", "_words", "load")
 
