@@ -256,11 +256,11 @@ def drain(
 
 def _wait(printer: Printer, sched: Scheduler, question: CountPending, timeout: float | None) -> tuple[Pending, str]:
     """Wait, with a bar that grows in a terminal, and return what is left and how it ended."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     ends_s = None if timeout is None else time.monotonic() + timeout
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=printer.console, transient=True, disable=not printer.is_terminal) as bar:
+    with printer.bar(*columns) as bar:
         job = bar.add_task("drain", total=None)
         most, pause_s = 0, POLL_MIN_S
         while True:

@@ -7,11 +7,12 @@ are shown as their codes: `plain`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from rich.columns import Columns
@@ -21,6 +22,9 @@ from rich.text import Text
 
 from queuehint.clock import SystemClock
 from queuehint.values.record import JobState, moment
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 # Control characters move the cursor and more, bidi controls and line separators spoof what is displayed, lone
 # surrogates cannot be printed.
@@ -283,6 +287,16 @@ class Printer:
     def is_terminal(self) -> bool:
         """True if it prints to a terminal."""
         return self.console.is_terminal and not self.as_json
+
+    @contextlib.contextmanager
+    def bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        """Show a bar that grows while the block runs, in a terminal alone: elsewhere nothing is printed of it."""
+        from rich.progress import Progress
+
+        bar = Progress(*columns, console=self.console, transient=True, disable=not self.is_terminal)
+        # Before rich 14.3 one that is disabled ends with an empty line.
+        with bar if self.is_terminal else contextlib.nullcontext():
+            yield bar
 
     def json(self, value: Any) -> None:
         """Print a value on one line, in ASCII."""
