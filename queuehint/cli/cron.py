@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queuehint.cli.inspect import say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened, place
+from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened, place, say_none
 from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
 from queuehint.values.schedule import Recurrence, Schedule

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow
-from queuehint.cli.inspect import brief, places, say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
+from queuehint.cli.inspect import brief, places
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened, say_none
 from queuehint.cli.operate import Downstream, apply_each
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import Discard, Redrive

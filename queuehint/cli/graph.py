@@ -10,9 +10,8 @@ import attrs
 import typer
 from rich.text import Text
 
-from queuehint.cli.inspect import say_none
 from queuehint.cli.live import Every, repeat
-from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
+from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_none
 from queuehint.cli.operate import SomePathKey
 from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
 from queuehint.client.flow_graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode

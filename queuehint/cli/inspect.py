@@ -14,7 +14,6 @@ from queuehint.cli.filters import Choose, choosing
 from queuehint.cli.opening import AsJson, Namespace, Target, namespace_of, opened
 from queuehint.cli.render import STYLES, Block, Facts, Grid, Printer, Row, ago, cell, iso, state_cell, when
 from queuehint.scheduler.records.export import as_json as fields_of
-from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import queue_key
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord, JobState
@@ -266,8 +265,3 @@ def records_grid(records: Sequence[JobRecord]) -> Grid:
         key="id",
         usual={"place": "", "attempts": "0", "user": "", "service": "", "tags": "", "pool": "default"},
     )
-
-
-def say_none(sched: Scheduler, what: str = "jobs") -> None:
-    """Report on standard error that nothing was found, and in which namespace: it may be the wrong one."""
-    typer.echo(f"queuehint: no {what} in namespace {namespace_of(sched)}", err=True)

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.inspect import say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened, place
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened, place, say_none
 from queuehint.cli.render import UNITS, Grid, Printer, cell
 from queuehint.values.limit import Limit, LimitState
 

@@ -18,7 +18,17 @@ from rich.text import Text
 
 from queuehint.backends.base import Interest
 from queuehint.cli.inspect import Id, brief, places, progress, spoken, stats_blocks
-from queuehint.cli.opening import EXIT_TIMEOUT, AsJson, Namespace, Target, namespace_of, opened
+from queuehint.cli.opening import (
+    EXIT_TIMEOUT,
+    AsJson,
+    Namespace,
+    Target,
+    is_empty,
+    name_others,
+    namespace_of,
+    opened,
+    say_none,
+)
 from queuehint.cli.render import STYLES, Block, Grid, Lines, Printer, Row, ago, bars, cell, group, plain, state_cell
 from queuehint.cli.workers import workers_grid
 from queuehint.errors import BackendError
@@ -108,7 +118,10 @@ def top(
         printer = Printer(as_json=as_json)
         if times is None and not printer.is_terminal and not as_json:
             times = 1
-        repeat(printer, _Top(sched, printer.console.encoding).look, every_s=every, times=times)
+        looks = _Top(sched, printer.console.encoding)
+        if not printer.is_terminal and not as_json and is_empty(sched):
+            say_none(sched)
+        repeat(printer, looks.look, every_s=every, times=times)
 
 
 class _Top:
@@ -120,6 +133,7 @@ class _Top:
         self._sched = sched
         self._encoding = encoding
         self._last: tuple[float, Stats] | None = None
+        self._others: str | None = None
         self._rates: dict[str, deque[float]] = {name: deque(maxlen=RATES_SHOWN) for name in self.RATES}
 
     def look(self) -> tuple[Any, list[Block | str]]:
@@ -147,8 +161,11 @@ class _Top:
         value["running"] = [brief(record) for record in running]
         value["users"] = [{"user": user, "running": count} for user, count in users]
         value["workers"] = [attrs.asdict(worker) for worker in workers]
-        is_empty = not any(found.states.values())
-        blocks: list[Block | str] = [namespace_of(self._sched) + (": no jobs" if is_empty else "")]
+        if not any(found.states.values()):
+            self._others = name_others(self._sched) if self._others is None else self._others
+            blocks: list[Block | str] = [f"{namespace_of(self._sched)}: no jobs{self._others}"]
+        else:
+            blocks = [namespace_of(self._sched)]
         blocks.append(Row([(f"{name}/s", self._rate(name, rate)) for name, rate in rates.items()]))
         blocks += stats_blocks(found, _pools(found, workers))
         if workers:
@@ -259,12 +276,11 @@ def watch(
 def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | None) -> int:
     """Print changes of a job until it is over; return the exit code."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
 
     ends_s = None if timeout is None else time.monotonic() + timeout
     # No markup: what a handler says of its progress is somebody's text.
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=printer.console, transient=True, disable=not printer.is_terminal) as bar:
+    with printer.bar(*columns) as bar:
         status = bar.add_task("", total=None, visible=False)
         before: JobRecord | None = None
         while True:

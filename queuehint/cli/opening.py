@@ -20,7 +20,14 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.render import plain
 from queuehint.cli.said import HINT, hidden, mentions_url, said
-from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, QueueFullError, QueueHintError
+from queuehint.errors import (
+    BackendError,
+    InvalidHintError,
+    InvalidJobError,
+    JobNotFoundError,
+    QueueFullError,
+    QueueHintError,
+)
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.hint import Path, parse_key
 
@@ -37,6 +44,8 @@ EXIT_INTERRUPTED = 130
 SILENCE_S = 1.0
 """After so long without an answer of the server it is said that it is tried."""
 LOOK_EVERY_S = 0.1
+OTHERS_SHOWN = 10
+"""So many other namespaces are named where one is empty."""
 
 Target = Annotated[
     str | None,
@@ -80,6 +89,10 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
         with trying_is_said(scheduler.backend, scheduler.url):
             try:
                 yield scheduler
+            except JobNotFoundError:
+                if not as_json and is_empty(scheduler):
+                    say_none(scheduler)
+                raise
             finally:
                 scheduler.close_sync()
     except KeyboardInterrupt:
@@ -158,6 +171,43 @@ def namespace_of(scheduler: Scheduler) -> str:
     """Return the namespace whose jobs are there; what a URL says goes before what the scheduler says."""
     backend: Any = scheduler.backend
     return str(getattr(getattr(backend, "session", backend), "namespace", scheduler.namespace))
+
+
+def is_empty(scheduler: Scheduler) -> bool:
+    """Return whether the namespace has no job, not even one that is over."""
+    return not any(scheduler.stats_sync().states.values())
+
+
+def say_none(scheduler: Scheduler, what: str = "jobs") -> None:
+    """
+    Report on standard error that nothing was found, and in which namespace: it may be the wrong one.
+
+    Of a namespace without any job, the others on its server are named, as far as they can be found at little cost.
+    """
+    others = name_others(scheduler) if is_empty(scheduler) else ""
+    typer.echo(f"queuehint: no {what} in namespace {namespace_of(scheduler)}{others}", err=True)
+
+
+def name_others(scheduler: Scheduler) -> str:
+    """
+    Return the second half of a sentence with the other namespaces; empty if there are none, or the user may not look.
+
+    A file has a single namespace, and is not opened by the name of another.
+    """
+    if not isinstance(scheduler.backend, RedisBackend):
+        return ""
+    from queuehint.backends.redis.namespaces import find_namespaces
+
+    try:
+        found = find_namespaces(scheduler.backend)
+    except BackendError:
+        return ""
+    others = [name for name in found.names if name != namespace_of(scheduler)]
+    if not others:
+        return ""
+    named = ", ".join(others[:OTHERS_SHOWN])
+    more = f" and {len(others) - OTHERS_SHOWN} more" if len(others) > OTHERS_SHOWN else ""
+    return f"; there {'is' if len(others) == 1 else 'are'} {named}{more}" + ("" if found.is_whole else ", maybe others")
 
 
 def place(key: str | None) -> Path:

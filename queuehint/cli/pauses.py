@@ -8,8 +8,7 @@ import attrs
 import typer
 
 from queuehint.cli.filters import while_of
-from queuehint.cli.inspect import say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, opened, place
+from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_none
 from queuehint.cli.render import Grid, Printer, cell, when
 from queuehint.values.hint import queue_key
 

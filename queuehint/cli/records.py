@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from queuehint.cli.filters import Choose, Flow, check_flow, choosing, states_of
-from queuehint.cli.inspect import brief, records_grid, say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened
+from queuehint.cli.inspect import brief, records_grid
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened, say_none
 from queuehint.cli.operate import Ids, apply_each
 from queuehint.cli.render import Printer
 from queuehint.operations import Delete

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.inspect import say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, opened
+from queuehint.cli.opening import AsJson, Namespace, Target, opened, say_none
 from queuehint.cli.render import Grid, Printer, cell
 
 app = typer.Typer(no_args_is_help=True, help="How many starts a turn a user gets.")

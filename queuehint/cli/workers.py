@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from queuehint.cli.inspect import say_none
-from queuehint.cli.opening import AsJson, Namespace, Target, opened
+from queuehint.cli.opening import AsJson, Namespace, Target, opened, say_none
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import ANYONE
 from queuehint.values.report import WorkerInfo
