@@ -32,15 +32,15 @@ T = TypeVar("T")
 POLL_MIN_S = 0.005
 POLL_MAX_S = 1.0
 JOBS_A_SECOND = 1000
-"""With more jobs left, nobody asks again sooner than so many may have ended; a store of this process says when."""
+"""The rate that a poll assumes: with n jobs left it asks again after n / 1000 s. A store of this process wakes it."""
 FEW = 10
-"""So many last jobs are waited for themselves."""
+"""With so few jobs left, it waits for these jobs instead of polling counts."""
 WAIT_S = 5.0
 WAITS_MAX = 2
-"""So often nothing is counted after a wait for the last jobs in which nothing came."""
+"""So many waits for the last jobs may time out before the jobs are counted again."""
 NOBODY_RUNS = "start a worker, or have drain(run=True) run them"
 FEW_PAUSE_S = 0.02
-"""How long it takes to ask again after one of the last jobs has ended."""
+"""The pause before the next count once one of the last jobs has ended."""
 
 
 class Draining(Hosting):

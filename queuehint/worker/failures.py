@@ -36,7 +36,7 @@ FRAMES_MAX = 12
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _ON_PURPOSE = (QueueHintError, HandlerStopped)
 _FORKS = forks.__file__
-"""It stands between a coroutine and what that waits for."""
+"""Its frames lie between a coroutine and what that awaits; tracebacks leave them out."""
 
 
 class Failures:

@@ -22,7 +22,7 @@ __all__ = ["shorten"]
 History = list[tuple[int, Any]]
 
 _KEPT = {"id", "job_id", "task", "token"}
-"""Without these a history would be another one."""
+"""Fields that are never left out: without them it would be another history."""
 
 
 def shorten(history: History, fails: Callable[[History], bool], *, seconds_max: float = 30) -> History:

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[ announce: register a worker with what it serves, or sign it off.
-  ARGV[9] worker    str  ARGV[10] told opaque; ARGV[11] gone int 1 if it leaves
+  ARGV[9] worker    str  ARGV[10] info opaque, which list_workers returns; ARGV[11] gone int 1 if it leaves
   Returns more, now, next, D done or U if it leaves and was not known.
   Mirrors core.working   Cost O(1), for a new worker O(workers) ]]
 -- @include lib/rules
