@@ -18,11 +18,12 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.operations.bounds import topological
-from queuehint.values.checks import check_id
+from queuehint.values.checks import check_id, check_optional_duration
 from queuehint.values.ids import new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
+    from datetime import timedelta
 
     from queuehint.client.handle import Client, JobHandle
     from queuehint.values.spec import JobSpec
@@ -37,12 +38,14 @@ class Flow(FlowGroup, FlowHandle):
 
     Args:
         id: the flow's id; made if none is given.
+        timeout: what is unfinished of it this long after it was submitted is canceled; see `Scheduler.flow`.
 
     Raises:
-        InvalidJobError, InvalidJobTypeError: the id is not valid.
+        InvalidJobError, InvalidJobTypeError: the id or the timeout is not valid.
     """
 
-    def __init__(self, client: Client, id: str | None = None) -> None:
+    def __init__(self, client: Client, id: str | None = None, timeout: float | timedelta | None = None) -> None:
+        self._timeout_ms = check_optional_duration(timeout, parameter="timeout", least_ms=1)
         FlowHandle.__init__(self, client, new_id() if id is None else check_id(id, parameter="flow"))
         FlowGroup.__init__(self, FlowRegistry(client, self.id, is_named=id is not None), "", (), [])
 
@@ -73,7 +76,7 @@ class Flow(FlowGroup, FlowHandle):
         """
         specs = self._begin()
         try:
-            self._end(await self.registry.client.submit_checked(specs, whole=True))
+            self._end(await self.registry.client.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 
@@ -81,7 +84,7 @@ class Flow(FlowGroup, FlowHandle):
         """Like `submit`, for code without a loop."""
         specs = self._begin()
         try:
-            self._end(self.registry.client.submit_checked_sync(specs, whole=True))
+            self._end(self.registry.client.submit_checked_sync(specs, whole=True, flow_timeout_ms=self._timeout_ms))
         except FlowNotFoundError:
             raise FlowNotFoundError(self.id) from None
 

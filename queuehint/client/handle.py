@@ -69,12 +69,22 @@ class Client(Protocol):
         """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
 
     async def submit_checked(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
 
     def submit_checked_sync(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
 

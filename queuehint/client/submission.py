@@ -101,6 +101,7 @@ def submit(
     codec: Codec | None = None,
     parent: tuple[str, int] | None = None,
     whole: bool = False,
+    flow_timeout_ms: int | None = None,
     small_parts: bool = False,
 ) -> Steps[list[EnqueuedJob]]:
     """
@@ -111,6 +112,7 @@ def submit(
         codec: reads the templates among arguments; JSON without one.
         parent: the id and token of the running job whose handler makes them.
         whole: they are a flow, and take effect all at once.
+        flow_timeout_ms: what is unfinished of the flow after this long is canceled.
         small_parts: more than one submission goes in small ones, each prepared while the store does the one before.
 
     Returns:
@@ -147,7 +149,8 @@ def submit(
     try:
         operations: list[Enqueue | Depend] = []
         for part in parts:
-            operations.append(Enqueue(part, staged, parent, flow=flow))
+            timeout_ms = flow_timeout_ms if staged is None else None
+            operations.append(Enqueue(part, staged, parent, flow=flow, flow_timeout_ms=timeout_ms))
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
         for step in _in_order(operations, ahead=small_parts):
@@ -155,7 +158,7 @@ def submit(
             jobs += reply.jobs if isinstance(reply, Enqueued) else ()
             more = reply.more
         if staged is not None:
-            more = (yield Commit(staged, flow)).more
+            more = (yield Commit(staged, flow, flow_timeout_ms)).more
             steps += sum(map(_units, specs)) // BUDGET
     except OutcomeUnknownError as error:
         # Some parts may be there and others not: all ids are to be asked for again.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.jobs import revisions
+from queuehint.core.jobs import revisions, staging
 from queuehint.core.state import handles
-from queuehint.core.structures.leftovers import CancelFlowSweep, CancelSweep
+from queuehint.core.structures.leftovers import CancelSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Verdict
@@ -62,10 +62,7 @@ def cancel_path(state: State, operation: op.CancelPath) -> op.SweptPath:
 @handles(op.CancelFlow)
 def cancel_flow(state: State, operation: op.CancelFlow) -> op.Swept:
     """Answer `CancelFlow`."""
-    table = state.table
-    table.last_number += 1
-    cause = operation.reason or "canceled"
-    table.leftovers.append(CancelFlowSweep(operation.flow, table.last_number, cause, table.last_number))
+    staging.cancel_flow(state.table, operation.flow, operation.reason or "canceled")
     follow(state)
     return op.Swept(more(state))
 

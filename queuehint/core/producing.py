@@ -62,6 +62,8 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         in_order = all(other is None or other.number < job.number for job, other in named)
         for job in made:
             job.need_extras().came = job.number if in_order else state.table.last_number
+    if operation.flow is not None and start is None and any(each.created for each in enqueued):
+        staging.set_timeout(state.table, operation.flow, operation.flow_timeout_ms, now_ms)
     if operation.firing is not None:
         state.timetable.fire(operation.firing, enqueued[-1].id if enqueued else None)
     return op.Enqueued(tuple(enqueued), more(state))
@@ -146,6 +148,8 @@ def commit(state: State, operation: op.Commit) -> op.Committed:
     staged = staging.commit(table, start, state.now_ms)
     state.enqueued += staged
     table.leftovers.append(CommitSweep(start, table.last_number))
+    if operation.flow is not None and staged:
+        staging.set_timeout(table, operation.flow, operation.flow_timeout_ms, state.now_ms)
     follow(state)
     return op.Committed(staged, more(state))
 

@@ -70,7 +70,7 @@ def _is_plain(operation: op.Enqueue) -> bool:
     if (
         type(specs) is not tuple
         or len(specs) > op.JOBS_PER_SUBMISSION_MAX
-        or (operation.staged is not None or operation.parent is not None)
+        or (operation.staged is not None or operation.parent is not None or operation.flow_timeout_ms is not None)
         or (operation.firing is not None or operation.flow is not None or operation.closing is not None)
     ):
         return False
@@ -98,10 +98,18 @@ def _measure(specs: tuple[JobSpec, ...]) -> tuple[int, int]:
 def _check_enqueue(operation: op.Enqueue) -> None:
     _check_submission_size(operation.jobs)
     _check_edges(operation)
+    _check_flow_timeout(operation)
+    if operation.staged is not None and operation.flow_timeout_ms is not None:
+        raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
     if operation.firing is not None:
         _check_size("firings", len(operation.jobs), FIRINGS_MAX)
     if operation.closing is not None:
         _check_closing(operation, operation.closing)
+
+
+def _check_flow_timeout(operation: op.Enqueue | op.Commit) -> None:
+    if operation.flow_timeout_ms is not None and operation.flow is None:
+        raise InvalidJobError(f"flow_timeout_ms is {operation.flow_timeout_ms}, and there is no flow")
 
 
 def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
@@ -177,6 +185,7 @@ def _check_announce(operation: op.Announce) -> None:
 
 
 _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
+    op.Commit: _check_flow_timeout,
     op.Depend: _check_depend,
     op.Enqueue: _check_enqueue,
     op.Exchange: _check_exchange,

@@ -126,6 +126,9 @@ class Enqueue(Operation[Enqueued]):
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.
+        flow_timeout_ms: what is unfinished of a new flow this long after now is canceled then (``flow_timeout``): also
+            what was enqueued into it meanwhile, not what is redriven or enqueued later. None for never. If all its jobs
+            are there already, its timeout stays. For a flow in parts its `Commit` has it.
         closing: the path that is closed with this job, the only one, as its last. It has an exclusive claim at the path
             and no key. It passes what is closed at or below the path, and no limit of unfinished jobs refuses it. Asked
             for again, it changes nothing.
@@ -147,6 +150,7 @@ class Enqueue(Operation[Enqueued]):
     parent: tuple[str, int] | None = None
     firing: Firing | None = None
     flow: str | None = None
+    flow_timeout_ms: int | None = None
     closing: Closing | None = None
 
 
@@ -194,6 +198,7 @@ class Commit(Operation[Committed]):
 
     Args:
         flow: the parts are all jobs of this flow.
+        flow_timeout_ms: as that of `Enqueue`.
 
     Raises:
         FlowNotFoundError: it has no parts, was committed, or its parts have expired.
@@ -202,6 +207,7 @@ class Commit(Operation[Committed]):
 
     staged: str
     flow: str | None = None
+    flow_timeout_ms: int | None = None
 
 
 @attrs.frozen

@@ -76,6 +76,7 @@ NUMBERS: Final = {
     "delay_ms": _DURATION,
     "depth": (0, DEPTH_MAX),
     "end_ms": _TIME,
+    "flow_timeout_ms": (1, TEN_YEARS_MS),
     "every_ms": (1, TEN_YEARS_MS),
     "key_for_ms": _DURATION,
     "last_ms": _TIME,

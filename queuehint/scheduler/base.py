@@ -136,20 +136,44 @@ class SchedulerBase:
         return new_id() if self.ids == "time" else ""
 
     async def submit_checked(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
         backend = self.backend
-        steps = submit(specs, codec=self.codec, parent=parent, whole=whole, small_parts=not backend.is_local)
+        steps = submit(
+            specs,
+            codec=self.codec,
+            parent=parent,
+            whole=whole,
+            flow_timeout_ms=flow_timeout_ms,
+            small_parts=not backend.is_local,
+        )
         jobs = await run_steps(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 
     def submit_checked_sync(
-        self, specs: list[JobSpec], *, parent: tuple[str, int] | None = None, whole: bool = False
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
         backend = self.backend
-        steps = submit(specs, codec=self.codec, parent=parent, whole=whole, small_parts=not backend.is_local)
+        steps = submit(
+            specs,
+            codec=self.codec,
+            parent=parent,
+            whole=whole,
+            flow_timeout_ms=flow_timeout_ms,
+            small_parts=not backend.is_local,
+        )
         jobs = run_steps_sync(backend, steps)
         return [JobHandle(self, job.id, created=job.created) for job in jobs]
 

@@ -336,7 +336,9 @@ class Scheduler(Control, Draining, Scheduling):
 
     # --- flows ---------------------------------------------------------------------------------------------------
 
-    def flow(self, id: str | None = None) -> contextlib.AbstractAsyncContextManager[Flow]:
+    def flow(
+        self, id: str | None = None, *, timeout: float | timedelta | None = None
+    ) -> contextlib.AbstractAsyncContextManager[Flow]:
         """
         Build a flow, several jobs with edges: ``async with sched.flow() as flow: flow.add(job, ...)``.
 
@@ -345,12 +347,18 @@ class Scheduler(Control, Draining, Scheduling):
 
         Args:
             id: the flow's id, 1–128 bytes; made if none is given.
+            timeout: what is unfinished of the flow this long after it was submitted is canceled with the cause
+                ``flow_timeout``, as `FlowHandle.cancel` does it, by the store itself: also when this process is gone.
+                A timedelta or seconds, 1 ms to 10 years; None for no timeout. A flow that was submitted before keeps
+                the one it has.
         """
-        return submitting(Flow(self, id))
+        return submitting(Flow(self, id, timeout))
 
-    def flow_sync(self, id: str | None = None) -> contextlib.AbstractContextManager[Flow]:
+    def flow_sync(
+        self, id: str | None = None, *, timeout: float | timedelta | None = None
+    ) -> contextlib.AbstractContextManager[Flow]:
         """Like `flow`, a plain context manager."""
-        return submitting_sync(Flow(self, id))
+        return submitting_sync(Flow(self, id, timeout))
 
     def get_flow(self, id: str) -> FlowHandle:
         """Return a handle of any flow by its id, without asking whether it exists."""

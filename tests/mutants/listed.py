@@ -3,6 +3,7 @@
 from tests.mutants import (
     doors,
     events,
+    flows,
     graphs,
     limits,
     lives,
@@ -22,6 +23,7 @@ MUTANTS = (
     *graphs.MUTANTS,
     *lives.MUTANTS,
     *limits.MUTANTS,
+    *flows.MUTANTS,
     *lua.MUTANTS,
     *shells.MUTANTS,
     *doors.MUTANTS,

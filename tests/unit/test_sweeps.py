@@ -336,7 +336,8 @@ def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
     staging.expire(queue.engine.table, start, 5)
-    sweep = DropSweep(start, queue.engine.table.last_number)
+    sweep = queue.engine.table.leftovers.pop()
+    assert isinstance(sweep, DropSweep)
     used, again = 0, True
     while again:
         spent, again = step(queue.engine.lifecycle, sweep, budget)

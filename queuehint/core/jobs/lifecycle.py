@@ -29,7 +29,6 @@ from queuehint.core.structures.job import DIGEST_FROM
 from queuehint.core.structures.leftovers import (
     CancelSweep,
     CommitSweep,
-    DropSweep,
     ReleaseSweep,
     ResolveSweep,
     ReviveSweep,
@@ -386,7 +385,6 @@ class Lifecycle:
         if kind is EXPIRY:
             if job.is_start:
                 staging.expire(self.table, job, self.now_ms)
-                self.table.leftovers.append(DropSweep(job, self.table.last_number))
                 return 0
             job.expiry = None
             if job.is_over and job.spec.key is not None:

@@ -1,8 +1,11 @@
 """
-Submissions in parts: jobs are staged, hidden from all queries, until one commit makes them visible.
+Submissions in parts: jobs are staged, hidden from all queries, until one commit makes them visible. Timeouts of flows.
 
 Each submission has a *start*, a hidden job that its staged jobs depend on. A commit ends it FINISHED, and a sweep then
 releases the jobs in order of number; an expiry ends it CANCELED, and a sweep removes them.
+
+A flow with a timeout has a *deadline*, a hidden job that no other depends on. Its expiry removes it and cancels what is
+unfinished of the flow; a new flow of the same id replaces it, or removes it if it has no timeout.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.edges import START
+from queuehint.core.structures.job import DEADLINE_MARK
+from queuehint.core.structures.leftovers import CancelFlowSweep, DropSweep
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
 from queuehint.values.record import JobState
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 
 SCHEDULED, DEFERRED, _QUEUED, _STARTED, FINISHED, _FAILED, CANCELED = JobState
 DUE, _LEASE, EXPIRY, _PRUNE, _RESUME = TimerKind
+FLOW_TIMEOUT = "flow_timeout"
+"""The cause of the cancellation of a job whose flow has timed out."""
 
 
 def open_start(table: JobTable, job_id: str, flow: str | None, now_ms: int) -> Job:
@@ -31,10 +38,15 @@ def open_start(table: JobTable, job_id: str, flow: str | None, now_ms: int) -> J
 
 
 def keep_start(table: JobTable, start: Job, until_ms: int) -> None:
-    """Set the expiry of a staged submission; a further part or the commit replaces it."""
+    """Set the expiry of a staged submission, or of a deadline; a further part or the commit replaces it."""
+    _drop_expiry(table, start)
+    start.expiry = table.timers.add(EXPIRY, until_ms, start)
+
+
+def _drop_expiry(table: JobTable, start: Job) -> None:
     if start.expiry is not None:
         table.timers.drop(start.expiry)
-    start.expiry = table.timers.add(EXPIRY, until_ms, start)
+        start.expiry = None
 
 
 def stage(table: JobTable, spec: JobSpec, now_ms: int, needs: Needs, start: Job) -> Job:
@@ -66,16 +78,19 @@ def commit(table: JobTable, start: Job, now_ms: int) -> int:
 
 
 def expire(table: JobTable, start: Job, now_ms: int) -> None:
-    """Cancel a submission that was not committed in time."""
+    """Begin to drop a submission that was not committed in time, or to cancel a flow that has timed out."""
     start.expiry = None
+    if start.id.startswith(DEADLINE_MARK):
+        remove(table, start)
+        cancel_flow(table, start.id[len(DEADLINE_MARK) :], FLOW_TIMEOUT)
+        return
     _close_start(table, start, CANCELED, now_ms)
+    table.leftovers.append(DropSweep(start, table.last_number))
 
 
 def _close_start(table: JobTable, start: Job, state: JobState, now_ms: int) -> None:
     """End the start, so that its edges are resolved."""
-    if start.expiry is not None:
-        table.timers.drop(start.expiry)
-        start.expiry = None
+    _drop_expiry(table, start)
     start.state = state
     start.ended_ms = now_ms
 
@@ -108,8 +123,25 @@ def begin(table: JobTable, job: Job, needs: Needs, blocked: Needs, commit_ms: in
     return 0 if job.blocked else table.queue(job, now_ms)
 
 
+def set_timeout(table: JobTable, flow: str, timeout_ms: int | None, now_ms: int) -> None:
+    """Set when a new flow times out, None for never; an earlier flow of its id times out no more."""
+    deadline = table.jobs.get(DEADLINE_MARK + flow)
+    if timeout_ms is not None:
+        keep_start(table, deadline or open_start(table, DEADLINE_MARK + flow, flow, now_ms), now_ms + timeout_ms)
+    elif deadline is not None:
+        _drop_expiry(table, deadline)
+        remove(table, deadline)
+
+
+def cancel_flow(table: JobTable, flow: str, cause: str) -> None:
+    """Begin to cancel the unfinished jobs of a flow; those enqueued or redriven later are not covered."""
+    # The cancellation takes a number itself.
+    table.last_number += 1
+    table.leftovers.append(CancelFlowSweep(flow, table.last_number, cause, table.last_number))
+
+
 def remove(table: JobTable, job: Job) -> None:
-    """Remove a job that was never committed, or the start of a submission, without a trace."""
+    """Remove a job that was never committed, the start of a submission, or a deadline, without a trace."""
     if job.extras is not None:
         table.edges.release(job)
     if job.spec.claims:

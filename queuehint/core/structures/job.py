@@ -42,6 +42,8 @@ Needs = tuple[tuple[str, str], ...]
 
 START_MARK = " "
 """The first character of the id of the start of a submission in parts; of no job's id."""
+DEADLINE_MARK = START_MARK * 2
+"""What the id of the deadline of a flow begins with; of no submission in parts."""
 
 
 def digested(spec: JobSpec) -> JobSpec:
@@ -241,7 +243,7 @@ class Job:
 
     @property
     def is_start(self) -> bool:
-        """Whether it is no job but the start of a submission in parts."""
+        """Whether it is no job but the start of a submission in parts, or the deadline of a flow."""
         return self.id[0] == START_MARK
 
     @property

@@ -42,6 +42,7 @@ from queuehint.testing.contract.event_filters import FilteredEvents
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
 from queuehint.testing.contract.fan_in import FanIn
+from queuehint.testing.contract.flow_timeouts import FlowTimeouts
 from queuehint.testing.contract.flows import Counts, Flows, Parts
 from queuehint.testing.contract.identity import Identity, Records
 from queuehint.testing.contract.kept_places import Callers, Grants, KeptPlaces
@@ -101,6 +102,7 @@ __all__ = [
     "FanIn",
     "FilteredEvents",
     "Firings",
+    "FlowTimeouts",
     "Flows",
     "FlowsTold",
     "Following",
@@ -271,6 +273,7 @@ class BackendConformance(
     HiddenParts,
     Commits,
     FlowsTold,
+    FlowTimeouts,
     FanIn,
     Revivals,
     EdgesTold,

@@ -9,6 +9,7 @@ import attrs
 from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
     CycleError,
+    DuplicateFlowError,
     DuplicateJobError,
     FlowNotFoundError,
     InvalidJobError,
@@ -37,7 +38,7 @@ class Refusals(Records):
         if isinstance(operation, Exchange):
             return InvalidJobError if operation.users is None and operation.steal else None
         if isinstance(operation, Commit):
-            return None if START_MARK + operation.staged in self.starts else FlowNotFoundError
+            return self._refuses_commit(operation)
         if isinstance(operation, Depend):
             return self._refuses_portion(operation)
         if isinstance(operation, (Why, WhyChain)):
@@ -83,7 +84,25 @@ class Refusals(Records):
             if operation.parent is not None:
                 if self.waits_for([edge.id for edge in spec.depends_on], operation.parent[0]):
                     return CycleError
+        if operation.flow is not None and self._is_other_flow(operation, operation.flow):
+            return DuplicateFlowError
         return QueueFullError if closing is None and self._leaves_too_many(operation) else None
+
+    def _is_other_flow(self, operation: Enqueue, flow: str) -> bool:
+        """A flow is there, and not with these jobs; parts of it may be fewer."""
+        there = self.of_flow(flow)
+        known = [self.existing(spec.id, operation.staged) for spec in operation.jobs]
+        kept = sum(job is not None and not job.gone for job in known)
+        return bool(there) and (None in known or (operation.staged is None and kept < len(there)))
+
+    def _refuses_commit(self, operation: Commit) -> type[QueueHintError] | None:
+        """Return the error that a commit must be refused with: there is none to commit, or its flow is there."""
+        start_id = START_MARK + operation.staged
+        if start_id not in self.starts:
+            return FlowNotFoundError
+        is_of_parts = any(job.part == start_id for job in self.hidden.values())
+        is_other = is_of_parts and operation.flow is not None and self.of_flow(operation.flow)
+        return DuplicateFlowError if is_other else None
 
     def _refuses_portion(self, operation: Depend) -> type[QueueHintError] | None:
         """Return the error that further dependencies of a job of a submission in parts require."""

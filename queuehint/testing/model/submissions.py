@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint.core.jobs.closings import cause_of_closing
-from queuehint.core.structures.job import START_MARK
+from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
 from queuehint.operations import (
     STAGED_KEPT_MS,
     Closing,
@@ -57,6 +57,8 @@ class Submissions(Times):
         tokens = [job.presence_token for job in reply.jobs] if reply is not None else []
         tokens += [None] * len(operation.jobs)
         jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
+        if staged is None and operation.flow is not None and any(job.created for job in jobs):
+            self.set_timeout(operation.flow, operation.flow_timeout_ms)
         if staged is not None:
             self.see_order([self.hidden[job.id] for job in jobs if job.created])
         return Enqueued(tuple(jobs), more=False)
@@ -169,8 +171,21 @@ class Submissions(Times):
             self.jobs[job.id] = job
             job.part, job.enqueued = None, self.now_ms
         self.agenda.append(partial(self.take_up, jobs))
+        if operation.flow is not None and jobs:
+            self.set_timeout(operation.flow, operation.flow_timeout_ms)
         self.catch_up()
         return Committed(len(jobs), more=False)
+
+    def set_timeout(self, flow: str, timeout_ms: int | None) -> None:
+        """Let a new flow time out, or never; an earlier one of its id has no timeout any more."""
+        deadline_id = DEADLINE_MARK + flow
+        if timeout_ms is None:
+            self.starts.pop(deadline_id, None)
+            return
+        if deadline_id not in self.starts:
+            self.numbers += 1
+            self.starts[deadline_id] = Actor(JobSpec(id=deadline_id, task="start", flow=flow), self.numbers)
+        self.starts[deadline_id].alarms[EXPIRY] = self.now_ms + timeout_ms
 
     def take_up(self, jobs: list[Actor]) -> None:
         for job in jobs:

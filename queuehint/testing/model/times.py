@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from queuehint.core.jobs.lifecycle import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED_LOOK_MIN_MS
+from queuehint.core.structures.job import DEADLINE_MARK
 from queuehint.testing.model.edges import Edges
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FINISHED, LEASE, PRUNE, QUEUED, Actor
 
@@ -42,7 +44,9 @@ class Times(Edges):
     def fire_timer(self, kind: TimerKind, job: Actor) -> None:
         """Do what is due."""
         del job.alarms[kind]
-        if job.id in self.starts:
+        if job.id.startswith(DEADLINE_MARK):
+            self.time_out(job)
+        elif job.id in self.starts:
             self.drop_parts(job)
         elif kind is EXPIRY and job.is_over:
             """It gives its key up."""
@@ -61,6 +65,13 @@ class Times(Edges):
             job.state, job.due = DEFERRED, None
         else:
             self.take_place(job)
+
+    def time_out(self, deadline: Actor) -> None:
+        """Cancel what is unfinished of a flow."""
+        del self.starts[deadline.id]
+        self.numbers += 1
+        flow = deadline.id.removeprefix(DEADLINE_MARK)
+        self.agenda.append(partial(self.sweep_flow, flow, self.numbers, "flow_timeout"))
 
     def drop_parts(self, start: Actor) -> None:
         """Forget a submission in parts that was never committed."""

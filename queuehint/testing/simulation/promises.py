@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from queuehint.core.structures.event_log import Journal
-from queuehint.operations import Exchange, Renew, Verdict
+from queuehint.operations import Enqueue, Exchange, Renew, Verdict
 from queuehint.testing.invariants import check_circles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.trace import TraceEvent
 from queuehint.values.event import EventKind
-from queuehint.values.record import JobState
+from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ class Promises:
     The books of one history.
 
     ``books`` holds the jobs whose records are kept, ``placed`` those that have a place, in order of place. ``ids`` are
-    all that were ever enqueued.
+    all that were ever enqueued. ``timeouts`` says when the flow of a job times out, unless it was redriven after that.
     """
 
     def __init__(self) -> None:
@@ -103,6 +103,7 @@ class Promises:
         self.started: dict[str, Book] = {}
         self.counts = dict.fromkeys(JobState, 0)
         self.ids: dict[str, None] = {}
+        self.timeouts: dict[str, int] = {}
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
@@ -145,6 +146,9 @@ class Promises:
                     self.started[job_id].lease_until_ms = engine.now_ms + operation.lease_ms
         for move in moves:
             self._follow(engine, move, settled, lease_ms)
+        if type(operation) is Enqueue and operation.flow_timeout_ms is not None:
+            until_ms = engine.now_ms + operation.flow_timeout_ms
+            self.timeouts |= {job.id: until_ms for job in reply.jobs if job.created}
         if self._lingering:
             self._let_go()
         self.check(engine)
@@ -175,6 +179,9 @@ class Promises:
             assert book.state is old, f"job {job_id} is {book.state} and moves from {old}"
             assert old is not None
             self.counts[old] -= 1
+        until_ms = self.timeouts.get(job_id)
+        if until_ms is not None and (kind is PRUNED or (kind is REDRIVEN and until_ms <= engine.now_ms)):
+            del self.timeouts[job_id]
         if kind is PRUNED:
             del self.books[job_id]
             self.placed.pop(job_id, None)
@@ -254,6 +261,7 @@ class Promises:
             if not table.pauses and not table.limits.limiters:
                 check_ready(engine)
             check_edges(engine)
+            self._check_timeouts(engine)
         running = [(job.id, job.token) for job in table.registry.running.values()]
         assert sorted(running) == sorted((book.id, book.token) for book in self.started.values())
         kept = {
@@ -266,6 +274,12 @@ class Promises:
         assert order == list(self.placed), f"places are in order {order} and were taken in order {list(self.placed)}"
         for job in table.jobs.values():
             assert job.is_hidden or self._is_committing(job) or job.id in self.ids
+
+    def _check_timeouts(self, engine: Engine) -> None:
+        """Assert that of flows that have timed out all jobs are over, or asked to stop; nothing is left over."""
+        for job_id, until_ms in self.timeouts.items():
+            if until_ms <= engine.now_ms and not engine.state.is_timer_due() and self.books[job_id].state not in OVER:
+                assert engine.table.jobs[job_id].cancel, f"job {job_id} goes on, and its flow has timed out"
 
     def _is_committing(self, job: Job) -> bool:
         """Return whether a job was committed and is not yet let go: it is there, and no move has told of it."""

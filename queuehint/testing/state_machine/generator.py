@@ -17,7 +17,6 @@ from queuehint.operations import (
     CancelPath,
     Close,
     Closing,
-    Commit,
     CountEdges,
     CountFlow,
     Delete,
@@ -56,6 +55,8 @@ from queuehint.testing.state_machine.styles import (
     SHARED_MS,
     WOVEN_POLICIES,
     Style,
+    as_flow,
+    commit_of,
     conflict,
     labels,
     limit_of,
@@ -111,7 +112,6 @@ class OperationGenerator:
             besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
             parts = round(34 * style.parts)
             self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
-
         if style.limited:
             self._moves += (*[self.limit] * 6, self.unlimit)
         meddles: list[Callable[[], Operation[Any]]] = [
@@ -289,7 +289,8 @@ class OperationGenerator:
                 specs = [attrs.evolve(spec, parent=parent[0]) for spec in specs]
             specs = self.weave(specs, [])
         self._repeat(specs)
-        return Enqueue(tuple(specs), parent=parent)
+        operation = Enqueue(tuple(specs), parent=parent)
+        return as_flow(random, operation) if self.style.edges else operation
 
     def _repeat(self, specs: list[JobSpec]) -> None:
         """Now and then ask for a job once more."""
@@ -331,8 +332,7 @@ class OperationGenerator:
         return Depend(staged, job.id, portion, tuple(edges), job.spec.policy.on_dependency_failure)
 
     def commit(self) -> Operation[Any]:
-        begun = [job.id[1:] for job in self.engine.table.jobs.values() if job.is_start]
-        return Commit(self.random.choice(begun if begun and self.random.random() < 0.95 else PARTS))
+        return commit_of(self.random, self.engine)
 
     def exchange(self) -> Operation[Any]:
         random = self.random

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from hypothesis import strategies as st
 
-from queuehint.testing.state_machine.styles import FLOWS, MINUTE, PATHS
+from queuehint.testing.state_machine.styles import FLOWS, MINUTE, PATHS, TIMEOUTS_MS
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError
 from queuehint.values.policy import Policy
@@ -81,6 +81,7 @@ wishes = st.lists(st.one_of([st.tuples(st.just(name), wish) for name, wish in _W
 jobs = st.tuples(claims, wishes)
 first_jobs = st.lists(jobs, max_size=3)
 several_jobs = st.lists(jobs, min_size=1, max_size=3)
+timeouts_ms = st.sampled_from(TIMEOUTS_MS)
 limits = st.sampled_from(
     [
         {"most": 1},

@@ -71,6 +71,7 @@ from queuehint.testing.state_machine.parts import (
     paths,
     results,
     several_jobs,
+    timeouts_ms,
     users,
 )
 from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SHARED_KEYS
@@ -245,6 +246,10 @@ class OperationMachine(RuleBasedStateMachine):
             return multiple()
         parts = [spec.id for part in self._submissions if part.staged == staged for spec in part.jobs]
         return multiple(*parts)
+
+    @rule(target=ids, flow=st.sampled_from(FLOWS), jobs=several_jobs, timeout_ms=timeouts_ms)
+    def enqueue_a_flow(self, flow: str, jobs: list[Any], timeout_ms: int | None) -> Any:
+        return self.submit([self.spec(k, {**w, "flow": flow}) for k, w in jobs], flow=flow, flow_timeout_ms=timeout_ms)
 
     @rule(target=ids, parent=grants, jobs=several_jobs, links=links, known=st.lists(ids, max_size=1))
     def enqueue_children(self, parent: Held, jobs: list[Any], links: list[Any], known: list[str]) -> Any:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from queuehint.operations import KINDS, Pause, PauseJobs, Resume, ResumeJobs
+from queuehint.core.structures.job import DEADLINE_MARK
+from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from queuehint.operations import Operation
+    from queuehint.core.engine import Engine
+    from queuehint.operations import Enqueue, Operation
     from queuehint.values.hint import Mode, Path
     from queuehint.values.policy import OnDependencyFailure
 
@@ -31,6 +33,8 @@ MINUTE = 60_000
 LEASE_MS = 4 * MINUTE
 POOLS = ("p", "q")
 FLOWS = ("f", "g")
+TIMEOUTS_MS = (None, 1, MINUTE, 2 * MINUTE, 60 * MINUTE)
+"""Timeouts of flows."""
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")
@@ -74,6 +78,26 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
     if roll < 0.7:
         return Limit(path=random.choice(((), path[:1])), each=True, max_pending=random.randint(2, pending_max))
     return Limit(path=path, most=most)
+
+
+def as_flow(random: Random, operation: Enqueue) -> Enqueue:
+    """Make a submission a flow now and then, mostly one with a timeout."""
+    if random.random() < 0.9:
+        return operation
+    flow = random.choice((*FLOWS, "h", "i"))
+    jobs = tuple([attrs.evolve(spec, flow=flow) for spec in operation.jobs])
+    return attrs.evolve(operation, jobs=jobs, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
+
+
+def commit_of(random: Random, engine: Engine) -> Commit:
+    """Return the commit of a submission in parts that has begun, mostly; now and then of a flow with a timeout."""
+    begun = [job for job in engine.table.jobs.values() if job.is_start and not job.id.startswith(DEADLINE_MARK)]
+    if not begun or random.random() < 0.05:
+        return Commit(random.choice(PARTS))
+    start = random.choice(begun)
+    if start.spec.flow is None or random.random() < 0.5:
+        return Commit(start.id[1:])
+    return Commit(start.id[1:], start.spec.flow, random.choice(TIMEOUTS_MS))
 
 
 def pause_of(random: Random, path: Path) -> Operation[Any]:

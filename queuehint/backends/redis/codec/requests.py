@@ -88,7 +88,10 @@ def _enqueue(operation: op.Enqueue) -> Args:
     if operation.closing is not None:
         origin = f"\n{operation.closing.waiting[0]}\n{gate_key(operation.closing.path)}"
     proof = "-" if operation.parent is None else token_text(token)
-    args: Args = [operation.staged or "", parent_id, proof, origin, operation.flow or ""]
+    flow = operation.flow or ""
+    if operation.flow_timeout_ms is not None:
+        flow += f"\n{operation.flow_timeout_ms}"
+    args: Args = [operation.staged or "", parent_id, proof, origin, flow]
     for spec in operation.jobs:
         needs = _needs_text(needs_of(spec)) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)

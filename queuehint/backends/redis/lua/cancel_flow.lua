@@ -5,8 +5,6 @@
   Mirrors core.operating   Cost: the budget ]]
 -- @include lib/rules
 args.count(10)
--- It takes a number itself: jobs that are enqueued or redriven later are not covered.
-S[NUMBERS] = S[NUMBERS] + 1
-work.push({'f', ARGV[9], S[NUMBERS], S[NUMBERS], ARGV[10]})
+staging.cancel_flow(ARGV[9], ARGV[10])
 work.follow()
 return request.reply({})

@@ -4,7 +4,7 @@
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
                     closed with this one as its last (lib/jobs/closings), "" for neither
-  ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none
+  ARGV[13] flow     str  the flow whose jobs these are, all of them or a part, "" for none; and its timeout_ms behind a line end
   ARGV[14..]        three for each job: a head (id, priority, pool, user, task, service and tags, key, on_conflict, delay_ms and, behind a space, its max_delay_ms, run_at_ms,
                     presence_ms, flow and parent, policy, and claims, one a line, "" for none), a spec (opaque), and the policies and the
                     id of each job it depends on, one a line
@@ -22,6 +22,11 @@ args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
+local flow, flow_timeout = ARGV[13], false
+if flow ~= '' and string.find(flow, '\n', 1, true) then
+  flow, flow_timeout = string.match(flow, '^(.-)\n(.*)$')
+  flow_timeout = args.whole(flow_timeout, 13)
+end
 local firing, closing = false, false
 if ARGV[12] ~= '' then
   if string.byte(ARGV[12]) == 10 then closing = closings.asked(ARGV[12]) else firing = schedules.firing(ARGV[12]) end
@@ -182,9 +187,9 @@ local function refusal()
       end
     end
   end
-  if ARGV[13] ~= '' then
+  if flow ~= '' then
     -- A flow that is there with other jobs is another one; the same jobs again are the same flow.
-    local there, kept = flow_counts.visible(ARGV[13]), 0
+    local there, kept = flow_counts.visible(flow), 0
     if there > 0 then
       for _, ask in ipairs(asked) do
         local existing = existing_of(ask[ID])
@@ -271,11 +276,9 @@ local function start_of()
   local id = START_MARK .. staged
   local start = jobs.of(id)
   if not start or start.pruned then
-    start = make(id, {
-      [SPEC] = START_SPEC, [P_CLAIMS] = '', [P_FLOW] = asked[1] and asked[1][P_FLOW] or '', [P_FACTS] = heads.facts_text(3, 'default', '', START_TASK, '', ''),
-    })
-    start.is_plain = false
-    start[STATE], start[AWAITED] = DEFERRED, true
+    start = staging.open_start(id, asked[1] and asked[1][P_FLOW] or '')
+    start[AWAITED] = true
+    plan.specs[id] = START_SPEC
   end
   timers.set_expiry(start, NOW + STAGED_KEPT_MS)
   return start
@@ -377,6 +380,10 @@ if start then
     end
   end
   for _, job in ipairs(made) do job[CAME] = in_order and job[NUMBER] or S[NUMBERS] end
+end
+if flow ~= '' and not start and #made > 0 then
+  local deadline_id = staging.set_timeout(flow, flow_timeout)
+  if deadline_id then plan.specs[deadline_id] = START_SPEC end
 end
 if firing then schedules.fire(firing, last_id) end
 -- Leftover work is left to other calls: a sleeping worker continues it.

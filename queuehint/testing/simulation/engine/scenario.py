@@ -11,6 +11,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from queuehint.operations import Cancel, CancelPath, Commit, Discard, Enqueue, Pause, Redrive, Resume, Tick
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
@@ -84,6 +86,8 @@ class Driver:
         self._down_until_ms = 0
         self._unfinished_max = 3 + random.randrange(UNFINISHED_MAX - 2)
         self._shares = random.random() < 0.4
+        self._has_timeouts = seed % 4 == 1
+        """Some submissions are flows with a timeout."""
         self._pace_ms = random.choice((800, 3_000, 8_000))
         for client in world.clients:
             self._later(random.randrange(1_000), self._act, client, client.life)
@@ -163,6 +167,10 @@ class Driver:
             if not has_room:
                 return None
             specs = tuple([self._spec() for _ in range(random.choice((1, 1, 1, 2, 3)))])
+            if roll < 0.1 and self._has_timeouts:
+                flow = f"f{self._made}"
+                specs = tuple([attrs.evolve(spec, flow=flow) for spec in specs])
+                return Enqueue(specs, flow=flow, flow_timeout_ms=random.choice((500, 5_000, 60_000)))
             return Enqueue(specs, staged=self._submission()) if random.random() < 0.2 else Enqueue(specs)
         if roll < 0.8:
             return Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))

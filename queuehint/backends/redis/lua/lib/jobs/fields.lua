@@ -27,6 +27,7 @@ local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, UNKNOWN_TASKS, BLOCKED, A
 local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 42, 43, 44, 45, 46, 47, 48, 49, 50 -- @const
 local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY = 51, 52, 53, 54, 55, 56 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
+local DEADLINE_MARK = '  ' -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}

@@ -64,7 +64,7 @@ function jobs.digested(spec)
   return string.sub(spec, 1, newline or 0) .. jobs.digest(string.sub(spec, (newline or 0) + 1))
 end
 
--- Whether a head is no job but what a submission in parts waits for.
+-- Whether a head is no job but what a submission in parts waits for, or the deadline of a flow.
 function jobs.is_start(id) return string.byte(id) == 32 end
 
 -- Whether a job belongs to a submission in parts that is not committed, or is the start of one.

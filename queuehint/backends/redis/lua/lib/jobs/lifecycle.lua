@@ -361,8 +361,7 @@ function lifecycle.fire_timer(kind, job)
     return 0
   end
   if kind == EXPIRY and jobs.is_start(job.id) then
-    staging.close_start(job, CANCELED)
-    work.push({'x', job.id, 0, S[NUMBERS]})
+    staging.expire(job)
     return 0
   end
   if kind == EXPIRY and OVER[job[STATE]] then return 0 end

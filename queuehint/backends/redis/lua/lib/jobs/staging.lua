@@ -1,7 +1,51 @@
---[[ staging: the jobs of a submission in parts, before and after its commit; mirrors core.jobs.staging. ]]
+--[[ staging: the jobs of a submission in parts, before and after its commit, and timeouts of flows; mirrors core.jobs.staging.
+  Of a flow with a timeout there is a deadline: a head like the start of a submission, with an expiry, on which nothing depends. ]]
 local staging = {}
 
 lazily(staging, function()
+-- A new start of a submission, or deadline: hidden, until its expiry. Its spec is START_SPEC.
+function staging.open_start(id, flow)
+  S[NUMBERS] = S[NUMBERS] + 1
+  local start = heads.new(id, S[NUMBERS], heads.facts(heads.facts_text(3, 'default', '', START_TASK, '', '')), '')
+  if flow ~= '' then start[FLOW] = flow end
+  start.is_plain = false
+  start[STATE] = DEFERRED
+  -- An id may be taken again in the very step in which it is pruned or dropped.
+  if jobs.dirty[id] then jobs.buried[#jobs.buried + 1] = {id, jobs.dirty[id]} end
+  jobs.all[id], jobs.dirty[id] = start, start
+  return start
+end
+
+-- Set when a new flow times out, false for never; an earlier flow of its id times out no more. Returns the deadline's id,
+-- if there is one.
+function staging.set_timeout(flow, timeout_ms)
+  local id = DEADLINE_MARK .. flow
+  local deadline = jobs.of(id)
+  if deadline and deadline.pruned then deadline = false end
+  if timeout_ms then
+    timers.set_expiry(deadline or staging.open_start(id, flow), NOW + timeout_ms)
+    return id
+  elseif deadline then
+    staging.remove(deadline)
+  end
+end
+
+-- Begin to cancel the unfinished jobs of a flow. It takes a number itself: jobs enqueued or redriven later are not covered.
+function staging.cancel_flow(flow, cause)
+  S[NUMBERS] = S[NUMBERS] + 1
+  work.push({'f', flow, S[NUMBERS], S[NUMBERS], cause})
+end
+
+-- Begin to drop a submission that was not committed in time, or to cancel a flow that has timed out.
+function staging.expire(start)
+  if string.sub(start.id, 1, #DEADLINE_MARK) == DEADLINE_MARK then
+    staging.remove(start)
+    return staging.cancel_flow(string.sub(start.id, #DEADLINE_MARK + 1), 'flow_timeout')
+  end
+  staging.close_start(start, CANCELED)
+  work.push({'x', start.id, 0, S[NUMBERS]})
+end
+
 -- Add a portion of dependencies, as text, to a hidden job of a submission in parts.
 function staging.depend(job, needs)
   if not job[NEEDS] then job[NEEDS], edges.told[job.id] = KNOWN, '' end

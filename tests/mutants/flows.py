@@ -1,0 +1,99 @@
+"""Mutants of timeouts of flows, in the engine, in Lua and at the door."""
+
+from tests.mutants.catchers import CONFORMANCE, CONFORMANCE_ON_REDIS
+from tests.mutants.gate import Mutant, tests
+
+LUA = "backends/redis/lua"
+DOOR = tests("tests/integration/test_flow_timeout.py", "-k", "memory or takes_effect")
+
+MUTANTS = (
+    Mutant(
+        name="A flow that times out is left as it is",
+        kind="cancel",
+        file="core/jobs/staging.py",
+        old="        cancel_flow(table, start.id[len(DEADLINE_MARK) :], FLOW_TIMEOUT)\n",
+        new="",
+        caught_by=(CONFORMANCE, DOOR),
+    ),
+    Mutant(
+        name="A flow in parts has no timeout",
+        kind="cancel",
+        file="core/producing.py",
+        old="    if operation.flow is not None and staged:\n",
+        new="    if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A flow that is submitted again times out later",
+        kind="cancel",
+        file="core/producing.py",
+        old=" and any(each.created for each in enqueued):\n",
+        new=":\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A flow without a timeout has that of an earlier one of its id",
+        kind="cancel",
+        file="core/jobs/staging.py",
+        old="    elif deadline is not None:\n",
+        new="    elif False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="The timeout of a flow covers what is enqueued after it",
+        kind="cancel",
+        file="core/jobs/staging.py",
+        old="        remove(table, start)\n        cancel_flow(",
+        new="        keep_start(table, start, now_ms + 1)\n        cancel_flow(",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A flow is submitted without its timeout",
+        kind="cancel",
+        file="client/submission.py",
+        old="            timeout_ms = flow_timeout_ms if staged is None else None\n",
+        new="            timeout_ms = None\n",
+        caught_by=(DOOR,),
+    ),
+    Mutant(
+        name="A flow in parts is committed without its timeout",
+        kind="cancel",
+        file="client/submission.py",
+        old="Commit(staged, flow, flow_timeout_ms)",
+        new="Commit(staged, flow)",
+        caught_by=(DOOR,),
+    ),
+    # --- in Lua ---
+    Mutant(
+        name="Lua: a flow that times out is left as it is",
+        kind="cancel",
+        file=f"{LUA}/lib/jobs/staging.lua",
+        old="    return staging.cancel_flow(string.sub(start.id, #DEADLINE_MARK + 1), 'flow_timeout')\n",
+        new="    return\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a flow in parts has no timeout",
+        kind="cancel",
+        file=f"{LUA}/commit.lua",
+        old="if ARGV[10] ~= '' and staged > 0 then\n",
+        new="if false then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a flow that is submitted again times out later",
+        kind="cancel",
+        file=f"{LUA}/enqueue.lua",
+        old="if flow ~= '' and not start and #made > 0 then\n",
+        new="if flow ~= '' and not start then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a flow without a timeout has that of an earlier one of its id",
+        kind="cancel",
+        file=f"{LUA}/lib/jobs/staging.lua",
+        old="  elseif deadline then\n",
+        new="  elseif false then\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+)
