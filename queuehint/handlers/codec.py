@@ -36,6 +36,7 @@ _TEXT = frozenset({str})
 _NUMBERS = _SURE - _TEXT
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _decoder = json.JSONDecoder()
+_decode: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 
 
 class Codec(Protocol):
@@ -231,7 +232,11 @@ def decode_json(payload: bytes) -> Any:
     """
     try:
         text = payload.decode()
-        value, end = _decoder.raw_decode(text)
+        try:
+            value, end = _decode(text, 0)
+        except StopIteration:
+            # It says what is wrong.
+            return _decoder.raw_decode(text)[0]
         return value if end == len(text) else _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise PayloadError(f"is not JSON: {error}") from None

@@ -114,6 +114,7 @@ class Handler:
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
+        self._names = frozenset(self._positional) if self._simple else None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """
@@ -166,10 +167,10 @@ class Handler:
         """
         try:
             values = codec.loads(payload, self.annotations)
+            if self._names is not None and values.keys() == self._names:
+                return tuple([values[name] for name in self._positional]), {}
             if unknown := [name for name in values if name not in self.parameters]:
                 raise UnknownArgumentsError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
-            if self._simple and len(values) == len(self._positional):
-                return tuple([values[name] for name in self._positional]), {}
             args: list[Any] = []
             kwargs: dict[str, Any] = {}
             for name, parameter in self.parameters.items():
@@ -200,6 +201,10 @@ class Handler:
         annotations = dict.fromkeys(upgraded, Any)
         payload = codec.dumps(upgraded, annotations, bytes_max=PAYLOAD_BYTES_MAX)
         return self.loads(codec, payload, upgrades=False)
+
+    def writes_none(self, codec: Codec) -> bool:
+        """Return whether a codec is known to write None as a result."""
+        return self._nothing is not None and self._nothing[0] is codec
 
     def dump_result(self, codec: Codec, result: Any) -> bytes:
         """Return a result as bytes."""

@@ -30,7 +30,7 @@ from queuehint.worker.listening import pause_s
 from queuehint.worker.outcomes import log_exchange, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from queuehint.backends.base import Backend
     from queuehint.operations import Exchanged
@@ -58,7 +58,7 @@ class Exchanges:
         outcomes: makes those of grants that cannot be run.
         renewal: told of leases that were granted and settled; None for a store of this process.
         wake: requests another exchange.
-        begin: begins the job of a grant.
+        begin: begins the jobs of grants.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: the store would refuse these exchanges.
@@ -78,7 +78,7 @@ class Exchanges:
         timekeeper: Timekeeper,
         renewal: Renewal | None,
         wake: Callable[[], None],
-        begin: Callable[[Grant], None],
+        begin: Callable[[Iterable[Grant]], None],
     ) -> None:
         check_limits(empty)
         self.empty = empty
@@ -114,9 +114,10 @@ class Exchanges:
     @property
     def free(self) -> int:
         """How many slots are neither taken nor claimed by an exchange under way; not below 0."""
-        free = self._concurrency - len(self._slots)
+        free = self._concurrency - self._slots.taken
         if self.unanswered:
-            free -= sum([operation.limit for operation, _ in self.unanswered])
+            for operation, _ in self.unanswered:
+                free -= operation.limit
         if self._asked_beside is not None:
             free -= self._asked_beside.limit
         return max(0, free)
@@ -293,9 +294,9 @@ class Exchanges:
             # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
             self._settlements.add(outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants)
         else:
-            for grant in reply.grants:
-                self._begin(grant)
-        self._settlements.add(self._outcomes.of_unreadable(job) for job in reply.unreadable)
+            self._begin(reply.grants)
+        if reply.unreadable:
+            self._settlements.add(self._outcomes.of_unreadable(job) for job in reply.unreadable)
         for job_id in reply.canceled:
             self._stopping.find_and_ask(job_id, None, "canceled")
         if reply.more:

@@ -11,6 +11,7 @@ import inspect
 import logging
 import random
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -125,6 +126,8 @@ class OutcomeBuilder:
     ) -> Outcome:
         """Turn a result into an outcome."""
         partial_result = None if context is None else context.partial_result
+        if result is None and partial_result is None and handler.writes_none(self._codec):
+            return finished(grant.spec.id, grant.token, None)
         payload: bytes | None
         try:
             if isinstance(result, EncodedResult):
@@ -218,6 +221,8 @@ class Settlements:
 
     def __init__(self) -> None:
         self._outcomes: deque[Outcome] = deque()
+        self.append = self._outcomes.append
+        """Takes one outcome in."""
         self._most = JOBS_AT_ONCE
         self._suspect: Outcome | None = None
         self._replaced: Outcome | None = None
@@ -228,10 +233,6 @@ class Settlements:
     def __iter__(self) -> Iterator[Outcome]:
         return iter(list(self._outcomes))
 
-    def append(self, outcome: Outcome) -> None:
-        """Take one outcome in."""
-        self._outcomes.append(outcome)
-
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Take outcomes in."""
         self._outcomes += outcomes
@@ -240,15 +241,19 @@ class Settlements:
         """Return those to be sent next."""
         batch: list[Outcome] = []
         size = 0
-        for outcome in self._outcomes:
-            size += len(outcome.result or b"")
-            if len(batch) == self._most or (batch and size > BATCH_BYTES_MAX):
-                break
+        for outcome in islice(self._outcomes, self._most):
+            if outcome.result is not None:
+                size += len(outcome.result)
+                if batch and size > BATCH_BYTES_MAX:
+                    break
             batch.append(outcome)
         return tuple(batch)
 
     def take(self, count: int) -> None:
         """Remove the first ones, which are sent now."""
+        if count == len(self._outcomes):
+            self._outcomes.clear()
+            return
         for _ in range(count):
             self._outcomes.popleft()
 

@@ -66,9 +66,11 @@ class Slots:
     def __init__(self) -> None:
         self._newest: dict[str, Slot] = {}
         self._previous: list[Slot] = []
+        self.taken = 0
+        """How many there are: asked several times a turn of the loop."""
 
     def __len__(self) -> int:
-        return len(self._newest) + len(self._previous)
+        return self.taken
 
     def __iter__(self) -> Iterator[Slot]:
         return iter([*self._previous, *list(self._newest.values())])
@@ -80,14 +82,17 @@ class Slots:
         if previous is not None:
             self._previous.append(previous)
         self._newest[job_id] = slot
+        self.taken += 1
 
     def leave(self, slot: Slot) -> None:
         """Remove the slot of an ended attempt."""
         slot.previous = None
-        if self._newest.get(slot.grant.spec.id) is slot:
-            del self._newest[slot.grant.spec.id]
+        job_id = slot.grant.spec.id
+        if self._newest.get(job_id) is slot:
+            del self._newest[job_id]
         else:
             self._previous.remove(slot)
+        self.taken -= 1
 
     def find(self, job_id: str, token: int | None = None) -> Slot | None:
         """Return the newest slot of a job, if it has that token; a previous one has been asked to stop already."""

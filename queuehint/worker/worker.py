@@ -23,6 +23,7 @@ import logging
 import os
 import secrets
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -323,7 +324,7 @@ class Worker:
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
-        if self._renewal is None or self._slots:
+        if self._renewal is None or self._slots.taken:
             await asyncio.sleep(0)
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
@@ -339,7 +340,7 @@ class Worker:
             return True
         if self._outcomes or self._exchanges.is_due:
             return False
-        if self._stopping.is_begun and not self._slots:
+        if self._stopping.is_begun and not self._slots.taken:
             await self._outbox.close()
             await self._leave()
             return True
@@ -427,15 +428,17 @@ class Worker:
 
     # --- one job -------------------------------------------------------------------------------------------------
 
-    def _begin(self, grant: Grant) -> None:
+    def _begin(self, grants: Iterable[Grant]) -> None:
         assert self._loop is not None
-        slot = Slot(grant, JobContext(grant, self))
-        self._slots.enter(slot)
-        if slot.previous is not None:
-            self._stopping.hold_back(slot, slot.previous)
-        run = self._runner.run(slot)
+        loop, run, enter = self._loop, self._runner.run, self._slots.enter
         # Without a factory of the application's, `create_task` does nothing more than this.
-        slot.task = self._loop.create_task(run) if self._loop.get_task_factory() else asyncio.Task(run, loop=self._loop)
+        make_task = loop.create_task if loop.get_task_factory() else partial(asyncio.Task, loop=loop)
+        for grant in grants:
+            slot = Slot(grant, JobContext(grant, self))
+            enter(slot)
+            if slot.previous is not None:
+                self._stopping.hold_back(slot, slot.previous)
+            slot.task = make_task(run(slot))
 
     async def _begin_last_life(self, grant: Grant) -> bool:
         """Report to the store, then to the helper, that the code of a job begins; False if it must not."""

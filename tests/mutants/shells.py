@@ -721,7 +721,7 @@ MUTANTS = (
         name="A worker claims as many as if nothing ran",
         kind="worker",
         file="worker/exchanges.py",
-        old="        free = self._concurrency - len(self._slots)\n",
+        old="        free = self._concurrency - self._slots.taken\n",
         new="        free = self._concurrency\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "never_run_more_than_the_slots"),),
     ),

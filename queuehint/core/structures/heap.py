@@ -87,6 +87,10 @@ class LazyHeap(Generic[Item]):
         Raises:
             IndexError: there is none.
         """
+        if self._run and not self._dead and not self._heap:
+            # As most do, all have come in order and none was removed.
+            first: Item = self._run.popleft()[3]
+            return first
         entry = self.first()
         if entry is None:
             raise IndexError("pop from an empty heap")
