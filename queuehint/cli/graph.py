@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
@@ -15,8 +16,10 @@ from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_
 from queuehint.cli.operate import SomePathKey
 from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
 from queuehint.client.flow_graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
+from queuehint.operations import TREE_NODES_MAX
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
 from queuehint.values.checks import check_int
+from queuehint.values.hint import ROOT_KEY
 from queuehint.values.record import JobState
 from queuehint.values.report import TreeNode
 
@@ -30,6 +33,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Order(StrEnum):
+    """How places are sorted."""
+
+    NAME = "name"
+    LINE = "line"
+
+
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
@@ -38,6 +48,13 @@ def tree(
     target: Target = None,
     namespace: Namespace = None,
     depth: Annotated[int, typer.Option("--depth", "-d", help=f"Levels below the path, 0 to {TREE_DEPTH_MAX}.")] = 3,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Only what is right below the path behind this name: the next page.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", help=f"How many right below the path, or lines, 1 to {TREE_NODES_MAX}.")
+    ] = TREE_NODES_MAX,
+    order: Annotated[Order, typer.Option("--order", help="By name, or the longest lines of jobs first.")] = Order.NAME,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     every: Every = 1.0,
     dead: Annotated[bool, typer.Option("--dead", help="Show only places that dead jobs hold.")] = False,
@@ -47,10 +64,11 @@ def tree(
     with opened(target, namespace, as_json=as_json) as sched:
         segments = place(path)
         check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX)
+        check_int(limit, parameter="limit", least=1, most=TREE_NODES_MAX)
         printer = Printer(as_json=as_json)
 
         def look() -> tuple[Any, list[Lines]]:
-            found = sched.tree_sync(segments, depth)
+            found = sched.tree_sync(segments, depth, after=after, limit=limit, order=order.value)
             if not watch and not as_json and not (found.passing or found.granted or found.waiting):
                 say_none(sched, "unfinished jobs")
             shown = _with_dead(found) or attrs.evolve(found, children=()) if dead else found
@@ -67,13 +85,28 @@ def _with_dead(node: TreeNode) -> TreeNode | None:
 
 def _places(root: TreeNode) -> Iterator[tuple[int, Text]]:
     """Yield places with their depths; one below the first with a single child and nothing of its own is left out."""
-    todo = [(0, root)]
+    todo: list[tuple[int, TreeNode | Text]] = [(0, root)]
     while todo:
         depth, node = todo.pop()
-        while depth and len(node.children) == 1 and not (node.granted or node.waiting or node.paused or node.closed):
+        if isinstance(node, Text):
+            yield depth, node
+            continue
+        while depth and len(node.children) == 1 and not _has_more_to_say(node):
             (node,) = node.children
         yield depth, _place(node)
+        if node.after is not None:
+            todo.append((depth + 1, _more(node, node.after)))
         todo += [(depth + 1, child) for child in reversed(node.children)]
+
+
+def _has_more_to_say(node: TreeNode) -> bool:
+    return bool(node.granted or node.waiting or node.paused or node.closed or node.after is not None)
+
+
+def _more(node: TreeNode, after: str) -> Text:
+    """Say how to go on behind the children that are shown."""
+    path = "" if node.path_key == ROOT_KEY else f" {shlex.quote(node.path_key)}"
+    return cell(f"… more: tree{path}" + (f" --after {shlex.quote(after)}" if after else ""), "dim")
 
 
 def _place(node: TreeNode) -> Text:

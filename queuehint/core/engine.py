@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from queuehint.core import operating, producing, questions, why, working
-from queuehint.core.asking import chain
+from queuehint.core.asking import chain, places
 from queuehint.core.jobs import invariants
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
@@ -36,7 +36,7 @@ Reply = TypeVar("Reply")
 
 EPOCH_BEGIN_S = 1_577_836_800
 """2020-01-01T00:00:00Z, from which the seconds in a token count."""
-ROOMS = (producing, working, operating, questions, why, chain)
+ROOMS = (producing, working, operating, questions, why, chain, places)
 """The modules that answer operations; each enters its functions in the table of handlers."""
 
 

@@ -1,5 +1,5 @@
 """
-Reasons and counts: why jobs wait, pending work, the tree of places, statistics.
+Reasons and counts: why jobs wait, pending work, statistics.
 
 Read-only.
 """
@@ -14,11 +14,9 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.blockers import Blockers
 from queuehint.core.state import handles
-from queuehint.core.structures.registry import ActiveExecutions
-from queuehint.core.structures.trie import Node, counts
 from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
-from queuehint.values.hint import Path, key_of
+from queuehint.values.hint import key_of
 from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import (
@@ -29,7 +27,6 @@ from queuehint.values.report import (
     Reason,
     ReasonKind,
     Stats,
-    TreeNode,
     unserved_text,
 )
 
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
 
-TREE_NODES_MAX = 1000
 REASONS_MAX = 100
 DEFERRED_LOOKED_AT_MAX = 1000
 EDGES_LOOKED_AT_MAX = 4000
@@ -273,56 +269,6 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         detail = unserved_text(detail, workers[:WORKERS_NAMED_MAX], len(workers))
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
     return Reason(job_id=job.id, state=job.state, kind=ReasonKind.WORKER, detail=detail)
-
-
-@handles(op.Tree)
-def tree(state: State, question: op.Tree) -> TreeNode:
-    """Answer `Tree`."""
-    node = state.table.trie.find(question.path)
-    if node is None:
-        return _tree_node(state, question.path, Node(None, ""), ())
-    room = [TREE_NODES_MAX]
-    return _subtree(state, question.path, node, question.depth, room)
-
-
-def _subtree(state: State, path: Path, node: Node, depth: int, room: list[int]) -> TreeNode:
-    """Describe a node and *depth* (at most 64) levels below it, while there is room."""
-    children: list[TreeNode] = []
-    if depth > 0 and node.children:
-        # Sorting a million children would block the caller: only as many as are shown are visited.
-        some = [segment for segment, _ in zip(node.children, range(room[0]), strict=False)]
-        for segment in sorted(some):
-            if room[0] <= 0:
-                break
-            room[0] -= 1
-            children.append(_subtree(state, (*path, segment), node.children[segment], depth - 1, room))
-    return _tree_node(state, path, node, tuple(children))
-
-
-def _tree_node(state: State, path: Path, node: Node, children: tuple[TreeNode, ...]) -> TreeNode:
-    shared_passing, passing, shared, exclusive = counts(node.held)
-    started, started_below = ActiveExecutions.counts(node)
-    return TreeNode(
-        path_key=key_of(path),
-        started=started,
-        started_below=started_below,
-        waiting=node.waiting,
-        granted=shared + exclusive,
-        passing=shared_passing + passing,
-        paused=path in state.table.pauses.by_path,
-        closed=path in state.table.closed,
-        dead=_count_dead(node) if state.table.holding else 0,
-        children=children,
-    )
-
-
-def _count_dead(node: Node) -> int:
-    """Return how many of the claims granted at a node are held by dead jobs."""
-    count, walk = 0, node.owners
-    while walk is not None:
-        count += walk.job.state is JobState.FAILED
-        walk = walk.after
-    return count
 
 
 @handles(op.CountJobs)

@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import Any
 
 # Each room lists its names, so that an operation is named in the room where it is defined and not here again.
-from queuehint.operations import asking, base, operating, producing, working
+from queuehint.operations import asking, base, operating, places, producing, working
 from queuehint.operations.asking import *
 from queuehint.operations.base import *
 from queuehint.operations.base import Operation
 from queuehint.operations.operating import *
+from queuehint.operations.places import *
 from queuehint.operations.producing import *
 from queuehint.operations.working import *
 
@@ -26,6 +27,7 @@ __all__: list[str] = []
 __all__ += asking.__all__
 __all__ += base.__all__
 __all__ += operating.__all__
+__all__ += places.__all__
 __all__ += producing.__all__
 __all__ += working.__all__
 

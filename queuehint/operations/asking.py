@@ -18,16 +18,15 @@ from queuehint.operations.base import (
     Verdict,
 )
 from queuehint.values.event import Event, EventFilter
-from queuehint.values.hint import Mode, Path
+from queuehint.values.hint import Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, TreeNode, WorkerInfo
+from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, WorkerInfo
 from queuehint.values.schedule import Schedule
 
 __all__ = [
     "CHAIN_MAX",
-    "CanDequeue",
     "Chain",
     "CountEdges",
     "CountFlow",
@@ -58,7 +57,6 @@ __all__ = [
     "Pending",
     "Position",
     "Schedules",
-    "Tree",
     "Users",
     "Weights",
     "Why",
@@ -388,15 +386,6 @@ class WhyChain(Operation[Chain]):
 
 
 @attrs.frozen
-class Tree(Operation[TreeNode]):
-    """Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes."""
-
-    is_question: ClassVar[bool] = True
-    path: Path = ()
-    depth: int = 1
-
-
-@attrs.frozen
 class CountJobs(Operation[Stats]):
     """Ask for counts over the namespace."""
 
@@ -435,15 +424,6 @@ class ListWorkers(Operation[Workers]):
     """Ask which workers there are."""
 
     is_question: ClassVar[bool] = True
-
-
-@attrs.frozen
-class CanDequeue(Operation[bool]):
-    """Ask whether nothing executing conflicts with a claim on *path*."""
-
-    is_question: ClassVar[bool] = True
-    path: Path
-    mode: Mode = "exclusive"
 
 
 @attrs.frozen

@@ -83,6 +83,7 @@ NUMBERS: Final = {
     "lease_ms": _DURATION,
     "leases": _TOKEN,
     "limit": _ANY,
+    "longer_than": _COUNT,
     "max_attempts": _COUNT,
     "max_delay_ms": _DURATION,
     "max_hold_ms": _DURATION,

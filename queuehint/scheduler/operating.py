@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
+
+import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
@@ -12,6 +14,7 @@ from queuehint.operations import (
     BEFORE_LAST,
     IDS_MAX,
     TALLIES,
+    TREE_NODES_MAX,
     BeforeLast,
     Cancel,
     CancelPath,
@@ -22,6 +25,8 @@ from queuehint.operations import (
     CountJobs,
     Counts,
     Enqueue,
+    Lines,
+    ListLines,
     Pull,
     Reopen,
     SweptPath,
@@ -33,8 +38,8 @@ from queuehint.scheduler.event_streams import EventStream, EventStreamSync, even
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.scheduler.restraints import Restraints
-from queuehint.values.checks import check_choice, check_int, check_items, check_name
-from queuehint.values.hint import Mode, parse_mode, parse_path
+from queuehint.values.checks import check_choice, check_int, check_items, check_name, check_str
+from queuehint.values.hint import Mode, Path, parse_mode, parse_path
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
 from queuehint.values.spec import JobSpec
@@ -47,6 +52,8 @@ if TYPE_CHECKING:
     from queuehint.scheduler.event_streams import Kinds
 
 TREE_DEPTH_MAX = 64
+TreeOrder = Literal["name", "line"]
+TREE_ORDERS: tuple[TreeOrder, ...] = get_args(TreeOrder)
 
 _UNFINISHED = tuple([state for state in JobState if not state.is_over])
 
@@ -96,13 +103,44 @@ class Control(Restraints):
         """Like `why`, for code without a loop."""
         return reasons_of(self.backend.call_sync(asked_why(id_of(self, job, "job"), chain)))
 
-    async def tree(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
-        """Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes."""
-        return await self.backend.call(_tree(path, depth))
+    async def tree(
+        self,
+        path: Sequence[str] = (),
+        depth: int = 1,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        order: TreeOrder = "name",
+    ) -> TreeNode:
+        """
+        Return live counts at *path* and up to *depth* (0–64) levels below it, at most 1 000 nodes besides the first.
 
-    def tree_sync(self, path: Sequence[str] = (), depth: int = 1) -> TreeNode:
+        Args:
+            after: only the children of *path* behind this name, its last segment: `TreeNode.after` of the page before.
+                That a child comes or goes moves no other one: a child that is there all the while is in exactly one
+                page. A page may have fewer than *limit* children, even none; the last is the one without a cursor.
+            limit: at most so many children, 1–1 000; None for 1 000.
+            order: ``"line"`` returns as children the places up to *depth* levels below at which jobs wait, the longest
+                lines first, those of one length in order of path key; they have no children of their own, and *after*
+                is refused. Nothing is kept for it when jobs come and go: it looks at all places there, on Redis 1 000
+                in one step, so jobs go on meanwhile. Each count was right when it was read; a place where one and the
+                same job waits all the while is not missed unless *limit* others have longer lines.
+
+        .. versionadded:: 0.1.0
+        """
+        return await run_steps(self.backend, _tree(path, depth, after, limit, order))
+
+    def tree_sync(
+        self,
+        path: Sequence[str] = (),
+        depth: int = 1,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        order: TreeOrder = "name",
+    ) -> TreeNode:
         """Like `tree`, for code without a loop."""
-        return self.backend.call_sync(_tree(path, depth))
+        return run_steps_sync(self.backend, _tree(path, depth, after, limit, order))
 
     async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
         """Return whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
@@ -340,8 +378,38 @@ def _counts(part: Any) -> Steps[Stats | Counts]:
     return stats
 
 
-def _tree(path: Any, depth: Any) -> Tree:
-    return Tree(parse_path(path), check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX))
+def _tree(path: Any, depth: Any, after: Any, limit: Any, order: Any) -> Steps[TreeNode]:
+    path = parse_path(path)
+    depth = check_int(depth, parameter="depth", least=0, most=TREE_DEPTH_MAX)
+    limit = TREE_NODES_MAX if limit is None else check_int(limit, parameter="limit", least=1, most=TREE_NODES_MAX)
+    order = check_choice(order, TREE_ORDERS, parameter="order")
+    if after is not None and check_str(after, parameter="after"):
+        (after,) = parse_path([after], parameter="after")
+    if order == "line":
+        if after is not None:
+            raise InvalidJobError(
+                f"after goes with order='name' alone, got {shown(after)}; the longest lines have no pages: "
+                f"ask for a higher limit, at most {TREE_NODES_MAX}"
+            )
+        return (yield from _longest_lines(path, depth, limit))
+    node: TreeNode = yield Tree(path, depth, after or None, limit)
+    return node
+
+
+def _longest_lines(path: Path, depth: int, limit: int) -> Steps[TreeNode]:
+    """Merge the pages of all places; each leaves out what is shorter than the shortest line so far."""
+    node: TreeNode = yield Tree(path, 0)
+    longest: list[TreeNode] = []
+    after: str | None = None
+    while depth:
+        longer_than = longest[-1].waiting - 1 if len(longest) == limit else 0
+        page: Lines = yield ListLines(path, depth, after, limit, longer_than)
+        found = {place.path_key: place for place in (*longest, *page.places)}
+        longest = sorted(found.values(), key=lambda place: (-place.waiting, place.path_key))[:limit]
+        after = page.after
+        if after is None:
+            break
+    return attrs.evolve(node, children=tuple(longest))
 
 
 def _close(path: Any, waiting: Any) -> Close:

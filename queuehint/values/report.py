@@ -287,7 +287,10 @@ class TreeNode:
         passing: claims further down that have passed here.
         paused, closed: an operator said so for this very path.
         dead: how many of those granted here are held by dead jobs, until these are redriven or discarded.
-        children: those with anything live, sorted by key, as deep as asked.
+        children: those with anything live, as deep as asked; in order of their names as a path key writes them, by code
+            point.
+        after: the cursor of the children that were cut, by a limit or the number of nodes: ``tree`` of this place with
+            this as ``after`` goes on behind it. ``""``: none is here, begin at the first. None: all are here.
     """
 
     path_key: str
@@ -300,6 +303,7 @@ class TreeNode:
     closed: bool
     dead: int = 0
     children: tuple[TreeNode, ...] = ()
+    after: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,18 @@ from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError, BackendUnavailableError
-from queuehint.operations import CanDequeue, CountJobs, CountPending, Enqueue, Exchange, Get, ListDead, Tree, Why
+from queuehint.operations import (
+    CanDequeue,
+    CountJobs,
+    CountPending,
+    Enqueue,
+    Exchange,
+    Get,
+    ListDead,
+    ListLines,
+    Tree,
+    Why,
+)
 from queuehint.testing import contract
 from tests.doors import run
 from tests.faults import books
@@ -153,6 +164,7 @@ def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all
         CountJobs(),
         Why("j0"),
         Tree((), 2),
+        ListLines(),
         CanDequeue(("p", "0")),
         CountPending(),
         ListDead(),

@@ -187,6 +187,29 @@ def test_a_tree_shows_what_runs_and_waits_where(system: System) -> None:
     assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 next\n"
 
 
+def test_a_tree_in_pages_says_how_to_go_on_and_longest_lines_come_first(system: System) -> None:
+    for section, jobs in {"a b": 1, "body": 2, "intro": 4, "notes": 3}.items():
+        for _ in range(jobs):
+            system.enqueue("edit", "doc1", section)
+    system.claim(1)
+
+    assert system.ok("tree", "doc1", "--limit", "2").splitlines() == [
+        "doc1  10 below",
+        "├── doc1:a b  1 running",
+        "├── doc1:body  1 next, 1 waiting",
+        "└── … more: tree doc1 --after body",
+    ]
+    last = ["doc1  10 below", "├── doc1:intro  1 next, 3 waiting", "└── doc1:notes  1 next, 2 waiting"]
+    assert system.ok("tree", "doc1", "--after", "body").splitlines() == last
+    assert system.ok("tree", "--order", "line", "--limit", "2").splitlines() == ["root  10 below", *last[1:]]
+    assert "tree doc1 --after 'a b'" in system.ok("tree", "doc1", "--limit", "1")
+    assert system.json("tree", "--depth", "1")["after"] is None
+    for wrong in (["--limit", "0"], ["--limit", "1001"], ["--after", "a\n"], ["--order", "line", "--after", "a"]):
+        result = system.run("tree", *wrong)
+        assert (result.exit_code, wrong[-2].removeprefix("--") in result.output) == (2, True), result.output
+    assert system.run("tree", "--order", "size").exit_code == 2
+
+
 def test_a_flow_is_drawn_with_each_job_below_those_it_waits_for(system: System) -> None:
     step = system.sched._jobs["step"]
     with system.sched.flow_sync("f") as flow:

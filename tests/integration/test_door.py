@@ -39,8 +39,8 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.backends import base
-from queuehint.operations import CountPending, Tick
-from queuehint.values.report import ReasonKind
+from queuehint.operations import CountPending, Lines, ListLines, Operation, Tick, Tree
+from queuehint.values.report import ReasonKind, TreeNode
 from tests.doors import Gate, memory, scheduler, turns, until
 from tests.folders import quick_folder
 
@@ -861,6 +861,58 @@ async def test_the_tree_and_can_dequeue_show_what_executes() -> None:
         assert (stats.states[STARTED], stats.states[QUEUED], stats.unfinished) == (1, 1, 2)
         assert stats == sched.stats_sync()
         gate.open()
+
+
+async def test_a_tree_comes_in_pages_and_by_the_longest_lines() -> None:
+    sched, _ = scheduler()
+
+    @sched.job(queue_hint=["{doc}", "{section}"])
+    async def edit(doc: str, section: str) -> None: ...
+
+    for number, section in enumerate("abc"):
+        await edit.enqueue_many([(f"doc{number}", section)] * (number + 2))
+    page = await sched.tree(limit=2)
+    assert ([child.path_key for child in page.children], page.after) == (["doc0", "doc1"], "doc1")
+    assert page == sched.tree_sync(after="", limit=2)
+    page = await sched.tree(after=page.after)
+    assert ([child.path_key for child in page.children], page.after) == (["doc2"], None)
+    longest = await sched.tree(depth=2, order="line")
+    assert [(place.path_key, place.waiting) for place in longest.children] == [
+        ("doc2:c", 3),
+        ("doc1:b", 2),
+        ("doc0:a", 1),
+    ]
+    assert (longest.passing, longest) == (9, sched.tree_sync((), 2, order="line"))
+    assert sched.tree_sync((), 2, limit=1, order="line").children == longest.children[:1]
+    assert sched.tree_sync(order="line").children == sched.tree_sync(depth=0, order="line").children == ()
+
+
+def test_the_longest_lines_of_all_pages_are_merged() -> None:
+    """Pages as a store may answer: a line that has grown since comes again, and one as long as the shortest."""
+    sched, _ = scheduler()
+    asked: list[tuple[str | None, int]] = []
+    answers = iter(
+        [({"d": 3, "e": 2}, "e"), ({"a": 4, "d": 5}, "a"), ({}, "m"), ({"b": 4, "z": 4}, None)],
+    )
+
+    def call_sync(operation: Operation[Any]) -> Any:
+        if isinstance(operation, Tree):
+            return node_of("root", 0)
+        assert isinstance(operation, ListLines)
+        asked.append((operation.after, operation.longer_than))
+        lines, after = next(answers)
+        return Lines(tuple([node_of(key, waiting) for key, waiting in lines.items()]), after)
+
+    sched.backend.call_sync = call_sync  # type: ignore[method-assign]
+    found = sched.tree_sync((), 3, limit=2, order="line")
+    assert [(place.path_key, place.waiting) for place in found.children] == [("d", 5), ("a", 4)]
+    assert asked == [(None, 0), ("e", 1), ("a", 3), ("m", 3)]
+
+
+def node_of(path_key: str, waiting: int) -> TreeNode:
+    return TreeNode(
+        path_key=path_key, started=0, started_below=0, waiting=waiting, granted=0, passing=0, paused=False, closed=False
+    )
 
 
 async def test_jobs_are_canceled_by_ids_and_by_path() -> None:

@@ -570,6 +570,28 @@ def test_a_bad_depth_is_refused(depth: Any) -> None:
     refused(lambda: scheduler()[0].tree_sync([], depth), "depth")
 
 
+@pytest.mark.parametrize("limit", [-1, 0, 1001, 1.5, True, "1"])
+def test_a_bad_limit_of_a_tree_is_refused(limit: Any) -> None:
+    refused(lambda: scheduler()[0].tree_sync([], limit=limit), "limit")
+    refused(lambda: scheduler()[0].tree_sync([], limit=limit, order="line"), "limit")
+
+
+@pytest.mark.parametrize("after", [1, ["a"], b"a", "a\n", "\ud800", "x" * 257])
+def test_a_bad_cursor_of_a_tree_is_refused(after: Any) -> None:
+    refused(lambda: scheduler()[0].tree_sync([], after=after), "after")
+
+
+@pytest.mark.parametrize("order", ["size", None, 1])
+def test_a_bad_order_of_a_tree_is_refused(order: Any) -> None:
+    refused(lambda: scheduler()[0].tree_sync([], order=order), "order")
+
+
+def test_a_cursor_of_the_longest_lines_is_refused() -> None:
+    for after in ("", "a"):
+        with pytest.raises(InvalidJobError, match=f"after goes with order='name' alone, got '{after}'.* at most 1000"):
+            scheduler()[0].tree_sync([], after=after, order="line")
+
+
 @pytest.mark.parametrize("limit", [0, -1, 201, 10**9, "abc", True, None])
 def test_a_bad_page_is_refused(limit: Any) -> None:
     sched, _ = scheduler()

@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         name="The tree counts all claims granted at a place as those of dead jobs",
         kind="records",
-        file="core/why.py",
+        file="core/asking/places.py",
         old="        count += walk.job.state is JobState.FAILED\n",
         new="        count += 1\n",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "the_tree"),),

@@ -49,6 +49,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListLimits,
+    ListLines,
     ListPauses,
     ListSchedules,
     ListUsers,
@@ -263,6 +264,9 @@ class RedisLockstep:
         self.do(ListLimits())
         self.do(ListPauses())
         self.do(Tree(path, depth))
+        self.do(Tree(path[:-1], depth, path[-1] if path else None, depth or 1))
+        self.do(ListLines(path, depth or 1))
+        self.do(ListLines(path[:1], 64, limit=depth or 1, longer_than=1))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
         self.do(ListDead(limit=2 * depth))

@@ -18,7 +18,7 @@ import queuehint
 from queuehint import operations
 from queuehint.core.engine import ROOMS
 from queuehint.core.state import HANDLERS, handles
-from queuehint.operations import Follow, Operation, Tick, asking, base, operating, producing, working
+from queuehint.operations import Follow, Operation, Tick, asking, base, operating, places, producing, working
 
 ROOT = Path(queuehint.__file__).parent
 
@@ -66,7 +66,7 @@ def test_every_operation_has_one_handler_in_a_module_of_the_engine() -> None:
     assert {handler.__module__ for handler in HANDLERS.values()} == {room.__name__ for room in ROOMS}
 
 
-ROOMS_OF_OPERATIONS = (base, producing, working, operating, asking)
+ROOMS_OF_OPERATIONS = (base, producing, working, operating, asking, places)
 
 
 def test_what_a_room_of_operations_defines_is_imported_from_all_of_them() -> None:
@@ -110,7 +110,7 @@ def test_annotations_of_operations_and_replies_can_be_resolved() -> None:
 
 def test_an_operation_asks_or_changes_and_only_a_change_is_repeatable() -> None:
     kinds = Operation.__subclasses__()
-    assert sum(kind.is_question for kind in kinds) == 23
+    assert sum(kind.is_question for kind in kinds) == 24
     assert [kind for kind in kinds if kind.is_repeatable] == [Follow]
     assert not any(kind.is_question and kind.is_repeatable for kind in kinds)
 

@@ -45,6 +45,7 @@ from queuehint.operations import (
     Exchange,
     Get,
     ListDead,
+    ListLines,
     Log,
     Operation,
     Pause,
@@ -208,6 +209,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     ListDead(),
     Why("a"),
     Tree(),
+    ListLines(),
     CountJobs(),
     CanDequeue(()),
     CountPending(),
@@ -391,6 +393,8 @@ def everything(backend: RedisBackend) -> Iterator[Callable[[], Any]]:
         CountPending(),
         CountPending(("runs",)),
         Tree(depth=4),
+        Tree(limit=1),
+        ListLines(depth=4),
         CanDequeue(("runs",)),
     ]
     operations += [Tick(), Exchange("w", limit=5), Enqueue((JobSpec(id="new", task="t", claims=(Claim(("runs",)),)),))]

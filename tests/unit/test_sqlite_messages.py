@@ -52,6 +52,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListLimits,
+    ListLines,
     ListPauses,
     ListSchedules,
     ListUsers,
@@ -71,7 +72,7 @@ from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 QUESTIONS: Any = (
     List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), ListDead(), ListLimits(),
     ListSchedules(), ListUsers("s"), ListWeights(), ListWorkers(), CountPending(), CanDequeue(("a",)), Follow(0),
-    Peek(), ListPauses(),
+    Peek(), ListPauses(), ListLines(depth=4), Tree(limit=1),
 )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Answers that combine others: chains of reasons."""
+"""Answers that search: chains of reasons, the tree of places, the longest lines."""

@@ -66,6 +66,7 @@ from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
+from queuehint.testing.contract.trees import LongestLines, TreePages
 from queuehint.testing.contract.workers import KnownWorkers
 from queuehint.testing.contract.wrong_values import WrongValues
 
@@ -129,6 +130,7 @@ __all__ = [
     "LimitsTold",
     "Listing",
     "ListingByPath",
+    "LongestLines",
     "Numbers",
     "OnDead",
     "OpenLog",
@@ -167,6 +169,7 @@ __all__ = [
     "Timetable",
     "Tokens",
     "Totals",
+    "TreePages",
     "Trees",
     "Turns",
     "Unknowns",
@@ -255,6 +258,8 @@ class BackendConformance(
     Callers,
     WhyAJobWaits,
     Trees,
+    TreePages,
+    LongestLines,
     WhatIsLeft,
     Parents,
     FailedParents,

@@ -9,6 +9,7 @@ import pytest
 from queuehint.core.state import POOL_SEEN_MS
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import Close, Discard, Get, Tree
+from queuehint.testing.contract.trees import spread
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -223,8 +224,7 @@ class Trees:
         assert store.apply(Tree(("root",))).dead == 0
 
     def test_the_tree_shows_a_thousand_nodes_at_most(self, store: Store) -> None:
-        for batch in range(3):
-            store.enqueue(*[job(f"{batch}-{number}", [f"{number:04}", str(batch)]) for number in range(600)])
+        store.enqueue(*spread("a", [(f"{number // 3:04}", str(number % 3)) for number in range(1800)]))
 
         def size(node: TreeNode) -> int:
             return 1 + sum(size(child) for child in node.children)

@@ -22,6 +22,7 @@ from queuehint.operations import (
     List,
     ListDead,
     ListLimits,
+    ListLines,
     ListPauses,
     ListSchedules,
     ListWeights,
@@ -195,6 +196,8 @@ class Comparison(Lockstep):
             CountPending(claim.path),
             CountPending(),
             Tree(claim.path, 4),
+            ListLines(claim.path, 1, limit=2),
+            ListLines(longer_than=1),
             ListWeights(),
             ListWorkers(),
             ListSchedules(),
@@ -221,5 +224,6 @@ class Comparison(Lockstep):
         assert not self.put(CountPending(include_scheduled=True)).unfinished
         assert not self.put(CountEdges()).open_edges
         assert not self.put(Tree((), 4)).children
+        assert not self.put(ListLines((), 4)).places
         assert self.put(CanDequeue(()))
         assert self.put(Tick()).next_ms is None

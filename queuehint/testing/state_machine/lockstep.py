@@ -26,6 +26,7 @@ from queuehint.operations import (
     ListDead,
     ListFlow,
     ListLimits,
+    ListLines,
     ListUsers,
     Operation,
     PauseSchedule,
@@ -47,10 +48,10 @@ from queuehint.testing.invariants import (
     undo_marks,
 )
 from queuehint.testing.model.jobs import Actor
-from queuehint.testing.model.places import clash
+from queuehint.testing.model.places import clash, is_at_or_below
 from queuehint.testing.model.reference import ReferenceModel
 from queuehint.testing.state_machine.styles import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
-from queuehint.values.hint import Claim
+from queuehint.values.hint import DEPTH_MAX, Claim, gate_key, key_of
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record import OVER, JobState
@@ -386,6 +387,32 @@ class Lockstep:
         assert sum(counts(node.held)) == tree.granted + tree.passing if node is not None else not tree.granted
         assert tree.paused == (path in self.model.paused)
         assert tree.closed == (path in self.model.closed)
+        self._compare_pages(path, [] if node is None else node.children or ())
+        self._compare_lines(path)
+
+    def _compare_lines(self, path: Path) -> None:
+        """Compare the lines below a place with those of the gates that jobs with a place pass."""
+        claimed = {claim.path for actor in self.model.placed for claim in actor.claims}
+        gates = {each[:depth] for each in claimed for depth in range(len(path) + 1, len(each) + 1)}
+        lines: list[tuple[int, str]] = []
+        for gate in gates:
+            found = self.engine.table.trie.find(gate)
+            if found is not None and found.waiting and is_at_or_below(gate, path):
+                lines.append((-found.waiting, key_of(gate)))
+        told = self.put(ListLines(path, DEPTH_MAX)).places
+        assert [(-place.waiting, place.path_key) for place in told] == sorted(lines)
+
+    def _compare_pages(self, path: Path, names: Iterable[str]) -> None:
+        """Compare the children of a place, page by page, with those of the gates in order of their names."""
+        listed: list[str] = []
+        after: str | None = None
+        while True:
+            page = self.put(Tree(path, 1, after, 2))
+            listed += [child.path_key for child in page.children]
+            after = page.after
+            if after is None:
+                break
+        assert listed == [key_of((*path, name)) for name in sorted(names, key=lambda name: gate_key((name,)))]
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import attrs
 from queuehint import operations as op
 from queuehint.backends.redis.codec.reports import (
     edge_stats,
+    lines,
     parse_pause,
     pending,
     stats,
@@ -454,6 +455,7 @@ def _yes_or_no(_operation: op.CanDequeue, reply: list[Any]) -> bool:
 for _kind, _read in (
     (EdgeStats, edge_stats),
     (op.Chain, why_chain),
+    (op.Lines, lines),
     (op.Pending, pending),
     (Reason, why),
     (Stats, stats),

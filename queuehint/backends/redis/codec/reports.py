@@ -10,8 +10,20 @@ import attrs
 from queuehint.backends.redis.codec.specs import facts, number_of
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import ANYONE, Chain, CountEdges, CountJobs, CountPending, Pending, Tree, Why, WhyChain
-from queuehint.values.hint import Path, key_of, parse_gate_key
+from queuehint.operations import (
+    ANYONE,
+    Chain,
+    CountEdges,
+    CountJobs,
+    CountPending,
+    Lines,
+    ListLines,
+    Pending,
+    Tree,
+    Why,
+    WhyChain,
+)
+from queuehint.values.hint import DEPTH_MAX, Path, key_of, parse_gate_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -134,32 +146,45 @@ def pending(_operation: CountPending, reply: list[Any]) -> Pending:
     return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_told(reason) for reason in reply[2:]]))
 
 
+_NODE = 10
+"""How many values tell of a place."""
+
+
 def tree(operation: Tree, reply: list[Any]) -> TreeNode:
-    """Build the tree of a flat list: for each node its gate key and eight counts."""
-    found: dict[Path, list[int]] = {}
-    for at in range(0, len(reply), 9):
-        found[parse_gate_key(reply[at].decode())] = reply[at + 1 : at + 9]
-    children: dict[Path, list[Path]] = {}
-    for path in sorted(found):
-        if len(path) > len(operation.path):
-            children.setdefault(path[:-1], []).append(path)
+    """Build the tree of a flat list of places: those below one stand behind it, depth first."""
+    children: list[list[TreeNode]] = [[] for _ in range(DEPTH_MAX + 2)]
+    for at in range(len(reply) - _NODE, -1, -_NODE):
+        path = parse_gate_key(reply[at].decode())
+        below = children[len(path) + 1]
+        children[len(path)].append(_place(reply, at, path, tuple(reversed(below))))
+        below.clear()
+    return children[len(operation.path)][0]
 
-    def node(path: Path) -> TreeNode:
-        started, started_below, waiting, granted, passing, paused, closed, dead = found[path]
-        return TreeNode(
-            path_key=key_of(path),
-            started=started,
-            started_below=started_below,
-            waiting=waiting,
-            granted=granted,
-            passing=passing,
-            paused=bool(paused),
-            closed=bool(closed),
-            dead=dead,
-            children=tuple([node(child) for child in children.get(path, ())]),
-        )
 
-    return node(operation.path)
+def lines(_operation: ListLines, reply: list[Any]) -> Lines:
+    """Return a page of the longest lines."""
+    places = [_place(reply, at, parse_gate_key(reply[at].decode())) for at in range(1, len(reply), _NODE)]
+    return Lines(tuple(places), reply[0].decode() or None)
+
+
+def _place(reply: list[Any], at: int, path: Path, children: tuple[TreeNode, ...] = ()) -> TreeNode:
+    started, started_below, waiting, granted, passing, paused, closed, dead, cursor = reply[at + 1 : at + _NODE]
+    after = None
+    if cursor:
+        (after,) = parse_gate_key(cursor[1:].decode()) or ("",)
+    return TreeNode(
+        path_key=key_of(path),
+        started=started,
+        started_below=started_below,
+        waiting=waiting,
+        granted=granted,
+        passing=passing,
+        paused=bool(paused),
+        closed=bool(closed),
+        dead=dead,
+        children=children,
+        after=after,
+    )
 
 
 _STATS = (

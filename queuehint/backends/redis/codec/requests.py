@@ -320,6 +320,12 @@ def _count_pending(operation: op.CountPending) -> Args:
     return [_place(operation.path), int(operation.include_scheduled)]
 
 
+@sends(op.Tree)
+def _tree(operation: op.Tree) -> Args:
+    after = gate_key((operation.after,)) if operation.after else ""
+    return [gate_key(operation.path), operation.depth, after, operation.limit]
+
+
 @sends(op.CanDequeue)
 def _can_dequeue(operation: op.CanDequeue) -> Args:
     return [gate_key(operation.path), operation.mode[0]]

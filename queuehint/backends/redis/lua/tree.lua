@@ -1,72 +1,93 @@
 #!lua flags=no-writes,allow-oom
 --[[ tree: live counts at a path and some levels below it.
   ARGV[9] path      str  the gate key; ARGV[10] depth int
-  Returns for each node, at most 1 000 and the first, its gate key, and started, started below, waiting, granted, passing,
-  paused, closed, dead.
-  Mirrors core.why ]]
+  ARGV[11] after    str  the name behind which the children of the path begin, as a path key writes it, "" for the first
+  ARGV[12] limit    int  of these children
+  Returns ten values for each node (lib/asking/places), at most 1 000 and the first. It looks at 2 500 entries of indexes at
+  most; what is cut has a cursor.
+  Mirrors core.asking.places ]]
 -- @include lib/questions
 -- @include lib/structures/paths
 -- @include lib/asking/running
-local NODES_MAX = 1000 -- @const
-args.count(10)
+-- @include lib/asking/places
+local NODES_MAX, LOOKED_AT_MAX = 1000, 2500 -- @const
+args.count(12)
 local levels_below = math.min(args.int(10), 64)
-local reply, nodes = {}, 0
-local here, at_or_below = {}, {}
+local nodes, looked_at = 0, 0
 
-each_running(function(claim)
-  local own = claim.keys[#claim.keys]
-  here[own] = (here[own] or 0) + 1
-  for _, key in ipairs(claim.keys) do at_or_below[key] = (at_or_below[key] or 0) + 1 end
-end)
-
-local has_holds = redis.call('ZCARD', store.holds) > 0
-
--- How many claims at a place are held by dead jobs.
-local function count_dead(key)
-  return has_holds and redis.call('ZLEXCOUNT', store.holds, unpack(paths.ranges_at(key))) or 0
-end
-
-local function describe(key)
-  local gate = gates.of(key)
-  for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
-    redis.call('HEXISTS', store.pauses, key), redis.call('HEXISTS', store.closed, key), count_dead(key)}) do
-    reply[#reply + 1] = value
-  end
-end
-
-local function subtree(key, depth)
-  describe(key)
-  if depth == 0 then return end
+-- The names right below a place that have gates, in order, from behind *done* on: (a function that returns) the next one,
+-- false if it has looked at too much. What is at a place and what is below it lie apart in an index, with names between
+-- that begin as this one does: the gates of all that may come first are asked for.
+local function names_below(key, level, done)
   local prefix = key == '' and '' or key .. ':'
-  local children = {}
-  for _, set in ipairs({store.paths, store.holds}) do
-    local looked_at = 0
-    local ranges = prefix == '' and {{'[\2', '+'}} or {{'[' .. prefix, '(' .. key .. ';'}}
-    local walk = paths.walk(set, ranges, 1, false, 1)
-    local member = walk.next()
-    local _, level = string.gsub((string.gsub(prefix, '\\.', '')), ':', '')
-    while member and looked_at < NODES_MAX * 2 do
-      looked_at = looked_at + 1
-      local path = paths.split(member)
-      local keys = form.claims('x' .. (path == 'root' and '' or path == '\\root' and 'root' or path))[1].keys
-      local child = keys[level + 2]
-      if child then
-        if redis.call('HEXISTS', store.gates, child) == 1 then children[child] = true end
-        -- On behind all that is at this child; what is below it comes where ":" sorts.
-        if path == form.queue_key(child) then walk.jump(path .. '\1') else walk.jump(child .. ':\255') end
-      end
-      member = walk.next()
+  local last = key == '' and '+' or '(' .. key .. ';'
+  local position = prefix .. (done ~= '' and done .. '\1' or key == '' and '\2' or '')
+  local names = {done = done}
+  local live, at, upto, is_over = {}, 1, done, false
+
+  -- The names up to one that have gates. The gate of the name "root" is not where the index has it.
+  local function find(name)
+    local from = 1
+    while from <= #name and string.byte(name, from) == string.byte(names.done, from) do from = from + 1 end
+    local some, wanted = {}, {}
+    for length = from, #name - 1 do
+      if string.byte(name, length + 1) < 58 then some[#some + 1] = string.sub(name, 1, length) end
+    end
+    some[#some + 1] = name
+    if key == '' and form.less(names.done, 'root') and form.less('root', name) then
+      some[#some + 1] = 'root'
+      table.sort(some, form.less)
+    end
+    for index = 1, #some do wanted[index] = prefix .. some[index] end
+    local found = redis.call('HMGET', store.gates, unpack(wanted))
+    live, at, upto = {}, 1, name
+    for index = 1, #some do
+      if found[index] and some[index] ~= some[index - 1] then live[#live + 1] = some[index] end
     end
   end
-  local sorted = {}
-  for child in pairs(children) do sorted[#sorted + 1] = child end
-  table.sort(sorted, form.less)
-  for _, child in ipairs(sorted) do
-    if nodes >= NODES_MAX then return end
-    nodes = nodes + 1
-    subtree(child, depth - 1)
+
+  function names.next()
+    while true do
+      if at <= #live then
+        names.done, at = live[at], at + 1
+        return names.done
+      end
+      names.done = upto
+      if is_over then return nil end
+      if looked_at >= LOOKED_AT_MAX then return false end
+      looked_at = looked_at + 1
+      local path = places.seek(position, last)
+      if not path then
+        is_over = true
+        if key == '' and form.less(names.done, 'root') then find('root') end
+      else
+        local child = path ~= 'root' and form.claims('x' .. path)[1].keys[level + 2] or path
+        position = child == path and path .. '\1' or child .. ';'
+        local name = string.sub(child, #prefix + 1)
+        if path ~= '\\root' and path ~= 'root' and form.less(names.done, name) then find(name) end
+      end
+    end
   end
+  return names
 end
 
-subtree(ARGV[9], levels_below)
-return reply
+local function subtree(key, level, depth, after, limit)
+  local cursor = places.describe(key)
+  local gate = gates.of(key)
+  -- A gate that no claim has passed has none below.
+  if depth == 0 or gate[IS] + gate[IX] == 0 then return end
+  local names = names_below(key, level, after)
+  local children, done = 0, after
+  local name = names.next()
+  while name and children < limit and nodes < NODES_MAX do
+    children, nodes, done = children + 1, nodes + 1, name
+    subtree(key == '' and name or key .. ':' .. name, level + 1, depth - 1, '', NODES_MAX)
+    name = names.next()
+  end
+  if name == false then done = names.done end
+  if name ~= nil then places.reply[cursor] = '+' .. done end
+end
+
+local keys = form.claims('x' .. ARGV[9])[1].keys
+subtree(ARGV[9], #keys - 1, levels_below, ARGV[11], args.int(12, 1))
+return places.reply

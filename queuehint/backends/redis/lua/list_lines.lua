@@ -1,0 +1,67 @@
+#!lua flags=no-writes,allow-oom
+--[[ list_lines: one page of the places below a path where claims wait, the longest lines of the page first.
+  ARGV[9] path      str  the gate key; ARGV[10] depth int, levels below it
+  ARGV[11] after    str  the cursor of the page before, "" for the first; ARGV[12] limit int
+  ARGV[13] longer_than int  only lines of more claims than this
+  Returns the cursor, "" for none, and ten values for each place (lib/asking/places).
+  Mirrors core.asking.places   Cost O(1 000 paths of jobs with places), and O(executing jobs) if there are such lines ]]
+-- @include lib/questions
+-- @include lib/structures/paths
+-- @include lib/asking/running
+-- @include lib/asking/places
+local LOOKED_AT_MAX = 1000 -- @const
+args.count(13)
+local key, limit, longer_than = ARGV[9], args.int(12, 1), args.int(13)
+local levels = #form.claims('x' .. key)[1].keys - 1
+local deepest = levels + args.int(10, 1)
+
+-- The gates that a path in the index passes.
+local function gates_on(path)
+  if path == 'root' then return {''} end
+  return form.claims('x' .. (path == '\\root' and 'root' or path))[1].keys
+end
+
+-- Where the index goes on behind a path, or behind all that is below the deepest place that it passes.
+local function behind(path)
+  local keys = path == 'root' and {''} or form.claims('x' .. path)[1].keys
+  return #keys > deepest + 1 and keys[deepest + 1] .. ';' or path .. '\1'
+end
+
+local position = ARGV[11] ~= '' and behind(ARGV[11]) or key == '' and '\2' or key .. ':'
+local last = key == '' and '+' or '(' .. key .. ';'
+local cursor = ARGV[11]
+local seen, wanted = {}, {}
+for looked_at = 1, LOOKED_AT_MAX + 1 do
+  local path = places.seek(position, last)
+  if not path then
+    cursor = ''
+    break
+  end
+  if looked_at > LOOKED_AT_MAX then break end
+  cursor = path
+  local keys = gates_on(cursor)
+  for level = levels + 2, math.min(#keys, deepest + 1) do
+    if not seen[keys[level]] then
+      seen[keys[level]] = true
+      wanted[#wanted + 1] = keys[level]
+    end
+  end
+  position = behind(cursor)
+end
+
+local lines = {}
+for from = 1, #wanted, LOADED_AT_ONCE do
+  local to = math.min(from + LOADED_AT_ONCE - 1, #wanted)
+  for at, packed in ipairs(redis.call('HMGET', store.gates, unpack(wanted, from, to))) do
+    local waiting = gate_format.read(packed)[WAITING]
+    if waiting > longer_than then lines[#lines + 1] = {waiting, wanted[from + at - 1]} end
+  end
+end
+table.sort(lines, function(one, other)
+  if one[1] ~= other[1] then return one[1] > other[1] end
+  return form.less(form.queue_key(one[2]), form.queue_key(other[2]))
+end)
+local reply = places.reply
+reply[1] = cursor
+for at = 1, math.min(limit, #lines) do places.describe(lines[at][2]) end
+return reply

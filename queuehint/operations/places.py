@@ -1,0 +1,82 @@
+"""Operations that ask about places: the tree of counts, the longest lines, whether a claim conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import attrs
+
+from queuehint.operations.base import Operation
+from queuehint.values.hint import DEPTH_MAX, Mode, Path
+from queuehint.values.report import TreeNode
+
+__all__ = ["TREE_NODES_MAX", "CanDequeue", "Lines", "ListLines", "Tree"]
+
+TREE_NODES_MAX = 1000
+"""How many nodes a tree has at most besides the first, and how many places a page of lines."""
+
+
+@attrs.frozen
+class Tree(Operation[TreeNode]):
+    """
+    Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes besides the first.
+
+    Args:
+        after: only the children of *path* that come behind this name, in order of `TreeNode.children`; None: all.
+        limit: at most so many children of *path*; a store may answer fewer, with a cursor.
+    """
+
+    is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, TREE_NODES_MAX)}
+    path: Path = ()
+    depth: int = 1
+    after: str | None = None
+    limit: int = TREE_NODES_MAX
+
+
+@attrs.frozen
+class Lines:
+    """
+    One page of places where claims wait.
+
+    Args:
+        places: the longest lines first, those of one length in order of path key; without children.
+        after: the cursor of the next page, a path key; None: no more. Pages are by path key: the longest line of all
+            may come in any of them.
+    """
+
+    places: tuple[TreeNode, ...]
+    after: str | None = None
+
+
+@attrs.frozen
+class ListLines(Operation[Lines]):
+    """
+    Ask for the longest lines at the places 1 to *depth* levels below *path*, a page at a time.
+
+    A page looks at so many places that it is bounded. A place where one job waits all the while is in some page; it may
+    be in several.
+
+    Args:
+        after: the cursor of the page before.
+        limit: at most so many places, the longest lines of the page.
+        longer_than: only lines of more claims than this.
+    """
+
+    is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"depth": (1, DEPTH_MAX), "limit": (1, TREE_NODES_MAX)}
+    path: Path = ()
+    depth: int = 1
+    after: str | None = None
+    limit: int = TREE_NODES_MAX
+    longer_than: int = 0
+
+
+@attrs.frozen
+class CanDequeue(Operation[bool]):
+    """Ask whether nothing executing conflicts with a claim on *path*."""
+
+    is_question: ClassVar[bool] = True
+    path: Path
+    mode: Mode = "exclusive"
