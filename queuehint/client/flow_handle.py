@@ -12,7 +12,6 @@ from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tic
 from queuehint.client.flow_graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.client.stuck import StuckWatch
-from queuehint.core.structures.edges import cause_of
 from queuehint.errors import (
     CorruptStateError,
     FlowNotFoundError,
@@ -441,6 +440,9 @@ def _ends(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 def _was_not_needed(record: JobRecord) -> bool:
     """Return whether a job was to run only if another one failed, and that one has finished."""
+    # Here: the engine is imported by none but the stores that have it.
+    from queuehint.core.structures.edges import cause_of
+
     return record.state is JobState.CANCELED and any(
         edge.when == "failure" and record.cause == cause_of(edge.id, JobState.FINISHED)
         for edge in record.spec.depends_on
