@@ -61,10 +61,20 @@ def show_both(_app: Sphinx, _page: str, text: list[str]) -> None:
     )
 
 
+PROMPTS = re.compile(r"(?<=^```pycon\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
+COMPOUND = re.compile(r"^>>> (?:@|(?:async|class|def|for|if|try|while|with)\b).*\n(?:\.\.\..*\n)*", re.MULTILINE)
+
+
+def end_blocks(_app: Sphinx, _page: str, text: list[str]) -> None:
+    """Show the empty line that ends a function at a prompt: without it Python 3.12 refuses a pasted block."""
+    text[0] = PROMPTS.sub(lambda block: COMPOUND.sub(lambda found: f"{found[0]}...\n", block[0]), text[0])
+
+
 def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
     # The forges draw Mermaid diagrams; here they are shown as text and need no program from elsewhere.
     app.add_lexer("mermaid", TextLexer)
     app.connect("source-read", show_both)
+    app.connect("source-read", end_blocks)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=600)

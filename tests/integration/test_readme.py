@@ -1,9 +1,12 @@
-"""The README and the first page of the docs: their links lead to files; and every how-to page is listed."""
+"""The README and the first page of the docs: their links lead to files. And the pages they lead to."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +27,28 @@ def test_every_how_to_page_is_in_a_group() -> None:
     listed = re.findall(r"^- \[.*?\]\((.+?)\.md\)", index, re.MULTILINE)
     assert sorted(listed) == sorted(page.stem for page in folder.glob("*.md") if page.stem != "index")
     assert listed == index.split(":hidden:\n\n")[1].split("\n```")[0].split("\n")
+
+
+def test_the_application_of_the_page_on_asgi_takes_a_job() -> None:
+    pytest.importorskip("starlette")
+    [source] = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/how-to/asgi.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    page: dict[str, Any] = {"__name__": "app"}
+    exec(compile(source, "app.py", "exec"), page)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"Hello"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def post() -> Any:
+        scope = {"type": "http", "method": "POST", "path": "/doc1", "headers": [], "query_string": b""}
+        await page["app"](scope, receive, send)
+        await page["sched"].drain()
+        return await page["sched"].handle(json.loads(sent[1]["body"])["job"]).result(timeout=5)
+
+    assert asyncio.run(post()) == len("Hello")
+    assert sent[0]["status"] == 202
