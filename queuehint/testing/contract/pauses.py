@@ -156,9 +156,9 @@ class PausesByFilter:
         store.enqueue(
             job("both", ["x", "1"], user="ann"), job("user", ["y"], user="ann"), job("path", ["x", "2"]), job("none")
         )
+        store.pause_jobs(user="ann", task="other")
         store.pause_jobs(user="ann", path=("x",))
         assert sorted(store.run()) == ["none", "path", "user"]
-        store.pause_jobs(user="ann", task="other")
         store.resume_jobs(user="ann", path=("x",))
         assert store.run() == ["both"]
 
