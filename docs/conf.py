@@ -36,6 +36,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = f"queuehint {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 
 
 def keep_colons(app: Sphinx, what: str, name: str, _object: object, _options: object, lines: list[str]) -> None:

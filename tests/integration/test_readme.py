@@ -21,12 +21,18 @@ def test_links_to_files_lead_to_files(page: Path) -> None:
     assert not [link for link in links if not (page.parent / link).exists()]
 
 
-def test_every_how_to_page_is_in_a_group() -> None:
-    folder = ROOT / "docs" / "how-to"
+@pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation", "reference"])
+def test_every_page_is_listed_with_its_section(section: str) -> None:
+    folder = ROOT / "docs" / section
     index = (folder / "index.md").read_text("utf-8")
-    listed = re.findall(r"^- \[.*?\]\((.+?)\.md\)", index, re.MULTILINE)
-    assert sorted(listed) == sorted(page.stem for page in folder.glob("*.md") if page.stem != "index")
-    assert listed == index.split(":hidden:\n\n")[1].split("\n```")[0].split("\n")
+    listed = re.findall(r"^- \[(.*?)\]\((.+?)\.md\)", index, re.MULTILINE)
+    names = [name for _, name in listed]
+    assert sorted(names) == sorted(page.stem for page in folder.glob("*.md") if page.stem != "index")
+    assert names == index.split(":hidden:\n\n")[1].split("\n```")[0].split("\n")
+    if section != "how-to":
+        assert [f"# {title}" for title, _ in listed] == [
+            (folder / f"{name}.md").read_text("utf-8").splitlines()[0] for name in names
+        ]
 
 
 def test_the_application_of_the_page_on_asgi_takes_a_job() -> None:
