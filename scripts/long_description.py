@@ -32,6 +32,6 @@ def without_local_links(text: str) -> str:
     """Return a page of Markdown without links and images that lead into the repository."""
     parts = FENCED.split(text)
     for number in range(0, len(parts), 2):
-        prose = PICTURE.sub(lambda found: found[1] or found[2] or "", parts[number])
-        parts[number] = LINK.sub(r"\1", IMAGE.sub(r"\1", prose))
+        prose = PICTURE.sub(lambda found: f"*{found[1] or found[2]}.*", parts[number])
+        parts[number] = LINK.sub(r"\1", IMAGE.sub(r"*\1.*", prose))
     return "".join(parts)

@@ -132,7 +132,7 @@ def test_the_metadata_lead_nowhere_that_an_index_does_not_know(built: Built) -> 
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = str(metadata.get_payload())
     prose = re.sub(r"^```.*?^```$", "", description, flags=re.DOTALL | re.MULTILINE)
-    assert re.findall(r"\]\((?!https://)[^)]*\)|src=\"(?!https://)", prose) == []
+    assert re.findall(r"\]\((?!https://)[^)]*\)|\b(?:src|srcset|href)=\"(?!https://)", prose) == []
     assert "First steps" in prose, "the text of a link stays"
     assert "sched.drain_sync()" in description, "code stays"
 

@@ -50,3 +50,11 @@ def test_every_extra_and_every_lowest_version_is_tested() -> None:
     assert lowest.count("--resolution lowest-direct --all-extras -r pyproject.toml") == 2
     loose = [need for needs in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()) for need in needs]
     assert [need for need in loose if not re.match(r"[\w-]+>=[\d.]+$|tzdata;", need)] == []
+
+
+def test_the_licences_of_all_that_is_depended_on_are_said() -> None:
+    said = text_of("docs/faq.md").partition("### Under which licences")[2].partition("\n### ")[0].lower()
+    needs = [need for needs in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()) for need in needs]
+    names = {re.match(r"[\w-]+", need)[0] for need in needs} - {"tzdata"}  # type: ignore[index]
+    assert {name for name in names if name not in said} == set()
+    assert {extra for extra in PROJECT["optional-dependencies"] if f"`{extra}`" not in said} == set()
