@@ -123,7 +123,7 @@ def _claim_of(
         else:
             is_put_aside = False
         if is_put_aside:
-            state.units -= 1
+            state.units -= 2
             if state.units <= 0:
                 state.cut = True
                 break

@@ -1,9 +1,17 @@
 """Mutants of the Lua scripts."""
 
-from tests.mutants.catchers import CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS, ON_REDIS, RESTARTS_ON_REDIS, TOKENS_ON_REDIS
+from tests.mutants.catchers import (
+    CONFORMANCE,
+    CONFORMANCE_ON_REDIS,
+    MACHINE_ON_REDIS,
+    ON_REDIS,
+    RESTARTS_ON_REDIS,
+    TOKENS_ON_REDIS,
+)
 from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
+LIFECYCLE = f"{LUA}/lib/jobs/lifecycle.lua"
 
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 ARGUMENTS = tests("tests/faults/test_arguments.py")
@@ -44,6 +52,55 @@ MUTANTS = (
         old="return 2 + lifecycle.prune(job)",
         new="return lifecycle.prune(job)",
         caught_by=(tests("tests/property/test_agreement.py", "-k", "as_many_units"),),
+    ),
+    *(
+        Mutant(
+            name=f"Lua: {name} uses one unit of the budget less",
+            kind="bounds",
+            file=file,
+            old=old,
+            new=new,
+            caught_by=(tests("tests/property/test_agreement.py", "-k", "as_many_units"),),
+        )
+        for name, file, old, new in (
+            (
+                "a lease that has ended",
+                LIFECYCLE,
+                "return 2 + lifecycle.reap(job)",
+                "return 1 + lifecycle.reap(job)",
+            ),
+            (
+                "a job canceled because of another",
+                LIFECYCLE,
+                "return CANCEL_UNITS + left",
+                "return 3 + left",
+            ),
+            ("a job that is revived", LIFECYCLE, "return REVIVE_UNITS + ", "return 3 + "),
+            (
+                "an edge made by a commit",
+                LIFECYCLE,
+                "return 2 * #needs + staging.begin",
+                "return #needs + staging.begin",
+            ),
+            ("a job offered again", f"{LUA}/lib/jobs/sweeps.lua", "    used = used + 2\n", "    used = used + 1\n"),
+            ("a job put aside", f"{LUA}/exchange.lua", "work.units - 2\n", "work.units - 1\n"),
+        )
+    ),
+    Mutant(
+        name="Lua: of a portion of dependencies one slice is bound",
+        kind="edges",
+        file=f"{LUA}/lib/jobs/lifecycle.lua",
+        old="is_cut and bound + NEXT_SLICE or at + 1",
+        new="at + 1",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="of a portion of dependencies one slice is bound",
+        kind="edges",
+        file="core/jobs/lifecycle.py",
+        old="(part + 1) * NEXT_SLICE + at if is_cut else at + 1",
+        new="at + 1",
+        caught_by=(CONFORMANCE,),
     ),
     # --- plain jobs ---
     Mutant(

@@ -6,6 +6,7 @@ By default 20 000 steps of random walks and 2 000 of a state machine, whose fail
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,11 @@ from queuehint.operations import (
     ListFlow,
     ListUsers,
     Log,
+    PauseJobs,
     Pull,
     Redrive,
     Renew,
+    ResumeJobs,
     Tick,
 )
 from queuehint.testing.state_machine.parts import first_jobs
@@ -153,6 +156,42 @@ def test_records_that_expire_use_as_many_units_of_both() -> None:
         lockstep.do(Exchange("w", settle=ended))
         lockstep.go_to(lockstep.now_ms + 5)
         assert [lockstep.do(Tick()).more for _ in range(3)] == [True, True, False]
+    finally:
+        lockstep.close()
+
+
+def ticks(lockstep: RedisLockstep) -> int:
+    """Have leftovers done; return in how many steps, after each of which both have as much left over."""
+    return next(count for count in itertools.count(1) if not lockstep.do(Tick()).more)
+
+
+@pytest.mark.parametrize(("budget", "steps"), [(5, [3, 1, 3, 3, 2]), (6, [3, 1, 2, 3, 2])])
+def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: list[int]) -> None:
+    lockstep = RedisLockstep(budget=budget)
+    jobs = tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(max_losses=9, retention_ms=9_999)) for at in range(6))
+    kept = Policy(on_dependency_failure="cancel", retention_ms=9_999)
+    failed = {"kind": OutcomeKind.FAILED, "error": JobError(type="E", message="m"), "final": True}
+    counts = []
+    try:
+        lockstep.do(Enqueue(jobs))
+        lockstep.do(Exchange("w", limit=6, lease_ms=5))
+        lockstep.go_to(lockstep.now_ms + 5)
+        counts.append(ticks(lockstep))
+        lockstep.do(PauseJobs(RecordFilter(task="t")))
+        assert [lockstep.do(Exchange("w", limit=6)).grants for _ in range(3)] == [()] * 3
+        lockstep.do(ResumeJobs(RecordFilter(task="t")))
+        counts.append(ticks(lockstep))
+        (root, *_) = lockstep.do(Exchange("w", limit=6)).grants
+        behind = {"task": "t", "depends_on": (Dependency("j0"),), "policy": kept}
+        lockstep.do(Enqueue(tuple(JobSpec(id=f"b{at}", **behind) for at in range(3))))
+        lockstep.do(Exchange("w", settle=(Outcome(job_id="j0", token=root.token, **failed),)))
+        counts.append(ticks(lockstep))
+        lockstep.do(Redrive(("j0",), downstream=True))
+        counts.append(ticks(lockstep))
+        lockstep.do(Enqueue(tuple(JobSpec(id=f"c{at}", **behind) for at in range(5)), staged="s"))
+        lockstep.do(Commit("s"))
+        counts.append(ticks(lockstep))
+        assert counts == steps
     finally:
         lockstep.close()
 

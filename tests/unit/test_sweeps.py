@@ -8,6 +8,7 @@ import pytest
 
 from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs import staging
+from queuehint.core.jobs.lifecycle import REVIVE_UNITS
 from queuehint.core.jobs.sweeps import step
 from queuehint.core.structures.edges import DependencySets
 from queuehint.core.structures.job import START_MARK, Job
@@ -129,9 +130,9 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     queue.start()
     table = queue.engine.table
     sweep = UnparkSweep(deque([table.pauses.by_path.pop(("a",)).parked]))
-    assert step(queue.engine.lifecycle, sweep, 2) == (2, True)
+    assert step(queue.engine.lifecycle, sweep, 4) == (4, True)
     assert sorted(ready.id for ready in table.ready.jobs()) == ["j0", "j1"]
-    assert step(queue.engine.lifecycle, sweep, 3) == (3, False)
+    assert step(queue.engine.lifecycle, sweep, 6) == (6, False)
 
 
 def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None:
@@ -250,10 +251,10 @@ def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> N
     used, again, since = 0, True, []
     while again:
         spent, again = step(queue.engine.lifecycle, sweep, budget)
-        assert spent <= budget + 1
+        assert spent < budget + 1 + 1 + REVIVE_UNITS
         used += spent
     since = [queue.engine.table.jobs[f"j{n}"].since for n in range(4)]
-    assert (used, since) == (8, sorted(since))
+    assert (used, since) == (4 * (1 + 1 + REVIVE_UNITS), sorted(since))
     assert queue.states("j0", "j1", "j2", "j3") == "DEFERRED DEFERRED DEFERRED DEFERRED"
     queue.engine.check()
 
@@ -263,7 +264,7 @@ def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
     fallen(queue, 3)
     queue.redrive("dies")
     sweep = ReviveSweep(queue.engine.table.jobs["dies"])
-    assert step(queue.engine.lifecycle, sweep, 1) == (2, True)
+    assert step(queue.engine.lifecycle, sweep, 1) == (1 + 1 + REVIVE_UNITS, True)
     queue.start()
     queue.fail("dies", final=True)
     assert step(queue.engine.lifecycle, sweep, 9) == (0, False)

@@ -49,6 +49,10 @@ _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 _DUE, LEASE, EXPIRY, PRUNE, RESUME = TimerKind
 
 UNSEARCHABLE = f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs"
+CANCEL_UNITS = REVIVE_UNITS = 4
+"""What a job uses beside one unit and its gates that is canceled because of another one, or revived."""
+SLICE, NEXT_SLICE = 250, 1_000_000
+"""How many dependencies of a portion are bound in a step, and what stands for such a part in `CommitSweep.bound`."""
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000
@@ -250,7 +254,7 @@ class Lifecycle:
         what = edge_action(edge, dependency.state)
         # A dropped dependency has no end; an ended one counts as expired only for edges that keep waiting.
         if dependency.gone and edge[-1] == KEPT and (dependency.ended_ms is None or what == WAIT):
-            return self.end(job, CANCELED, cause_of(dependency.id, None))
+            return CANCEL_UNITS + self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
             return 0
         if what == CANCEL:
@@ -279,7 +283,7 @@ class Lifecycle:
         left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
         if not dependency.gone:
             self.table.edges.set_canceled_by(job, dependency.id)
-        return left
+        return CANCEL_UNITS + left
 
     def evaluate(
         self, needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
@@ -314,31 +318,32 @@ class Lifecycle:
         """Cancel a job because a dependency is over or its record has expired; return the gates left."""
         dependency_id, dependency = canceled_by
         if dependency is None:
-            return self.end(job, CANCELED, cause_of(dependency_id, None))
+            return CANCEL_UNITS + self.end(job, CANCELED, cause_of(dependency_id, None))
         return self._cancel_because_of(job, dependency)
 
     def begin(self, job: Job, sweep: CommitSweep) -> int:
         """
-        Release a job of a committed submission and evaluate its dependencies; return the units used.
+        Release a job of a committed submission and evaluate its dependencies; return the units used, two for each.
 
-        One portion of more than 1 000 at a time: the job is released with the last of them, or when one cancels it.
+        Up to `SLICE` dependencies at a time: the job is released with the last of them, or when one cancels it.
         """
         portions = job.need_extras().portions
-        at = sweep.bound[1] if sweep.bound[0] == job.number else 0
+        part, at = divmod(sweep.bound[1], NEXT_SLICE) if sweep.bound[0] == job.number else (0, 0)
         sweep.bound = (0, 0)
-        needs = portions[at]
+        needs = portions[at][part * SLICE : (part + 1) * SLICE]
         blocked, canceled_by = self.evaluate(needs, is_late=partial(is_late, job))
-        if canceled_by is None and at + 1 < len(portions):
+        is_cut = len(portions[at]) > (part + 1) * SLICE
+        if canceled_by is None and (is_cut or at + 1 < len(portions)):
             self.table.bind(job, needs, blocked)
             self.table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])
-            sweep.bound = (job.number, at + 1)
-            return len(needs)
+            sweep.bound = (job.number, (part + 1) * NEXT_SLICE + at if is_cut else at + 1)
+            return 2 * len(needs)
         commit_ms = staging.unstage(self.table, job)
         if canceled_by is not None:
-            return len(needs) + self.apply_cancellation(job, canceled_by)
+            return 2 * len(needs) + self.apply_cancellation(job, canceled_by)
         if self.is_shut(job):
-            return len(needs) + self._shut_out(job)
-        return len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
+            return 2 * len(needs) + self._shut_out(job)
+        return 2 * len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
         """Remove a job of a submission that was not committed; for its dependents its record has expired."""
@@ -368,7 +373,7 @@ class Lifecycle:
             return len(needs)
         visited = archive.revive(self.table, job, blocked, self.now_ms)
         self._revive_dependents(job)
-        return len(needs) + visited
+        return REVIVE_UNITS + len(needs) + visited
 
     def _revive_dependents(self, job: Job) -> None:
         if self.table.edges.first_canceled_by(job.id) is not None:
@@ -392,10 +397,10 @@ class Lifecycle:
                 return 0
             return self.end(job, CANCELED, "expired")
         job.timer = None
+        # Both change more than other steps do: a thousand would hold up a server three times as long.
         if kind is LEASE:
-            return self._reap(job)
+            return 2 + self._reap(job)
         if kind is PRUNE:
-            # It is in more indexes than any other step touches: a thousand would hold up a server three times as long.
             return 2 + self._prune(job)
         return self._promote(job)
 

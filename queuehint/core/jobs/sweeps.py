@@ -1,7 +1,8 @@
 """
 Steps of leftovers: each works until its budget is used, and returns whether anything is left.
 
-One job canceled, queued or offered costs one unit, and each gate visited or left one more.
+One job canceled or queued costs one unit, one that was put aside and is offered again two, and each gate visited or
+left one more.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _unpark(lifecycle: Lifecycle, item: UnparkSweep, budget: int) -> tuple[int, 
             job = heap.pop()
             job.parked = None
             lifecycle.table.ready.add(job)
-            used += 1
+            used += 2
         item.parked.popleft()
     return used, False
 

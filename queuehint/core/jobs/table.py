@@ -151,7 +151,8 @@ class JobTable:
         """Add the edges of a job."""
         if needs:
             extras = job.need_extras()
-            if not extras.more_needs:
+            # Those of a submission in parts are known, and bound in slices.
+            if not extras.needs:
                 extras.needs = needs
             extras.holds = True
             for dependency_id, _ in needs:

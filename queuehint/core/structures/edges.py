@@ -153,7 +153,9 @@ class DependencySets:
         ids = [dependency_id for dependency_id, _ in extras.needs] if is_whole else []
         ids += [dependency_id for dependency_id, edge in extras.blocked.items() if edge[-1] != KEPT]
         for dependency_id in ids:
-            self._remove(job, dependency_id)
+            # One that was given up between two slices is not bound to all.
+            if self.depends(job, dependency_id):
+                self._remove(job, dependency_id)
         self.open -= sum(edge != START for edge in extras.blocked.values())
         extras.blocked.clear()
         extras.holds = False

@@ -124,7 +124,7 @@ class DependentsSweep:
     left: list[tuple[int, Job]] | None = None
     """The dependents left, last first; None before the first step and after the last."""
     bound: tuple[int, int] = (0, 0)
-    """The number of the job that is being released, and how many portions of its dependencies are bound; else zeros."""
+    """The number of the job that is being released, and how many portions and slices of its dependencies are bound."""
 
     def insert(self, entry: tuple[int, Job]) -> None:
         """Include a job that became a dependent after the first step, unless its number is passed already."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.errors import CycleError, FlowNotFoundError, InvalidJobError, UnknownDependencyError
-from queuehint.operations import STAGED_KEPT_MS, Delete, Fetch, Verdict
+from queuehint.operations import STAGED_KEPT_MS, Delete, Fetch, Tick, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
@@ -114,6 +114,22 @@ class FanIn:
         assert store.commit("T") == 4
         assert store.run() == ["a", "b", "last", "behind"]
         assert store.is_clean
+
+    def test_hundreds_of_dependencies_are_bound_in_several_steps(self, store: Store) -> None:
+        ids = [f"j{number:03}" for number in range(520)]
+        store.enqueue(*[job(each) for each in ids])
+        for last in ("last", "spare"):
+            store.stage(last, job(last, ["x"], after=ids, on_dependency_failure="cancel"))
+        assert store.commit("last") == store.commit("spare") == 1
+        store.cancel("spare")
+        while store.apply(Tick()).more:
+            pass
+        assert (store.edges().open_edges, store.why("last").dependencies) == (520, 520)
+        assert store.why("last").jobs == tuple(ids[:10])
+        store.cancel(ids[0], ids[-1])
+        while store.apply(Tick()).more:
+            pass
+        assert (store.state("last"), store.edges().open_edges) == (CANCELED, 0)
 
     def test_a_portion_closes_no_circle_through_a_part_that_is_not_in_order(self, store: Store) -> None:
         store.stage("T", job("a"))

@@ -174,7 +174,7 @@ local function claim_of(among, found)
         else
           limits.park(job, counter)
         end
-        work.units = work.units - 1
+        work.units = work.units - 2
         if work.units <= 0 then
           work.cut = true
           return

@@ -221,9 +221,10 @@ local function reason_of(job)
   local state = job[STATE]
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
-    local named, dead = {}, {}
+    local named, dead, ids = {}, {}, edges.some_open(job)
+    jobs.prefetch(ids)
     -- One that is staged waits for what the commit brings, which nobody knows by name.
-    for _, id in ipairs(edges.some_open(job)) do
+    for _, id in ipairs(ids) do
       local other = jobs.of(id) or {id = id}
       named[#named + 1] = other
       if other[STATE] == FAILED then dead[#dead + 1] = other end
@@ -273,7 +274,8 @@ local function reply_of(job, reason)
   local reply = {
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
-    text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW), redis.call('HGET', store.specs, job.id) or '',
+    text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW),
+    reason.kind == 'running' and redis.call('HGET', store.specs, job.id) or '',
   }
   if reason.selection then reply[#reply + 1] = reason.selection end
   if reason.kind == 'no_worker' then

@@ -18,14 +18,14 @@
   LEVEL: its inherited priority, if a job behind it has a better one than its PRIORITY.
   TO_BEGIN: granted with one loss left (suspected poison job), and its worker has not reported yet that its code begins.
   LOOP_BLOCKED: since when code has blocked the event loop of the worker that runs it.
-  MADE_BY: the id of its parent. ]]
+  MADE_BY: the id of its parent. TOLD: how many dependencies it was told of, of one with PORTIONS. ]]
 local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const
 local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, TASK, SERVICE = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
 local POLICY, CLAIMS = 21, 22 -- @const
 local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 23, 24, 25, 26, 27, 28, 29, 30, 31, 32 -- @const
 local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, UNKNOWN_TASKS, BLOCKED, AWAITED = 33, 34, 35, 36, 37, 38, 39, 40, 41 -- @const
 local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 42, 43, 44, 45, 46, 47, 48, 49, 50 -- @const
-local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY = 51, 52, 53, 54, 55, 56 -- @const
+local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY, TOLD = 51, 52, 53, 54, 55, 56, 57 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 local DEADLINE_MARK = '  ' -- @const
 
@@ -94,12 +94,19 @@ function form.session(watcher) return (string.gsub(watcher, '^~', '')) end
 
 -- Order by bytes: Lua's own `<` goes by the server's locale.
 function form.less(left, right)
-  local length = math.min(#left, #right)
-  for at = 1, length do
-    local one, other = string.byte(left, at), string.byte(right, at)
-    if one ~= other then return one < other end
+  local at = 1
+  while true do
+    local a, b, c, d, e, f = string.byte(left, at, at + 5)
+    local u, v, w, x, y, z = string.byte(right, at, at + 5)
+    if a ~= u then return (a or -1) < (u or -1) end
+    if b ~= v then return (b or -1) < (v or -1) end
+    if c ~= w then return (c or -1) < (w or -1) end
+    if d ~= x then return (d or -1) < (x or -1) end
+    if e ~= y then return (e or -1) < (y or -1) end
+    if f ~= z then return (f or -1) < (z or -1) end
+    if not f then return false end
+    at = at + 6
   end
-  return #left < #right
 end
 
 -- Claims that were taken apart; they are the same in every call.

@@ -1,6 +1,7 @@
 --[[ lifecycle: ends, retries and losses of jobs, and timers that fire; mirrors core.jobs.lifecycle. ]]
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local PREFETCHED_FROM = 8 -- @const
+local CANCEL_UNITS, REVIVE_UNITS, SLICE, NEXT_SLICE = 4, 4, 250, 1000000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}
 
@@ -152,7 +153,7 @@ local HAS_ENDED = {F = ' has finished', X = ' has failed', C = ' was canceled'}
 function lifecycle.cancel_because_of(job, id, state, gone)
   local left = lifecycle.finish(job, CANCELED, 'dependency ' .. id .. (state and HAS_ENDED[state] or ' has expired'), false)
   if state and not gone then edges.set_canceled_by(job, id) end
-  return left
+  return CANCEL_UNITS + left
 end
 
 -- Count how long a job has waited for its last edge to be resolved.
@@ -207,27 +208,28 @@ function lifecycle.evaluate(needs, coming, is_late)
   return blocked, false, false
 end
 
--- Take up a job of a submission that was committed; return the units used. One portion of more than 1 000 dependencies at a
--- time: it is let go with the last of them, or when one cancels it. The sweep has at [5] the number of that job, at [6]
--- how many of its portions are bound.
+-- Take up a job of a submission that was committed; return the units used, two for each dependency. Up to SLICE of these at
+-- a time: it is let go with the last of them, or when one cancels it. The sweep has at [5] the number of that job, at [6] how
+-- many of its portions are bound and, times NEXT_SLICE, how many slices of the next one.
 function lifecycle.begin(job, sweep)
-  local at = 0
-  if job[PORTIONS] then
-    at = sweep[5] == job[NUMBER] and sweep[6] or 0
-    sweep[5], sweep[6] = 0, 0
-  end
+  local bound = sweep[5] == job[NUMBER] and sweep[6] or 0
+  if sweep[5] then sweep[5], sweep[6] = 0, 0 end
+  local at = bound % NEXT_SLICE
+  local first = (bound - at) / NEXT_SLICE * SLICE
   local needs = edges.portion_of(job, at)
+  local is_cut = #needs > first + SLICE
+  if #needs > SLICE then needs = {unpack(needs, first + 1, math.min(first + SLICE, #needs))} end
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
-  if not canceled_by and at < (job[PORTIONS] or 0) then
+  if not canceled_by and (is_cut or at < (job[PORTIONS] or 0)) then
     transitions.bind(job, needs, blocked)
-    sweep[5], sweep[6] = job[NUMBER], at + 1
-    return #needs
+    sweep[5], sweep[6] = job[NUMBER], is_cut and bound + NEXT_SLICE or at + 1
+    return 2 * #needs
   end
   local commit_ms = staging.unstage(job)
-  if canceled_by then return #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
+  if canceled_by then return 2 * #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
   local last = lifecycle.last_above(job)
-  if last then return #needs + shut_out(job, last) end
-  return #needs + staging.begin(job, needs, blocked, commit_ms)
+  if last then return 2 * #needs + shut_out(job, last) end
+  return 2 * #needs + staging.begin(job, needs, blocked, commit_ms)
 end
 
 -- Drop a job of a submission that was never committed; others that wait for it find its record expired.
@@ -251,7 +253,7 @@ function lifecycle.revive(job)
   if lifecycle.last_above(job) then return #needs end
   local visited = archive.revive(job, needs, blocked)
   lifecycle.revive_dependents(job)
-  return #needs + visited
+  return REVIVE_UNITS + #needs + visited
 end
 
 function lifecycle.revive_dependents(job)
@@ -366,8 +368,8 @@ function lifecycle.fire_timer(kind, job)
   end
   if kind == EXPIRY and OVER[job[STATE]] then return 0 end
   if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
-  if kind == LEASE then return lifecycle.reap(job) end
-  -- It is in more indexes than any other step touches: a thousand would hold up the server three times as long.
+  -- Both change more than other steps do: a thousand would hold up the server three times as long.
+  if kind == LEASE then return 2 + lifecycle.reap(job) end
   if kind == PRUNE then return 2 + lifecycle.prune(job) end
   return lifecycle.promote(job)
 end

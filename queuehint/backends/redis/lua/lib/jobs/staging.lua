@@ -49,6 +49,7 @@ end
 -- Add a portion of dependencies, as text, to a hidden job of a submission in parts.
 function staging.depend(job, needs)
   if not job[NEEDS] then job[NEEDS], edges.told[job.id] = KNOWN, '' end
+  job[TOLD] = edges.count_needs(job) + edges.count_in(needs)
   job[PORTIONS] = (job[PORTIONS] or 0) + 1
   edges.told[edges.field(job.id, job[PORTIONS])] = needs
   jobs.dirty[job.id] = job

@@ -1,4 +1,5 @@
---[[ sweeps: leftovers that are not lines, as core.jobs.sweeps; one unit for each entry looked at, one more for each gate. ]]
+--[[ sweeps: leftovers that are not lines, as core.jobs.sweeps; one unit for each entry looked at, two for one offered again, one
+  more for each gate. ]]
 local sweeps = {}
 
 lazily(sweeps, function()
@@ -122,7 +123,7 @@ function sweeps.unpark(item, budget)
   while job and used < budget do
     job[OFFER] = false
     ready_queue.add(job)
-    used = used + 1
+    used = used + 2
     job = sweeps.next_parked(item[2])
   end
   return used, job ~= nil

@@ -191,9 +191,11 @@ function plan.commit(tells)
   write_events()
   write_fields(store.specs, plan.specs)
   -- With no retention, a record may have ended in the very step that brought its result.
+  local results = {}
   for id, result in pairs(plan.results) do
-    if jobs.all[id] and jobs.all[id][RESULT] == 's' then redis.call('HSET', store.results, id, result) end
+    if jobs.all[id] and jobs.all[id][RESULT] == 's' then results[id] = result end
   end
+  write_fields(store.results, results)
   write_fields(store.progress, plan.progress)
   write_fields(store.needs, edges.told)
   write_fields(store.asked, plan.asked)

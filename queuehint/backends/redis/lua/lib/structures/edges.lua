@@ -55,13 +55,23 @@ function edges.all_needs(job)
   return all
 end
 
+-- How many dependencies a text names.
+function edges.count_in(text)
+  local count, at = text == '' and 0 or 1, string.find(text, '\n', 1, true)
+  while at do
+    count, at = count + 1, string.find(text, '\n', at + 1, true)
+  end
+  return count
+end
+
 -- How many jobs a job was told to depend on.
 function edges.count_needs(job)
+  if not job[NEEDS] then return 0 end
+  if job[TOLD] then return job[TOLD] end
   local count = 0
-  for portion = 0, job[NEEDS] and (job[PORTIONS] or 0) or -1 do
+  for portion = 0, job[PORTIONS] or 0 do
     local field = edges.field(job.id, portion)
-    local text = edges.told[field] or redis.call('HGET', store.needs, field) or ''
-    if text ~= '' then count = count + select(2, string.gsub(text, '\n', '\n')) + 1 end
+    count = count + edges.count_in(edges.told[field] or redis.call('HGET', store.needs, field) or '')
   end
   return count
 end
@@ -167,8 +177,11 @@ function edges.some_open(job)
     end
   else
     for portion = 0, job[PORTIONS] or 0 do
-      for _, need in ipairs(edges.portion_of(job, portion)) do
-        if edges.of(job, need[1]) then ids[#ids + 1] = need[1] end
+      local named = {}
+      for at, need in ipairs(edges.portion_of(job, portion)) do named[at] = need[1] end
+      local stored = #named > 0 and redis.call('HMGET', store.blocked(job.id), unpack(named)) or named
+      for at = 1, #named do
+        if stored[at] then ids[#ids + 1] = named[at] end
       end
       if #ids > 0 then break end
     end
