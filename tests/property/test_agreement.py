@@ -170,7 +170,7 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
     lockstep = RedisLockstep(budget=budget)
     jobs = tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(max_losses=9, retention_ms=9_999)) for at in range(6))
     kept = Policy(on_dependency_failure="cancel", retention_ms=9_999)
-    failed = {"kind": OutcomeKind.FAILED, "error": JobError(type="E", message="m"), "final": True}
+    failed: dict[str, Any] = {"kind": OutcomeKind.FAILED, "error": JobError(type="E", message="m"), "final": True}
     counts = []
     try:
         lockstep.do(Enqueue(jobs))
@@ -182,7 +182,7 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
         lockstep.do(ResumeJobs(RecordFilter(task="t")))
         counts.append(ticks(lockstep))
         (root, *_) = lockstep.do(Exchange("w", limit=6)).grants
-        behind = {"task": "t", "depends_on": (Dependency("j0"),), "policy": kept}
+        behind: dict[str, Any] = {"task": "t", "depends_on": (Dependency("j0"),), "policy": kept}
         lockstep.do(Enqueue(tuple(JobSpec(id=f"b{at}", **behind) for at in range(3))))
         lockstep.do(Exchange("w", settle=(Outcome(job_id="j0", token=root.token, **failed),)))
         counts.append(ticks(lockstep))
