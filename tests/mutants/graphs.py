@@ -22,7 +22,7 @@ MUTANTS = (
         name="A job is let go with the first portion of its dependencies",
         kind="edges",
         file="core/jobs/lifecycle.py",
-        old="        if canceled_by is None and at + 1 < len(portions):\n",
+        old="        if canceled_by is None and (is_cut or at + 1 < len(portions)):\n",
         new="        if at + 1 < 1:\n",
         caught_by=(CONFORMANCE,),
     ),

@@ -496,7 +496,7 @@ MUTANTS = (
         name="Lua: a job is let go with the first portion of its dependencies",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="  if not canceled_by and at < (job[PORTIONS] or 0) then\n",
+        old="  if not canceled_by and (is_cut or at < (job[PORTIONS] or 0)) then\n",
         new="  if false then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
