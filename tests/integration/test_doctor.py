@@ -456,6 +456,40 @@ def test_a_job_without_a_spec_is_removed_and_those_behind_it_run(store: Store) -
     assert {grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants} == {"2", "3"}
 
 
+@pytest.fixture
+def canceled() -> Iterator[Store]:
+    """Give a store in which job 2 is canceled and its edges, one of its key and one it depends on, have yet to go."""
+    lockstep = RedisLockstep(budget=1)
+    store = Store(lockstep.backend, lockstep.clock, lockstep.server, lockstep.namespace)
+    try:
+        store.do(Enqueue((job("1", key="k"),)))
+        store.do(Exchange("w", pools=("default",), limit=1))
+        store.do(Enqueue((job("0", run_at_ms=10**12),)))
+        store.do(Enqueue((job("2", key="k", on_conflict="after", depends_on=(Dependency("0"),)),)))
+        store.do(Enqueue((job("3", depends_on=(Dependency("2"),)),)))
+        store.do(Cancel(("2",)))
+        assert ["p"] in leftovers(store)
+        assert store.look().is_clean
+        yield store
+    finally:
+        lockstep.close()
+
+
+def test_an_edge_lost_at_one_end_before_its_job_is_released_is_removed_at_the_other(canceled: Store) -> None:
+    canceled.server.client().hdel(canceled.key("blocked:2"), "1")
+    assert canceled.put_right() == {"edge", "edges"}
+    canceled.drain()
+    assert canceled.look().is_clean
+
+
+def test_edges_of_a_job_lost_before_it_is_released_are_removed(canceled: Store) -> None:
+    canceled.server.client().hdel(canceled.key("jobs"), "2")
+    assert {"job", "lost"} <= canceled.put_right()
+    assert not canceled.server.client().exists(canceled.key("blocked:2"))
+    canceled.drain()
+    assert canceled.look().is_clean
+
+
 def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     (old,) = store.do(Exchange("w", pools=("default",), limit=1)).grants

@@ -392,6 +392,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "before_its_turn"),),
     ),
     Mutant(
+        name="Lua: the doctor passes over edges to a job whose own edges have yet to go",
+        kind="edges",
+        file="backends/redis/lua/doctor/lib/examine_keys.lua",
+        old="  local is_edge = (edge and may_be_open) or",
+        new="  local is_edge = may_be_open or",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "edge_lost"),),
+    ),
+    Mutant(
         name="Lua: nobody is told that jobs wait for one another",
         kind="bounds",
         file="backends/redis/lua/lib/asking/reasons.lua",

@@ -96,7 +96,8 @@ CHECK['waiting:'] = function(name, _, dependent_id)
   if not dependent then return 'lost', dependent_id end
   local edge = redis.call('HGET', store.blocked(dependent_id), id)
   local order = tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id))
-  local is_edge = (edge and not OVER[dependent[STATE]]) or examine.held(dependent, id) or examine.is_left('p', dependent_id)
+  local may_be_open = not OVER[dependent[STATE]] or examine.is_left('p', dependent_id)
+  local is_edge = (edge and may_be_open) or examine.held(dependent, id)
   if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
     return 'edge', dependent_id
   end
@@ -109,8 +110,9 @@ end
 CHECK['blocked:'] = function(name, _, id)
   local _, dependent_id = examine.base(name)
   local dependent = examine.head(dependent_id)
-  if dependent == nil or examine.is_left('p', dependent_id) then return nil end
+  if dependent == nil then return nil end
   if not dependent then return 'lost', dependent_id end
+  if examine.is_left('p', dependent_id) then return nil end
   if OVER[dependent[STATE]] or not redis.call('ZSCORE', store.waiting(id), dependent_id) then return 'edge', dependent_id end
 end
 
