@@ -111,6 +111,10 @@ docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning 
 pictures: $(STAMP)/test ## Draw the pictures of the documentation, light and dark, into docs/pictures.
 	$(BIN)/python -m scripts.pictures
 
+.PHONY: chaos
+chaos: $(STAMP)/test redis ## Run jobs on Redis with Sentinel under faults, and judge every event: MINUTES=5 SEED=1
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: bench
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
 	$(BIN)/python -m benchmarks $(ARGS)

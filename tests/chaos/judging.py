@@ -1,0 +1,121 @@
+"""
+What a chaos run is held to: the promises of `docs/reference/promises.md`, no more and no less.
+
+- P1, P3, P11: no rule of `check-trace` is broken in the history that survived, whose jobs are all over at its end, nor
+  in any history that a failover cut off.
+- P4: a job that was acknowledged is in the history that survived, unless its acknowledgement came in a *window*: from
+  `LAG_S` before a fault until one primary had two replicas in step again. What a replica had not got is lost with a
+  failover: P13. Nothing is there that
+  nobody enqueued.
+- P2: the tokens of a job's attempts grow, across failovers too, unless the clock was set back between two of them.
+- P10, P13: at the end the doctor finds nothing, and counts and records agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from queuehint.backends.redis.doctor.doctor import diagnose
+from queuehint.testing.trace import examine_trace
+from tests.chaos.recording import trace_of
+from tests.faults import books
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.chaos.clocks import ServerClock
+    from tests.chaos.injecting import Injected
+    from tests.chaos.load import Asked
+    from tests.chaos.nodes import Node
+    from tests.chaos.recording import History
+
+LAG_S = 2.0
+"""How far a replica may be behind its primary when nothing is wrong."""
+BEFORE = 5_000
+"""So many events before the end of a history that was cut off are judged with it: more than any job lasts."""
+
+
+def broken_rules(survivor: History, histories: Iterable[History], asked: Mapping[str, Asked]) -> list[str]:
+    """Judge the history that survived, and the ends of those that were cut off, by the rules of traces."""
+    jobs = [each.call.described() for each in asked.values()]
+    report = examine_trace(trace_of(survivor.events), jobs, complete=True)
+    found = [f"surviving history: {fault.rule}: {fault.message}" for fault in report.faults]
+    found += [f"surviving history: not judged: {text}" for text in report.unjudged]
+    for history in histories:
+        common = common_events(survivor, history)
+        if common < len(history.events):
+            end = history.events[max(0, common - BEFORE) :]
+            faults = examine_trace(trace_of(end), jobs).faults
+            found += [f"history {history.key} that was cut off: {fault.rule}: {fault.message}" for fault in faults]
+    for history in histories:
+        for before, event in pairwise(event for event in history.events if event is not None):
+            if event.at_ms < before.at_ms:
+                found.append(f"history {history.key}: time goes back at event {event.at}")
+    return found
+
+
+def common_events(survivor: History, history: History) -> int:
+    """Return how many events of a history are in the one that survived."""
+    common = min(len(history.events), len(survivor.events))
+    while common and history.events[common - 1] != survivor.events[common - 1]:
+        common -= 1
+    return common
+
+
+def lost_jobs(survivor: History, asked: Mapping[str, Asked], faults: Sequence[Injected]) -> tuple[list[str], list[str]]:
+    """Return the acknowledged jobs that failovers have lost, and what of that no promise allows."""
+    there = {event.id for event in survivor.events if event is not None}
+    lost = [job_id for job_id, each in asked.items() if each.acknowledged_s is not None and job_id not in there]
+    violations = [f"job {job_id} came from nowhere" for job_id in sorted(there - asked.keys())]
+    for job_id in lost:
+        at_s = asked[job_id].acknowledged_s
+        assert at_s is not None
+        if not any(fault.begun_s - LAG_S <= at_s <= (fault.settled_s or books.NEVER_S) for fault in faults):
+            violations.append(f"job {job_id} was acknowledged when nothing was wrong, and is lost")
+    return lost, violations
+
+
+def old_tokens(lines: Iterable[books.Line], clock: ServerClock) -> list[str]:
+    """Return the attempts whose token is not greater than that of an attempt of the job before."""
+    newest: dict[str, books.Line] = {}
+    found = []
+    for line in lines:
+        if line.event != "start":
+            continue
+        before = newest.get(line.job)
+        if before is not None and line.token <= before.token:
+            if not any(before.t <= at_s <= line.t for at_s in clock.backward_at_s):
+                found.append(f"job {line.job} was granted with token {line.token} after {before.token}")
+            continue
+        newest[line.job] = line
+    return found
+
+
+def store_faults(node: Node, namespace: str) -> list[str]:
+    """Return what the doctor finds, and whether counts and records agree."""
+    store = books.open_store(node.server.url, namespace)
+    try:
+        found = [f"doctor: {finding}" for finding in diagnose(store).errors]
+        try:
+            books.check_counts(store, node.server.client())
+            books.check_keys(node.server.client(), namespace)
+        except AssertionError as error:
+            found.append(f"counts: {error}")
+        return found
+    finally:
+        store.close_sync()
+
+
+def longest_pause(ends_s: Sequence[float], begun_s: float, ended_s: float) -> float:
+    """Return the longest time without the end of an attempt that has something in common with a span of time."""
+    return max(
+        (after - before for before, after in pairwise(ends_s) if after > begun_s and before < ended_s), default=0.0
+    )
+
+
+def count_by_kind(history: History) -> dict[str, int]:
+    """Return how often what happened in a history."""
+    counts = Counter(str(event.kind) for event in history.events if event is not None)
+    return dict(sorted(counts.items()))
