@@ -420,6 +420,14 @@ MUTANTS = (
         caught_by=(RESTARTS_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a namespace begins as if long leases had been given",
+        kind="leases",
+        file=f"{LUA}/lib/request/state.lua",
+        old="S[RUN], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', -1, -1\n",
+        new="S[RUN], S[LEASE_MAX], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', 30000, -1, -1\n",
+        caught_by=(RESTARTS_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: after a restart only leases of the last window are waited for",
         kind="leases",
         file=f"{LUA}/lib/request/epoch.lua",

@@ -80,6 +80,15 @@ class Restarts(Binding):
         assert (record.state, record.losses) == (QUEUED, 1)
         assert store.start() == ["a"]
 
+    def test_a_lease_that_nobody_was_given_is_not_waited_for(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"]))
+        assert store.start(lease_ms=1_000) == ["a"]
+        self.restart(store)
+        store.wait(1_000)
+        assert store.state("a") is STARTED
+        store.wait(1_000)
+        assert store.state("a") is QUEUED
+
     def test_nothing_is_reaped_for_the_length_of_the_longest_lease_in_force(self, store: Store) -> None:
         store.enqueue(job("long"), job("short"), job("x", presence_ms=2_000, pool="@x"))
         assert store.start(1, lease_ms=90_000) == ["long"]

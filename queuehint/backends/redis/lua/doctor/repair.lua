@@ -8,6 +8,7 @@
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_keys
 args.count(9, 3)
+local LEASE_LOST_MS = 30000 -- @const
 if stand_in.packed ~= ARGV[9] then return {'CHANGED', ''} end
 
 -- Writes that follow from no changed head: they come last, after everything that could fail.
@@ -193,8 +194,9 @@ function REPAIR.counter(name, counts)
   local at = examine.counted[name] or examine.others[name]
   if stand_in.state == 'kept' and examine.int(S[at]) ~= was then return end
   S[at] = args.whole(now, name, -INT_MAX)
-  -- Tokens of another history: new ones are of a new epoch, and a lease in force may be renewed first.
-  if name == 'epoch' then S[RUN] = 'repaired' end
+  -- Tokens of another history: new ones are of a new epoch, and a lease in force, how long it is nobody knows, may be
+  -- renewed first.
+  if name == 'epoch' then S[RUN], S[LEASE_MAX] = 'repaired', math.max(S[LEASE_MAX], LEASE_LOST_MS) end
 end
 
 -- How many ready jobs a user has, and the user's turn.

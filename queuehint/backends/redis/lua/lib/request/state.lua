@@ -53,7 +53,7 @@ else
   end
   S = {}
   for at = 1, STATE_SIZE do S[at] = 0 end
-  S[SCHEMA], S[EPOCH], S[RUN], S[LEASE_MAX], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', 30000, -1, -1
+  S[SCHEMA], S[EPOCH], S[RUN], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', -1, -1
   S[NEXT_TIMER], S[NEXT_LEASE], S[NEXT_PRUNE] = -1, -1, -1
 end
 if ARGV[1] ~= '' then
