@@ -393,7 +393,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Lua: the doctor passes over edges to a job whose own edges have yet to go",
-        kind="edges",
+        kind="bounds",
         file="backends/redis/lua/doctor/lib/examine_keys.lua",
         old="  local is_edge = (edge and may_be_open) or",
         new="  local is_edge = may_be_open or",

@@ -167,19 +167,32 @@ def replies(history: list[Any]) -> list[Any]:
 
 
 def test_replies_do_not_depend_on_how_strings_are_hashed() -> None:
-    program = "from tests.property.test_engine_random import replies_of_walks\nprint(replies_of_walks())\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == f"{replies_of_walks()}\n", "strings are hashed in another way in this process"
+    """Compare two new processes: this one may have run other tests, or have loaded what was edited since."""
+    program = "from tests.property.test_engine_random import print_replies\nprint_replies()\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**environment, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    ended = [(process, *process.communicate()) for process in started]
+    for process, _, errors in ended:
+        assert process.returncode == 0, errors
+    first, second = (said.splitlines() for _, said, _ in ended)
+    assert len(first) == len(second) == len(STYLES) > 0
+    for style, one, other in zip(STYLES, first, second, strict=True):
+        assert one == other, f"{named(style)}: strings are hashed in another way in these processes"
 
 
-def replies_of_walks() -> list[Any]:
-    return [replies(walk_in_step(Random(9), style, 60).history) for style in STYLES]
+def print_replies() -> None:
+    """Print the replies to a walk of each style, a line each."""
+    for style in STYLES:
+        print(repr(replies(walk_in_step(Random(9), style, 60).history)))
 
 
 # --- what random walks are unlikely to reach -------------------------------------------------------------------------
