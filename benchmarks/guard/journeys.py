@@ -49,6 +49,7 @@ JOBS: Final = 320
 ONES: Final = 64
 MANY: Final = 4
 WARM_UPS: Final = 3
+IDLE_S: Final = 0.1
 CALLS: Final = 8
 """How many times a script runs for a figure: what it does now and then is in it."""
 
@@ -383,6 +384,7 @@ class Lives:
         table["drain, 1 at once"] = await self._drain(1, ONES)
         await serial.enqueue_many([("hot",)] * ONES)
         table["drain, one line"] = await self._drain(BATCH, ONES)
+        table["from enqueue to start"] = await self._started()
         await self._scheduler.close()
         return table
 
@@ -408,12 +410,28 @@ class Lives:
                 await self._over.wait()
         return self._figures
 
+    async def _started(self) -> dict[str, float]:
+        """Count from the call that enqueues a job to the first line of its handler, in a worker that is idle."""
+        calls = turns = 0
+        with self._calls:
+            async with self._scheduler.worker(1):
+                for call in self._parts(CALLS):
+                    self._jobs = self._left = 1
+                    self._over = asyncio.Event()
+                    await asyncio.sleep(IDLE_S)
+                    begun = self._so_far()
+                    await self._part.enqueue(*call)
+                    await self._over.wait()
+                    calls += self._begun[0] - begun[0]
+                    turns += self._begun[1] - begun[1]
+        return _client_figures((0, 0), (calls, turns), CALLS)
+
     def _hit(self) -> None:
         if self._left == self._jobs:
             self._begun = self._so_far()
         self._left -= 1
         if not self._left:
-            self._figures = _client_figures(self._begun, self._so_far(), self._jobs - 1)
+            self._figures = _client_figures(self._begun, self._so_far(), max(1, self._jobs - 1))
             self._over.set()
 
     def _so_far(self) -> tuple[int, int]:

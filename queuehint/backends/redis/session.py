@@ -307,7 +307,7 @@ class Session:
     def _stream_for(self, operation: Operation[Any]) -> RequestStream:
         """Return a stream for a request: that of the same operation object if its outcome is unknown."""
         with self._lock:
-            known = self._unknown.pop(id(operation), None)
+            known = self._unknown.pop(id(operation), None) if self._unknown else None
             if known is not None and known[0]() is operation:
                 return known[1]
             stream = self._streams.pop() if self._streams else RequestStream()

@@ -33,7 +33,7 @@ class _Room:
     def __init__(self, most: int, address: Address) -> None:
         self.free = most
         self._address = address
-        self._line: deque[asyncio.Future[None]] = deque()
+        self.line: deque[asyncio.Future[None]] = deque()
         self._left_s = 0.0
 
     async def enter(self) -> None:
@@ -45,7 +45,7 @@ class _Room:
         """
         loop = asyncio.get_running_loop()
         turn, begun_s = loop.create_future(), loop.time()
-        self._line.append(turn)
+        self.line.append(turn)
         try:
             while not turn.done():
                 rest_s = max(begun_s, self._left_s) + session.patience_s(self._address) - loop.time()
@@ -59,8 +59,8 @@ class _Room:
 
     def leave(self) -> None:
         """Hand a connection to the first caller in line."""
-        while self._line:
-            turn = self._line.popleft()
+        while self.line:
+            turn = self.line.popleft()
             if not turn.done():
                 self._left_s = turn.get_loop().time()
                 turn.set_result(None)
@@ -154,7 +154,10 @@ class AsyncLink(_AsyncLink):
                 return await (await self._line(node)).ask(command)
             return await sent
         finally:
-            room.leave()
+            if room.line:
+                room.leave()
+            else:
+                room.free += 1
 
     async def close(self) -> None:
         """Close all connections."""
