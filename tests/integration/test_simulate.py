@@ -22,6 +22,7 @@ from queuehint.testing.simulation.loop import Process
 from queuehint.testing.simulation.store import Store
 from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.values.hint import Claim
+from queuehint.values.report import WorkerInfo
 from queuehint.worker.exchanges import Exchanges
 
 if TYPE_CHECKING:
@@ -303,6 +304,31 @@ def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
         error = failure(lambda: simulate(sched, [("stubborn", ["a"])], faults=plan))
     assert "was taken from worker" in error.reason
     assert "which lives" in error.reason
+
+
+def test_simulated_workers_announce_themselves_alike_in_each_run() -> None:
+    seen: list[list[str]] = []
+    sched = Scheduler("memory://")
+
+    def note(workers: tuple[WorkerInfo, ...]) -> None:
+        seen.append([f"{each.name} {each.host} {each.pid} {each.slots} {each.running}" for each in workers])
+
+    @sched.job(name="look", max_losses=1000)
+    async def look(seconds: int) -> None:
+        await asyncio.sleep(seconds)
+        note(await sched.workers())
+
+    def once(seconds: int, plan: FaultPlan) -> list[list[str]]:
+        seen.clear()
+        simulate(sched, [("look", None, {"seconds": seconds})] * 3, workers=2, concurrency=1, faults=plan)
+        return list(seen)
+
+    both = ["worker 1 simulated 1 1 1", "worker 2 simulated 1 1 1"]
+    assert once(20, FaultPlan())[:2] == [both, both]
+    crashes = FaultPlan(crash=0.1)
+    known = once(90, crashes)
+    assert known == once(90, crashes)
+    assert len({name for each in known for name in each}) > 2, "one that is started anew is another one"
 
 
 def test_a_fault_in_a_callback_is_told() -> None:

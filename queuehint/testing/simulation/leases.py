@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import math
 from typing import TYPE_CHECKING
+
+import attrs
 
 from queuehint.errors import BackendError
 from queuehint.operations import Renew
 from queuehint.testing.simulation.loop import PROCESS
-from queuehint.worker.leases.presence import Presence
+from queuehint.worker.leases.presence import ANNOUNCE_EVERY_S, Presence
 from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.worker import Worker
 
@@ -59,22 +61,33 @@ class LoopRenewal(Renewal):
                     self._take_in(leases, reply, sent_s)
 
 
-class NoPresence(Presence):
-    """Announces nothing: that decides nothing about jobs, and each request is one more that a fault may befall."""
+class LoopPresence(Presence):
+    """
+    `Presence` past the network, at once: what it says decides nothing about jobs, so no fault has to befall it.
+
+    Host and process id are the same in each run. One that dies is known for a minute more, as a real one is.
+    """
 
     def announce(self, now_s: float) -> None:
-        """Have nothing to tell, ever."""
-        self.due_s = math.inf
+        """Tell the store, in a callback of its own: what breaks a promise there is told by the loop."""
+        self.due_s = now_s + ANNOUNCE_EVERY_S
+        asyncio.get_running_loop().call_soon(self._say, False)
 
     async def leave(self) -> None:
-        """Have nothing to tell."""
+        """Tell the store that the worker leaves."""
+        self._say(True)
+
+    def _say(self, gone: bool) -> None:
+        told = attrs.evolve(self._announcement, host="simulated", pid=1, running=self._running(), gone=gone)
+        with contextlib.suppress(BackendError):
+            self._backend.call_sync(told)
 
 
 class LoopWorker(Worker):
     """`Worker` whose leases are kept by tasks, with the name of the process that it runs in."""
 
     renewal_class = LoopRenewal
-    presence_class = NoPresence
+    presence_class = LoopPresence
     uses_processes = False
 
     @staticmethod
