@@ -164,8 +164,13 @@ function heads.pack(job)
   while last > CLAIMS and (not job[last] or (job[last] == 0 and last >= LOSSES)) do last = last - 1 end
   local plain = last <= RESULT and plain_again(job)
   if plain then return plain end
-  local fields = {}
-  for at = 1, last do fields[at] = job[at] or false end
+  -- Up to CLAIMS all are said: a constructor makes room for them at once.
+  local fields = {
+    job[1] or false, job[2] or false, job[3] or false, job[4] or false, job[5] or false, job[6] or false, job[7] or false, job[8] or false,
+    job[9] or false, job[10] or false, job[11] or false, job[12] or false, job[13] or false, job[14] or false, job[15] or false,
+    job[16] or false, job[17] or false, job[18] or false, job[19] or false, job[20] or false, job[21] or false, job[22] or false,
+  }
+  for at = CLAIMS + 1, last do fields[at] = job[at] or false end
   return cmsgpack.pack(fields)
 end
 end
