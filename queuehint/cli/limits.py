@@ -1,4 +1,4 @@
-"""``queuehint limits ls, set, drop``: rate and concurrency limits of places."""
+"""``queuehint limits ls, set, drop``: rate and concurrency limits of places, tasks and pools."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened,
 from queuehint.cli.render import UNITS, Grid, Printer, cell
 from queuehint.values.limit import Limit, LimitState
 
-app = typer.Typer(no_args_is_help=True, help="How much may run, start and wait at a place.")
+app = typer.Typer(no_args_is_help=True, help="How much may run, start and wait at a place, or of a task or a pool.")
 
 SomePlace = Annotated[
     str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1; the whole namespace if none is given.")
 ]
+Task = Annotated[str | None, typer.Option(help="In place of a path: jobs of this task.")]
+Pool = Annotated[str | None, typer.Option(help="In place of a path: jobs of this pool.")]
 _RATE = re.compile(rf"(\d{{1,9}})/(\d{{0,9}}) ?({'|'.join(UNITS)})")
 
 
@@ -32,7 +34,7 @@ def list_limits(target: Target = None, namespace: Namespace = None, as_json: AsJ
             return
         rows = [
             (
-                cell("(no path)" if one.limit.path is None else one.limit.path_key),
+                cell(_what(one.limit)),
                 cell("each child" if one.limit.each else ""),
                 cell(_of(one.started, one.limit.most)),
                 cell(_rate_text(one.limit)),
@@ -54,26 +56,54 @@ def set_limit(
     each: Annotated[bool, typer.Option("--each", help="For each child of the path by itself.")] = False,
     rate: Annotated[str | None, typer.Option(metavar="N/TIME", help="How many start in a time: 100/1s.")] = None,
     max_pending: Annotated[int | None, typer.Option(help="How many may be unfinished.")] = None,
+    task: Task = None,
+    pool: Pool = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a limit on a path, in place of the one it has; what runs is never stopped."""
+    """Put a limit on a path, a task or a pool, in place of the one it has; what runs is never stopped."""
     with opened(target, namespace, as_json=as_json) as sched:
         if most is None and rate is None and max_pending is None:
             raise UsageError("say what is limited: --most, --rate, --max-pending")
         changed = sched.limit_sync(
-            None if path is None else place(path), most, each=each, rate=_rate(rate), max_pending=max_pending
+            None if path is None else place(path),
+            most,
+            each=each,
+            rate=_rate(rate),
+            max_pending=max_pending,
+            task=task,
+            pool=pool,
         )
-        Printer(as_json=as_json).done("path", path, "limited", changed=changed)
+        kind, name = _given(path, task, pool)
+        Printer(as_json=as_json).done(kind, name, "limited", changed=changed)
 
 
 @app.command("drop")
 def drop_limit(
-    path: SomePlace = None, target: Target = None, namespace: Namespace = None, as_json: AsJson = False
+    path: SomePlace = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    task: Task = None,
+    pool: Pool = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Take away the limits of a path."""
+    """Take away the limits of a path, a task or a pool."""
     with opened(target, namespace, as_json=as_json) as sched:
-        changed = sched.unlimit_sync(None if path is None else place(path))
-        Printer(as_json=as_json).done("path", path, "not limited any more", changed=changed)
+        changed = sched.unlimit_sync(None if path is None else place(path), task=task, pool=pool)
+        kind, name = _given(path, task, pool)
+        Printer(as_json=as_json).done(kind, name, "not limited any more", changed=changed)
+
+
+def _given(path: str | None, task: str | None, pool: str | None) -> tuple[str, str | None]:
+    """Return what a limit is of: its kind and its name."""
+    if task is not None:
+        return "task", task
+    return ("path", path) if pool is None else ("pool", pool)
+
+
+def _what(limit: Limit) -> str | None:
+    if limit.selection is not None:
+        return " ".join([str(part) for part in limit.key])
+    return "(no path)" if limit.path is None else limit.path_key
 
 
 def _fields(one: LimitState) -> dict[str, object]:
@@ -81,6 +111,8 @@ def _fields(one: LimitState) -> dict[str, object]:
     rate = None if limit.rate is None else {"starts": limit.rate[0], "per_ms": limit.rate[1]}
     return {
         "path": limit.path_key,
+        "task": limit.task,
+        "pool": limit.pool,
         "each": limit.each,
         "most": limit.most,
         "rate": rate,

@@ -208,7 +208,7 @@ def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
 @handles(op.DropLimit)
 def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
     """Answer `DropLimit`."""
-    changed = state.table.limits.drop(operation.path, state.table.registry.running.values())
+    changed = state.table.limits.drop(operation.limits, state.table.registry.running.values())
     follow(state)
     return op.Marked(changed, more(state))
 

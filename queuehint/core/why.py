@@ -257,9 +257,13 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
             selection=pause.what if isinstance(pause.what, RecordFilter) else None,
         )
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
-        until_ms = counter.until_ms(state.now_ms)
         return Reason(
-            job_id=job.id, state=job.state, kind=ReasonKind.LIMIT, path_key=key_of(counter.path), until_ms=until_ms
+            job_id=job.id,
+            state=job.state,
+            kind=ReasonKind.LIMIT,
+            path_key=None if counter.selection is not None else key_of(counter.path),
+            until_ms=counter.until_ms(state.now_ms),
+            selection=counter.selection,
         )
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)

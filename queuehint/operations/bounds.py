@@ -161,6 +161,11 @@ def _check_set_limit(operation: op.SetLimit) -> None:
     operation.limit.check()
 
 
+def _check_drop_limit(operation: op.DropLimit) -> None:
+    if operation.task is not None or operation.pool is not None:
+        operation.limits[0].check()
+
+
 def _check_put_schedule(operation: op.PutSchedule) -> None:
     check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
 
@@ -192,6 +197,7 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.Delete: _check_delete,
     op.Update: _check_update,
     op.SetLimit: _check_set_limit,
+    op.DropLimit: _check_drop_limit,
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_announce,
     op.PauseJobs: _check_pause,

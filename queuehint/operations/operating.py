@@ -294,7 +294,7 @@ class ResumeSchedule(Operation[Marked]):
 @attrs.frozen
 class SetLimit(Operation[Marked]):
     """
-    Put a limit in place of the one its path has, if it has one; one that limits nothing takes that away.
+    Put a limit in place of the one its path, task or pool has, if it has one; one that limits nothing takes that away.
 
     It counts what runs now. What runs is never stopped: where more runs than may, nothing starts until enough has
     ended. What was spent of a rate stays spent.
@@ -308,9 +308,23 @@ class SetLimit(Operation[Marked]):
 
 @attrs.frozen
 class DropLimit(Operation[Marked]):
-    """Take away the limits of a path (None: of the whole namespace), that for each child of it too."""
+    """
+    Take away the limits of a path (None: of the namespace), that for each child of it too; or of a task or a pool.
 
-    path: Path | None
+    Raises:
+        InvalidJobError: more than one of them is given.
+    """
+
+    path: Path | None = None
+    task: str | None = None
+    pool: str | None = None
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of nothing that it puts in place of those."""
+        if self.task is not None or self.pool is not None:
+            return (Limit(path=self.path, task=self.task, pool=self.pool),)
+        return Limit(path=self.path), Limit(path=self.path, each=True)
 
 
 @attrs.frozen

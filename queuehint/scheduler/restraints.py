@@ -115,15 +115,17 @@ class Restraints(SchedulerBase):
 
     async def limit(
         self,
-        path: Sequence[str] | None,
+        path: Sequence[str] | None = None,
         most: int | None = None,
         *,
         each: bool = False,
         rate: tuple[int, float | timedelta] | None = None,
         max_pending: int | None = None,
+        task: str | None = None,
+        pool: str | None = None,
     ) -> bool:
         """
-        Limit the running, starting or waiting jobs of a place, replacing its limit; None is unlimited.
+        Limit the running, starting or waiting jobs of a place, task or pool, replacing its limit; None is unlimited.
 
         A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
         more runs than may, nothing starts until enough has ended.
@@ -138,6 +140,8 @@ class Restraints(SchedulerBase):
                 tokens, refilled evenly, one a start; with *each* every child has a bucket of its own.
             max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
                 with `QueueFullError`. A job counts once a claim.
+            task, pool: in place of a path, one of them: all jobs of this task or this pool, with a place or without;
+                it takes *most* and *rate*.
 
         Returns:
             False if the limit was set so already.
@@ -145,30 +149,44 @@ class Restraints(SchedulerBase):
         Raises:
             InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
         """
-        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending, task, pool)))
 
     def limit_sync(
         self,
-        path: Sequence[str] | None,
+        path: Sequence[str] | None = None,
         most: int | None = None,
         *,
         each: bool = False,
         rate: tuple[int, float | timedelta] | None = None,
         max_pending: int | None = None,
+        task: str | None = None,
+        pool: str | None = None,
     ) -> bool:
         """Like `limit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending)))
+        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending, task, pool)))
 
-    async def unlimit(self, path: Sequence[str] | None) -> bool:
-        """Take away all limits of this very path, or with None of the namespace. False if it had none."""
-        return await run_steps(self.backend, _mark(_unlimit(path)))
+    async def unlimit(
+        self, path: Sequence[str] | None = None, *, task: str | None = None, pool: str | None = None
+    ) -> bool:
+        """
+        Take away all limits of this very path, or of a task or a pool, or with None of the namespace.
 
-    def unlimit_sync(self, path: Sequence[str] | None) -> bool:
+        Returns:
+            False if there was none.
+
+        Raises:
+            InvalidHintError, InvalidJobError: more than one of them is given, or it is none.
+        """
+        return await run_steps(self.backend, _mark(_unlimit(path, task, pool)))
+
+    def unlimit_sync(
+        self, path: Sequence[str] | None = None, *, task: str | None = None, pool: str | None = None
+    ) -> bool:
         """Like `unlimit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_unlimit(path)))
+        return run_steps_sync(self.backend, _mark(_unlimit(path, task, pool)))
 
     async def limits(self) -> Sequence[LimitState]:
-        """Return all limits with their present counts: the namespace first, then in order of path."""
+        """Return all limits with their present counts: the namespace, by path, by task, by pool."""
         return (await self.backend.call(ListLimits())).limits
 
     def limits_sync(self) -> Sequence[LimitState]:
@@ -205,12 +223,13 @@ def _weigh(user: Any, weight: Any) -> Weigh:
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
-def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any) -> SetLimit:
-    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending))
+def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any, task: Any, pool: Any) -> SetLimit:
+    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending, task=task, pool=pool))
 
 
-def _unlimit(path: Any) -> DropLimit:
-    return DropLimit(None if path is None else parse_path(path))
+def _unlimit(path: Any, task: Any, pool: Any) -> DropLimit:
+    wanted = check_limit(path, task=task, pool=pool)
+    return DropLimit(wanted.path, wanted.task, wanted.pool)
 
 
 def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:

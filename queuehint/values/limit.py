@@ -1,8 +1,12 @@
 """
 Limits on a place: how many jobs may run there at once, how many may start in a time, how many may wait.
 
+Beside those on places there are limits on all jobs of a task or of a pool, with a place or not.
+
 >>> check_limit(["tenants"], 10, each=True).each
 True
+>>> check_limit(most=5, task="mail").key
+('task', 'mail')
 """
 
 from __future__ import annotations
@@ -12,40 +16,48 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_bool, check_duration, check_int
+from queuehint.values.checks import check_bool, check_duration, check_int, check_name
 from queuehint.values.hint import Path, parse_path, queue_key
+from queuehint.values.record_filter import RecordFilter
 
 MOST_MAX = 1_000_000
 RATE_PER_MAX_MS = 24 * 3600 * 1000
 PENDING_MAX = 1_000_000_000
 LIMITS_MAX = 1000
 """How many limits a namespace may have."""
+Key = tuple[Path | None, bool] | tuple[str, str]
+"""What a limit is of: a path (None: the namespace), and whether of each child; or "task" or "pool", and a name."""
 TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
 
 
 @attrs.frozen(kw_only=True)
 class Limit:
     """
-    Limits of one place; one that limits nothing stands for none.
+    Limits of one place, task or pool; one that limits nothing stands for none.
 
     Args:
-        path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone.
+        path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone;
+            None too with `task` or `pool`.
         each: for each child of the path by itself. Besides it the path may have a limit without.
         most: how many jobs with a claim at or below the path are STARTED at once.
         rate: how many starts in how many ms: a bucket of so many tokens, refilled evenly; a start takes one. With
             ``each`` every child has a bucket of its own.
         max_pending: how many jobs may be unfinished at or below the path, or with ``each`` at or below a child of it; a
             job is counted once a claim.
+        task: in place of a path: jobs of this task, with a place or without; takes `most` and `rate`.
+        pool: the same for jobs of this pool.
 
     Raises:
         InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter, the value and the limit.
     """
 
-    path: Path | None
+    path: Path | None = None
     each: bool = False
     most: int | None = None
     rate: tuple[int, int] | None = None
     max_pending: int | None = None
+    task: str | None = None
+    pool: str | None = None
 
     def __attrs_post_init__(self) -> None:
         check_bool(self.each, parameter="each")
@@ -62,6 +74,21 @@ class Limit:
             check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
         if self.max_pending is not None:
             check_int(self.max_pending, parameter="max_pending", least=1, most=PENDING_MAX)
+        for name in ("task", "pool"):
+            if getattr(self, name) is not None:
+                check_name(getattr(self, name), parameter=name)
+
+    @property
+    def key(self) -> Key:
+        """What it is the limit of; a namespace has one of each key."""
+        if self.task is not None:
+            return "task", self.task
+        return (self.path, self.each) if self.pool is None else ("pool", self.pool)
+
+    @property
+    def selection(self) -> RecordFilter | None:
+        """The filter of the jobs of its task or pool; None if it is of a place, or of the namespace."""
+        return None if self.task is None and self.pool is None else RecordFilter(task=self.task, pool=self.pool)
 
     @property
     def holds_back(self) -> bool:
@@ -80,8 +107,22 @@ class Limit:
         Raises:
             InvalidJobError: naming what does not.
         """
-        if self.path is None and (self.holds_back or self.each):
+        if self.task is not None or self.pool is not None:
+            self._check_selection()
+        elif self.path is None and (self.holds_back or self.each):
             raise InvalidJobError("path is None, the whole namespace, which takes max_pending alone; [] is the root")
+
+    def _check_selection(self) -> None:
+        given = {"path": self.path, "task": self.task, "pool": self.pool}
+        named = [f"{name} {shown(value)}" for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise InvalidJobError(f"a limit is of a path, a task or a pool, one of them; got {' and '.join(named)}")
+        if self.each:
+            raise InvalidJobError(f"each=True is of the children of a path; got {named[0]}")
+        if self.max_pending is not None:
+            raise InvalidJobError(
+                f"max_pending counts jobs of a path or of the namespace; got {named[0]}, which takes most and rate"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -99,12 +140,22 @@ class LimitState:
     pending: int | None
 
 
-def order_of(limit: Limit) -> tuple[bool, Path, bool]:
-    """Return what limits are listed by: the namespace, then by path, the one for each child last."""
-    return limit.path is not None, limit.path or (), limit.each
+def order_of(limit: Limit) -> tuple[int, Path, bool, str]:
+    """Return what limits are listed by: the namespace, by path, the one for each child last, tasks, pools; by name."""
+    rank = 3 if limit.pool is not None else 2 if limit.task is not None else 0 if limit.path is None else 1
+    return rank, limit.path or (), limit.each, limit.task or limit.pool or ""
 
 
-def check_limit(path: Any, most: Any = None, *, each: Any = False, rate: Any = None, max_pending: Any = None) -> Limit:
+def check_limit(
+    path: Any = None,
+    most: Any = None,
+    *,
+    each: Any = False,
+    rate: Any = None,
+    max_pending: Any = None,
+    task: Any = None,
+    pool: Any = None,
+) -> Limit:
     """
     Check a user's limit.
 
@@ -118,6 +169,8 @@ def check_limit(path: Any, most: Any = None, *, each: Any = False, rate: Any = N
         most=most,
         rate=None if rate is None else _rate(rate),
         max_pending=max_pending,
+        task=task,
+        pool=pool,
     )
     limit.check()
     return limit

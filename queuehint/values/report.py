@@ -64,7 +64,8 @@ class Reason:
             when it has the next one, which the first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
         progress: of a running job, as its handler has reported it last.
-        selection: the filter by which it is paused, if it is not its path that is.
+        selection: the filter by which it is paused, or the task or pool whose limit it waits for, if that is not of a
+            path.
     """
 
     job_id: str
@@ -94,10 +95,11 @@ class Reason:
         other = quote(self.jobs[0]) if self.jobs else job_id
         if self.kind is ReasonKind.DEPENDENCY and self.stuck:
             return f"cancel one of those that wait for one another: queuehint cancel {other}"
-        if self.selection is not None:
+        if self.selection is not None and self.kind is ReasonKind.PAUSED:
             return f"resume what is selected: queuehint resume {_options(self.selection)}"
         text = _WAYS_OUT.get(self.kind)
-        return None if text is None else text.format(id=job_id, other=other, path=quote(self.path_key or "root"))
+        place = quote(self.path_key or "root") if self.selection is None else _options(self.selection)
+        return None if text is None else text.format(id=job_id, other=other, path=place)
 
     def __str__(self) -> str:
         head = f"{self.job_id} is {self.state}: "
@@ -112,7 +114,9 @@ class Reason:
         rest = f"; {self._still_open()}" if is_wide and self.jobs else ""
         detail = f" ({self.detail})" if self.detail else ""
         done = f", progress {_done(self.progress)}" if self.progress is not None else ""
-        said = _SENTENCES[self.kind] if self.selection is None else f"paused by {_options(self.selection)}"
+        said = _SENTENCES[self.kind]
+        if self.selection is not None:
+            said = f"{'paused by' if self.kind is ReasonKind.PAUSED else f'{said} of'} {_options(self.selection)}"
         return f"{head}{said}{behind}{rest}{at}{until}{detail}{done}"
 
     def _still_open(self) -> str:

@@ -49,10 +49,31 @@ def test_limits_are_set_listed_and_dropped(system: System) -> None:
     assert system.ok("limits", "drop") == "(no path): not limited any more\n"
 
 
+def test_limits_of_a_task_and_a_pool_are_set_listed_and_dropped(system: System) -> None:
+    for section in ("intro", "end"):
+        system.enqueue("edit", "doc1", section)
+    assert system.ok("limits", "set", "--task", "edit", "--most", "1") == "edit: limited\n"
+    assert system.ok("limits", "set", "--pool", "gpu", "--rate", "10/1s") == "gpu: limited\n"
+    assert len(system.claim(2)) == 1
+    assert system.ok("limits", "ls").splitlines() == ["task edit\t\t1 of 1\t\t", "pool gpu\t\t0\t10 in 1 s\t"]
+    told = lines_of(system.ok("limits", "ls", "--json"))
+    assert [(one["path"], one["task"], one["pool"]) for one in told] == [(None, "edit", None), (None, None, "gpu")]
+    (waiting,) = [line.split("\t")[0] for line in system.ok("ls", "--state", "QUEUED").splitlines()]
+    assert "waits for a limit of --task edit" in system.ok("why", waiting)
+    dropped = system.json("limits", "drop", "--task", "edit")
+    assert dropped == {"task": "edit", "done": "not limited any more", "changed": True}
+    assert system.ok("limits", "drop", "--pool", "gpu") == "gpu: not limited any more\n"
+    assert system.ok("limits", "ls") == ""
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("doc1",),
+        ("doc1", "--task", "t", "--most", "1"),
+        ("--task", "t", "--pool", "p", "--most", "1"),
+        ("--task", "t", "--max-pending", "1"),
+        ("--pool", "p", "--most", "1", "--each"),
         ("doc1", "--most", "0"),
         ("doc1", "--rate", "many"),
         ("doc1", "--rate", "5/999999999w"),

@@ -792,6 +792,23 @@ def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Sto
     assert store.look().is_clean
 
 
+@pytest.mark.parametrize("change", ["value[1] = value[1] + 1", "value[2] = 0", "value[4] = 7", "value = 'x'"])
+@pytest.mark.parametrize("kinds", [{"task": "t", "most": 1}, {"pool": "default", "rate": (1, 60_000)}])
+def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
+    store: Store, kinds: dict[str, Any], change: str
+) -> None:
+    store.do(SetLimit(Limit(**kinds)))
+    store.do(Enqueue((job("1", "a"), job("2"), job("3"))))
+    assert len(store.do(Exchange("w", pools=("default",), limit=5)).grants) == 1
+    assert store.look().is_clean
+    found: Any = store.server.client().keys(store.key("gauges:*"))
+    key = "\ntt" if "task" in kinds else "\npdefault"
+    store.change_packed(found[0].decode()[len(store.key("")) :], key, change)
+    assert store.put_right() == {"gauge"}
+    store.drain()
+    assert store.look().is_clean
+
+
 @pytest.mark.parametrize("child", ["runs", "idle"])
 @pytest.mark.parametrize(
     "change",

@@ -139,11 +139,18 @@ def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> No
     assert not sched.limit_sync(["b"], 2, rate=(5, timedelta(seconds=1)), max_pending=9)
     assert sched.limit_sync(None, max_pending=100)
     assert sched.limit_sync([], 7, each=True)
+    assert sched.limit_sync(task="mail", most=5)
+    assert sched.limit_sync(pool="gpu", rate=(1, 1))
     assert [state.limit for state in sched.limits_sync()] == [
         Limit(path=None, max_pending=100),
         Limit(path=(), each=True, most=7),
         Limit(path=("b",), most=2, rate=(5, 1000), max_pending=9),
+        Limit(task="mail", most=5),
+        Limit(pool="gpu", rate=(1, 1000)),
     ]
+    assert sched.unlimit_sync(task="mail")
+    assert sched.unlimit_sync(pool="gpu")
+    assert not sched.unlimit_sync(pool="mail")
     assert sched.unlimit_sync(None)
     assert sched.unlimit_sync([])
     assert sched.limit_sync(["b"])

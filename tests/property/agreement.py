@@ -573,7 +573,7 @@ class RedisLockstep:
         for schedule in self.do(ListSchedules()).schedules:
             self.do(DropSchedule(schedule.name))
         for state in self.do(ListLimits()).limits:
-            self.do(DropLimit(state.limit.path))
+            self.do(DropLimit(state.limit.path, state.limit.task, state.limit.pool))
         self.do(Tick())
         while (end := self.engine.state.shared.next_ms()) is not None:
             self.go_to(end)

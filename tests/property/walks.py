@@ -157,6 +157,6 @@ def _end_all(engine: Engine, now_ms: int) -> None:
     for worker in sorted(engine.table.undelivered_cancellations):
         engine.apply(Exchange(worker), now_ms)
     for state in engine.apply(ListLimits(), now_ms).limits:
-        engine.apply(DropLimit(state.limit.path), now_ms)
+        engine.apply(DropLimit(state.limit.path, state.limit.task, state.limit.pool), now_ms)
     engine.apply(Tick(), now_ms)
     check_empty(engine)

@@ -404,6 +404,8 @@ async def limits_are_typed() -> None:
     await sched.limit(["a"], rate=(5, timedelta(seconds=1)))
     await sched.limit(["a"], rate=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(await sched.unlimit(["a"]), bool)
+    assert_type(await sched.limit(task="mail", most=5), bool)
+    assert_type(sched.unlimit_sync(pool="gpu"), bool)
     for state in await sched.limits():
         assert_type(state.limit, Limit)
 

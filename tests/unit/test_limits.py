@@ -178,6 +178,27 @@ def test_what_children_have_spent_stays_spent_when_their_rate_changes() -> None:
     assert not any(counter.bucket.spent for counter in limiter.counters.values()), "there was no rate between"
 
 
+# --- tasks and pools -------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_a_task_has_one_counter_while_jobs_of_it_run_or_are_parked() -> None:
+    queue = Limited(job("1"), job("2", ["a"]), job("3", ["b"], pool="p"))
+    queue.apply(SetLimit(Limit(task="task", most=2)))
+    queue.apply(SetLimit(Limit(pool="p", most=1)))
+    assert queue.start(pools=("default", "p")) == ["1", "3"]
+    of_task, of_pool = queue.engine.table.limits.limiters.values()
+    assert (of_task.counters[()].started, len(of_task.counters[()].parked)) == (2, 1)
+    assert of_pool.counters[()].started == 1
+    assert str(queue.why("2")) == "2 is QUEUED: ready, waits for a limit of --task task"
+    assert queue.why("2").way_out == "it comes by itself, or change the limit: queuehint limits set --task task"
+    queue.finish("1", "3")
+    assert queue.run() == ["2"]
+    assert not of_task.counters
+    assert not of_pool.counters
+    assert queue.apply(DropLimit(task="task")).changed
+    assert not queue.apply(DropLimit(task="task")).changed
+
+
 # --- so many in all --------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +308,16 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
         ({"path": None, "most": 1}, InvalidJobError, "takes max_pending alone"),
         ({"path": None, "each": True}, InvalidJobError, "takes max_pending alone"),
         ({"path": ["a"], "each": True, "max_pending": 1.0}, InvalidJobTypeError, "max_pending must be int"),
+        ({"path": None, "task": 1, "most": 1}, InvalidJobTypeError, "task must be str, got int"),
+        ({"path": None, "pool": "", "most": 1}, InvalidJobError, "pool is empty"),
+        ({"path": ["a"], "task": "t", "most": 1}, InvalidJobError, "one of them; got path .*'a'.* and task 't'"),
+        ({"path": None, "task": "t", "pool": "p", "most": 1}, InvalidJobError, "got task 't' and pool 'p'"),
+        (
+            {"path": None, "task": "t", "each": True, "most": 1},
+            InvalidJobError,
+            "each=True is of the children of a path",
+        ),
+        ({"path": None, "pool": "p", "max_pending": 1}, InvalidJobError, "got pool 'p', which takes most and rate"),
     ],
 )
 def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:

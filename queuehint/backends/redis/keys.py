@@ -87,7 +87,7 @@ KEYS: Final = (
         "resume, its end",
     ),
     Key("selections", "hash", "filter of paused jobs -> the same of the pause", "resume, its end"),
-    Key("limits", "hash", "path, or each child of it -> its limit, packed", "unlimit"),
+    Key("limits", "hash", "path, or each child of it, task or pool -> its limit, packed", "unlimit"),
     Key("looks", "zset", "ms -> places where jobs wait for a limit, to be looked at again", "room, when due"),
     Key("deferred", "zset", "number -> id of jobs that wait for others", "the last edge, end"),
     Key("fallen", "zset", "a job, and number and id of one canceled because of it, in lexical order", "redrive, prune"),

@@ -4,9 +4,11 @@ Rate and concurrency limits: which ready jobs may not start yet, and which of th
 A `Limiter` is a limit in force. At each place where it counts (its own path, or each child of it that has jobs) it
 has a `PlaceCounter`: the number of jobs that run there, and the parked jobs: ready jobs that a claim took and could
 not start. A limit acts on ready jobs only, when they are claimed, so it never changes the order of jobs that conflict.
+A limit of a task or a pool has one counter, for all jobs of it, with a place or without.
 
-- A claim checks the counters of a job, those of a path from its deepest place up, and parks the job at the first that
-  has no room: as many jobs run there as may, or the bucket has no token. The next claim checks all of them again.
+- A claim checks the counters of a job, those of a path from its deepest place up, then its task's and its pool's, and
+  parks the job at the first that has no room: as many jobs run there as may, or the bucket has no token. The next claim
+  checks all of them again.
 - When there may be room, a counter *releases* one of its jobs, the first by rank and number, to the ready queue: when
   a job that counts there stops running, when a token comes, and when a job that counts there has left the ready
   queue (started, parked elsewhere, or over). So one slot releases one job; if there is still room, its start releases
@@ -32,13 +34,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from sortedcontainers import SortedDict
 
 from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.ready_queue import Ranked
 from queuehint.errors import InvalidJobError
 from queuehint.values.hint import gate_key
-from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, Limit, LimitState, order_of
+from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, LimitState, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.ready_queue import ReadyQueue
     from queuehint.values.hint import Path
+    from queuehint.values.limit import Key, Limit
+    from queuehint.values.record_filter import RecordFilter
 
 LOOK_MS = 5_000
 CALLED_MAX = 100
@@ -125,6 +130,16 @@ class PlaceCounter:
         self.bucket = Bucket() if limiter.limit.each else limiter.bucket
 
     @property
+    def selection(self) -> RecordFilter | None:
+        """The filter of the jobs that count here; None if all at or below its path do."""
+        return self.limiter.limit.selection
+
+    def is_within(self, other: PlaceCounter) -> bool:
+        """Whether each job that counts here counts at another counter too: that of a path at or above this one."""
+        at = other.path
+        return self.path[: len(at)] == at and self.selection is None and other.selection is None
+
+    @property
     def is_full(self) -> bool:
         """Whether as many jobs run here as the limit allows."""
         most = self.limiter.limit.most
@@ -166,8 +181,8 @@ class Limits:
         self.now_ms = 0
         self.limiters: dict[int, Limiter] = {}
         self.max_pending: dict[tuple[Path | None, bool], int] = {}
-        self._limits: dict[tuple[Path | None, bool], Limit] = {}
-        self._limiter_of: dict[tuple[Path, bool], Limiter] = {}
+        self._limits: dict[Key, Limit] = {}
+        self._limiter_of: dict[Key, Limiter] = {}
         self._ready = ready
         self._paths = paths
         self._leftovers = leftovers
@@ -178,15 +193,15 @@ class Limits:
 
     def set(self, limit: Limit, running: Iterable[Job]) -> bool:
         """
-        Set the limit of a path; return whether that changed anything.
+        Set the limit of a path, a task or a pool; return whether that changed anything.
 
         Raises:
             InvalidJobError: there are as many as there may be.
 
         Complexity: O(executing jobs).
         """
-        key = limit.path, limit.each
-        old = self._limits.get(key, Limit(path=limit.path, each=limit.each))
+        key = limit.key
+        old = self._limits.get(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))
         if old == limit:
             return False
         if not (limit.holds_back or limit.max_pending is not None):
@@ -195,17 +210,17 @@ class Limits:
             if key not in self._limits and len(self._limits) >= LIMITS_MAX:
                 raise InvalidJobError(TOO_MANY_LIMITS)
             self._limits[key] = limit
-        self._bound(limit.path, limit.max_pending, each=limit.each)
-        if limit.path is not None:
-            if (limit.most, limit.rate) != (old.most, old.rate):
-                self._measure(limit, limit.path, running)
-            elif limit.holds_back:
-                self._limiter_of[limit.path, limit.each].limit = limit
+        if limit.selection is None:
+            self._bound(limit.path, limit.max_pending, each=limit.each)
+        if (limit.most, limit.rate) != (old.most, old.rate):
+            self._measure(limit, running)
+        elif limit.holds_back:
+            self._limiter_of[key].limit = limit
         return True
 
-    def drop(self, path: Path | None, running: Iterable[Job]) -> bool:
-        """Remove all limits of a path; return whether there were any."""
-        changed = [self.set(Limit(path=path, each=each), running) for each in (False, True)]
+    def drop(self, limits: Iterable[Limit], running: Iterable[Job]) -> bool:
+        """Put limits of nothing in place of some; return whether there were any."""
+        changed = [self.set(limit, running) for limit in limits]
         return any(changed)
 
     def _bound(self, path: Path | None, most: int | None, *, each: bool) -> None:
@@ -220,9 +235,9 @@ class Limits:
             if path is not None:
                 self._paths.ignore(path, each=each)
 
-    def _measure(self, limit: Limit, path: Path, running: Iterable[Job]) -> None:
-        """Replace or remove the limiter of a path; count the running jobs, and offer the parked ones again."""
-        old = self._limiter_of.pop((path, limit.each), None)
+    def _measure(self, limit: Limit, running: Iterable[Job]) -> None:
+        """Replace or remove the limiter of a limit; count the running jobs, and offer the parked ones again."""
+        old = self._limiter_of.pop(limit.key, None)
         if old is not None:
             del self.limiters[old.number]
             counters = sorted(old.counters.values(), key=lambda counter: gate_key(counter.path))
@@ -231,9 +246,7 @@ class Limits:
             self._leftovers.append(UnparkSweep(deque([counter.parked for counter in counters])))
         if limit.holds_back:
             self._last_number += 1
-            limiter = self._limiter_of[path, limit.each] = self.limiters[self._last_number] = Limiter(
-                limit, self._last_number
-            )
+            limiter = self._limiter_of[limit.key] = self.limiters[self._last_number] = Limiter(limit, self._last_number)
             for job in running:
                 for number, place in self._limiters_of(job):
                     if number == limiter.number:
@@ -300,7 +313,7 @@ class Limits:
         """
         for (_, place), limiter in self._limiters_of(job).items():
             counter = limiter.counters.get(place)
-            if counter is not None and (at is None or place[: len(at.path)] != at.path):
+            if counter is not None and (at is None or not counter.is_within(at)):
                 self._refresh(counter, 1)
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -337,8 +350,8 @@ class Limits:
         states = []
         for limit in sorted(self._limits.values(), key=order_of):
             started = pending = None
-            if limit.path is not None and limit.holds_back:
-                counters = self._limiter_of[limit.path, limit.each].counters.values()
+            if limit.holds_back:
+                counters = self._limiter_of[limit.key].counters.values()
                 started = sum([counter.started for counter in counters])
             if limit.max_pending is not None:
                 pending = unfinished
@@ -375,7 +388,10 @@ class Limits:
     # --- what these share ------------------------------------------------------------------------------------------
 
     def _limiters_of(self, job: Job) -> dict[tuple[int, Path], Limiter]:
-        """Return the limiters at which a job counts, by number and place: for each claim from the deepest place up."""
+        """
+        Return the limiters at which a job counts, by number and place: for each claim from the deepest place up, then
+        its task's and its pool's.
+        """
         found: dict[tuple[int, Path], Limiter] = {}
         limiter_of = self._limiter_of
         for claim in job.spec.claims:
@@ -386,6 +402,9 @@ class Limits:
                     found[limiter.number, place] = limiter
                 if depth and (limiter := limiter_of.get((place[:-1], True))) is not None:
                     found[limiter.number, place] = limiter
+        for limiter in (limiter_of.get(("task", job.spec.task)), limiter_of.get(("pool", job.spec.pool))):
+            if limiter is not None:
+                found[limiter.number, ()] = limiter
         return found
 
     def _counter(self, limiter: Limiter, place: Path) -> PlaceCounter:

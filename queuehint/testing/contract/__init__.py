@@ -61,6 +61,7 @@ from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.revivals import EdgesTold, Revivals
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
+from queuehint.testing.contract.selected_limits import LimitsOfJobs
 from queuehint.testing.contract.slots import LimitsTold, Rates, Slots
 from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
@@ -127,6 +128,7 @@ __all__ = [
     "LimitsAtOnce",
     "LimitsInAll",
     "LimitsInTime",
+    "LimitsOfJobs",
     "LimitsTold",
     "Listing",
     "ListingByPath",
@@ -267,6 +269,7 @@ class BackendConformance(
     Rates,
     RatesOfChildren,
     RoomOfChildren,
+    LimitsOfJobs,
     LimitsTold,
     Steps,
     Bounds,

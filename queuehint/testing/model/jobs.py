@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from queuehint.values.hint import Path
-    from queuehint.values.limit import Limit
+    from queuehint.values.limit import Key, Limit
     from queuehint.values.policy import Retention
     from queuehint.values.record_filter import RecordFilter
 
@@ -143,8 +143,8 @@ class Jobs:
         """Paused paths, and filters of paused jobs, each with the time at which it is resumed by itself, if it is."""
         self.closed: dict[Path, str | None] = {}
         """Closed paths, each with the id of its last job, if it was closed with one."""
-        self.limits: dict[tuple[Path | None, bool], Limit] = {}
-        self.tokens_left: dict[tuple[Path, bool, Path], tuple[Fraction, int]] = {}
+        self.limits: dict[Key, Limit] = {}
+        self.tokens_left: dict[tuple[Key, Path], tuple[Fraction, int]] = {}
         """Tokens left in the bucket of a limit at a place, and the time of that count; by the limit's key and place."""
         self.undelivered_cancellations: dict[str, list[str]] = {}
         """Which jobs each worker has still to be told to stop."""

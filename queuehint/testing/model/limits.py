@@ -6,20 +6,23 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
+import attrs
+
 from queuehint.testing.model.jobs import STARTED, Actor, Jobs
 from queuehint.testing.model.places import is_at_or_below
-from queuehint.values.limit import Limit
 
 if TYPE_CHECKING:
     from queuehint.values.hint import Path
+    from queuehint.values.limit import Key, Limit
 
 
 class Limits(Jobs):
     """Rate and concurrency limits of ready jobs, and limits of submissions."""
 
     def places(self, job: Actor, limit: Limit) -> set[Path]:
-        """Return at which places a job counts towards a limit on starts."""
-        assert limit.path is not None
+        """Return at which places a job counts towards a limit on starts; of a task or a pool it is the root."""
+        if limit.path is None:
+            return {()} if job.spec.task == limit.task or job.spec.pool == limit.pool else set()
         length = len(limit.path) + limit.each
         return {
             claim.path[:length]
@@ -50,19 +53,19 @@ class Limits(Jobs):
         paths = [claim.path for job in jobs for claim in job.claims if claim.path != limit.path]
         return sum(is_at_or_below(path, limit.path) for path in paths)
 
-    def tokens_of(self, bucket: tuple[Path, bool, Path], rate: tuple[int, int]) -> Fraction:
+    def tokens_of(self, bucket: tuple[Key, Path], rate: tuple[int, int]) -> Fraction:
         """Return what is in a bucket that holds as many starts as a rate has, and fills up in its time."""
         left, as_of = self.tokens_left.get(bucket, (Fraction(rate[0]), self.now_ms))
         return min(Fraction(rate[0]), left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
 
     def set_limit(self, limit: Limit) -> bool:
         """Put a limit in place of another; what was spent of a rate stays spent, in whole tokens."""
-        key = limit.path, limit.each
-        old = self.limits.pop(key, Limit(path=limit.path, each=limit.each))
+        key = limit.key
+        old = self.limits.pop(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))
         if limit.holds_back or limit.max_pending is not None:
             self.limits[key] = limit
-        if limit.path is not None and (limit.most, limit.rate) != (old.most, old.rate):
-            for bucket in [bucket for bucket in self.tokens_left if bucket[:2] == key]:
+        if (limit.most, limit.rate) != (old.most, old.rate):
+            for bucket in [bucket for bucket in self.tokens_left if bucket[0] == key]:
                 assert old.rate is not None
                 spent = ceil(old.rate[0] - self.tokens_of(bucket, old.rate))
                 del self.tokens_left[bucket]
@@ -73,20 +76,20 @@ class Limits(Jobs):
     def broken_by(self, job: Actor) -> Limit | None:
         """Return a limit that a job which has just been started breaks."""
         for limit in self.limits.values():
-            if limit.path is None or not (places := self.places(job, limit)):
+            if not limit.holds_back or not (places := self.places(job, limit)):
                 continue
             started = self.count_started(limit)
             if limit.most is not None and any(started.count(place) > limit.most for place in places):
                 return limit
             if limit.rate is not None:
-                if any(self.tokens_of((limit.path, limit.each, place), limit.rate) < 1 for place in places):
+                if any(self.tokens_of((limit.key, place), limit.rate) < 1 for place in places):
                     return limit
         return None
 
     def spend(self, job: Actor) -> None:
         """Take the tokens of a job that has just been started."""
         for limit in self.limits.values():
-            if limit.path is not None and limit.rate is not None:
+            if limit.rate is not None:
                 for place in self.places(job, limit):
-                    bucket = limit.path, limit.each, place
+                    bucket = limit.key, place
                     self.tokens_left[bucket] = self.tokens_of(bucket, limit.rate) - 1, self.now_ms

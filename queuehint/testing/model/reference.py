@@ -69,7 +69,6 @@ from queuehint.testing.model.jobs import STARTED
 from queuehint.testing.model.places import can_start
 from queuehint.testing.model.refusals import Refusals
 from queuehint.values.hint import Claim
-from queuehint.values.limit import Limit
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -265,10 +264,7 @@ class ReferenceModel(Refusals):
 
     def limit(self, operation: SetLimit | DropLimit, reply: Marked | None) -> Marked:
         """Put limits in place of those a path has."""
-        if isinstance(operation, SetLimit):
-            limits = [operation.limit]
-        else:
-            limits = [Limit(path=operation.path, each=each) for each in (False, True)]
+        limits = [operation.limit] if isinstance(operation, SetLimit) else operation.limits
         changed = [self.set_limit(limit) for limit in limits]
         self.catch_up()
         return Marked(any(changed), more=False)

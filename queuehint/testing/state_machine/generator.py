@@ -393,8 +393,11 @@ class OperationGenerator:
         return SetLimit(limit_of(self.random, known, self.path(), self.style.unfinished_max))
 
     def unlimit(self) -> Operation[Any]:
-        known = [state.limit.path for state in self.engine.table.limits.states(0)]
-        return DropLimit(self.random.choice(known) if known and self.random.random() < 0.95 else self.path())
+        known = [state.limit for state in self.engine.table.limits.states(0)]
+        if not known or self.random.random() < 0.05:
+            return DropLimit(self.path())
+        limit = self.random.choice(known)
+        return DropLimit(limit.path, limit.task, limit.pool)
 
     def close(self) -> Operation[Any]:
         """Close a path, or have a job be the last there, now and then the one that is."""

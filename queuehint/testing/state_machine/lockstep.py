@@ -281,7 +281,7 @@ class Lockstep:
     def _compare_limits(self) -> None:
         """No limit is broken, and each knows what counts towards it."""
         engine, model = self.engine, self.model
-        states = {(s.limit.path, s.limit.each): s for s in self.put(ListLimits()).limits}
+        states = {s.limit.key: s for s in self.put(ListLimits()).limits}
         assert {key: state.limit for key, state in states.items()} == model.limits
         for state in states.values():
             limit = state.limit
@@ -437,6 +437,6 @@ class Lockstep:
             self.do(Tick())
         for worker in sorted(self.model.undelivered_cancellations):
             self.do(Exchange(worker))
-        for limited, _ in list(self.model.limits):
-            self.do(DropLimit(limited))
+        for limit in list(self.model.limits.values()):
+            self.do(DropLimit(limit.path, limit.task, limit.pool))
         check_empty(self.engine)

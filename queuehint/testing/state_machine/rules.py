@@ -437,7 +437,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(path=paths, limit=limits)
     def limit(self, path: str, limit: dict[str, Any]) -> None:
-        self.do(SetLimit(Limit(path=path_of(path), **limit)))
+        self.do(SetLimit(Limit(**{"path": path_of(path), **limit})))
 
     @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8), each=st.booleans())
     def limit_what_waits(self, path: str | None, most: int | None, each: bool) -> None:

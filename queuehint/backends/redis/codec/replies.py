@@ -222,8 +222,10 @@ def _limits(_operation: op.ListLimits, reply: list[Any]) -> op.Limits:
         numbers = [None if item == b"" else item for item in reply[at + 1 : at + 7]]
         most, tokens, per_ms, max_pending, started, pending = numbers
         limit = Limit(
-            path=None if field == "-" else parse_gate_key(field[1:]),
+            path=parse_gate_key(field[1:]) if field[0] in "=/" else None,
             each=field[0] == "/",
+            task=field[1:] if field[0] == "t" else None,
+            pool=field[1:] if field[0] == "p" else None,
             most=most,
             rate=None if tokens is None or per_ms is None else (tokens, per_ms),
             max_pending=max_pending,

@@ -102,7 +102,7 @@ def _told(reply: list[Any]) -> Reason:
     """Return a reason with what no script can say: whether a job is overdue, and which workers do not serve it."""
     started, now_ms, rest, *workers = reply[_REASON_FIELDS:]
     reason = _overdue(_reason(reply), started, now_ms, rest)
-    if reason.kind is ReasonKind.PAUSED and workers:
+    if reason.kind in {ReasonKind.PAUSED, ReasonKind.LIMIT} and workers:
         return attrs.evolve(reason, selection=parse_pause(workers[0]))
     if reason.kind is not ReasonKind.NO_WORKER or reason.detail is None:
         return reason

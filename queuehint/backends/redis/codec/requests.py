@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from queuehint.core.structures.job import Needs
     from queuehint.values.hint import Path
+    from queuehint.values.limit import Limit
     from queuehint.values.record_filter import RecordFilter
 
 Args = list[Any]
@@ -113,10 +114,19 @@ def _firing(firing: op.Firing) -> str:
     return f"{firing.name}\n{firing.version}\n{firing.last_ms}\n{text_of(firing.next_ms)}"
 
 
+def _words(limit: Limit | op.DropLimit) -> str | None:
+    """Return the field of the limit of a task or a pool; None of one that is of neither."""
+    if limit.task is not None:
+        return f"t{limit.task}"
+    return None if limit.pool is None else f"p{limit.pool}"
+
+
 @sends(op.SetLimit)
 def _set_limit(operation: op.SetLimit) -> Args:
     limit = operation.limit
-    field = "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
+    field = _words(limit)
+    if field is None:
+        field = "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
     tokens, per_ms = limit.rate or (None, None)
     return [field, text_of(limit.most), text_of(tokens), text_of(per_ms), text_of(limit.max_pending)]
 
@@ -312,7 +322,7 @@ def _pull(operation: op.Push | op.Pull) -> Args:
 
 @sends(op.DropLimit)
 def _drop_limit(operation: op.DropLimit) -> Args:
-    return [_place(operation.path)]
+    return [_words(operation) or _place(operation.path)]
 
 
 @sends(op.CountPending)

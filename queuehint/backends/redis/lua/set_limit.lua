@@ -6,7 +6,7 @@
   Mirrors core.operating   Cost O(executing jobs) ]]
 -- @include lib/rules
 args.count(13)
-if ARGV[9] ~= '-' then args.like(9, '^[=/]') end
+if ARGV[9] ~= '-' then args.like(9, '^[=/tp]') end
 local tokens, per_ms = args.int_or_none(11, 1), args.int_or_none(12, 1)
 if not tokens ~= not per_ms then args.refuse(12) end
 local changed = limits.set(ARGV[9], args.int_or_none(10), tokens, per_ms, args.int_or_none(13))

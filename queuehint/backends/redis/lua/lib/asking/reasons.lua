@@ -209,7 +209,10 @@ local function reason_queued(job)
   end
   if form.is_place(job[OFFER]) then
     local limiter, key = limits.at(job[OFFER])
-    if limiter then return {kind = 'limit', path = key, until_ms = limits.until_ms(limiter, key, job[OFFER])} end
+    if limiter then
+      local selection = limits.is_selection(key) and limits.selection(key)
+      return {kind = 'limit', path = not selection and key, until_ms = limits.until_ms(limiter, key, job[OFFER]), selection = selection}
+    end
   end
   if job[PRESENCE] then return {kind = 'caller'} end
   local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')

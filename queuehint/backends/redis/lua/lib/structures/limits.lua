@@ -1,5 +1,6 @@
 --[[ limits: concurrency, rate and length limits of a place; mirrors core.structures.limits, which explains the theory.
-  LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace. A limit that parks
+  LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace, t and a task, p and a
+  pool. A limit of a task or a pool has one counter, whose key is a line end and the field, and no gate's. A limit that parks
   jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
   time of the next check; for each child by itself also what is spent of its bucket, and when. A place is a sortable number
   and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
@@ -19,6 +20,16 @@ end
 
 -- Whether a limit is of each child of its path by itself.
 function limits.is_each(limiter) return string.byte(limiter.field) == 47 end
+
+-- Whether the key of a counter is that of a task or a pool.
+function limits.is_selection(key) return string.byte(key) == 10 end
+
+-- The name of the selection of a task or a pool, as of a pause (lib/structures/pauses), by the key of its counter.
+function limits.selection(key)
+  local name = string.sub(key, 3)
+  if string.byte(key, 2) == 116 then return '\n\n\n' .. name .. '\n\n\n' end
+  return '\n\n\n\n' .. name .. '\n\n'
+end
 
 -- The limit of a field; false if there is none.
 function limits.of(field)
@@ -65,9 +76,11 @@ function limits.retry_after_ms(field, too_many)
   return math.min(math.max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
 end
 
--- The limits on starts at which a job counts, each with the gate where: for each claim from the deepest gate up.
+-- The limits on starts at which a job counts, each with the gate where: for each claim from the deepest gate up, then
+-- those of its task and its pool.
 function limits.places(job)
-  local found = places_known[job[CLAIMS]]
+  local known_by = job[TASK] .. '\n' .. job[POOL] .. '\n' .. job[CLAIMS]
+  local found = places_known[known_by]
   if found then return found end
   local seen = {}
   found = {}
@@ -87,7 +100,9 @@ function limits.places(job)
       if depth > 1 then add('/' .. claim.keys[depth - 1], claim.keys[depth]) end
     end
   end
-  places_known[job[CLAIMS]] = found
+  add('t' .. job[TASK], '\nt' .. job[TASK])
+  add('p' .. job[POOL], '\np' .. job[POOL])
+  places_known[known_by] = found
   return found
 end
 
@@ -95,7 +110,9 @@ end
 function limits.at(place)
   local number, key = form.split(place, 1)
   local keys = form.claims('x' .. key)[1].keys
-  for _, field in ipairs({'=' .. key, #keys > 1 and '/' .. keys[#keys - 1] or nil}) do
+  local fields = {'=' .. key, #keys > 1 and '/' .. keys[#keys - 1] or nil}
+  if limits.is_selection(key) then fields = {string.sub(key, 2)} end
+  for _, field in ipairs(fields) do
     local limiter = limits.of(field)
     if limiter and limiter.number == number then return limiter, key, number end
   end
@@ -277,7 +294,7 @@ end
 -- the counter where it was put aside, if it was, could not start either.
 function limits.job_left(job, parked_at)
   for _, at in ipairs(limits.places(job)) do
-    local key = parked_at and parked_at.key
+    local key = parked_at and not limits.is_selection(parked_at.key) and not limits.is_selection(at.key) and parked_at.key
     local is_below = key and (key == '' or at.key == key or string.sub(at.key, 1, #key + 1) == key .. ':')
     if not is_below then refresh(counter_at(at), 1) end
   end
