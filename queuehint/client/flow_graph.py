@@ -84,7 +84,7 @@ class FlowGraph:
         >>> FlowGraph("f", (*jobs, FlowNode("all", "all", "sum")), tuple(edges)).grouped().nodes[0].name
         'load x 20'
 
-        .. versionadded:: 0.1
+        .. versionadded:: 1.0.0
         """
         into: dict[str, list[FlowEdge]] = {}
         out: dict[str, list[FlowEdge]] = {}

@@ -161,7 +161,7 @@ class ProcessDiedError(QueueHintError):
 
     *task* ran in it; *exit_code* is the code it ended with, or *signal* the name of the signal that ended it.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def __init__(self, task: str, return_code: int, problem: str = "") -> None:

@@ -47,7 +47,7 @@ def measure(
         timeout: how long an answer of the store is waited for, a timedelta or seconds.
         fresh: how long an answer, also that there is none, is given again.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     meter = meter or metrics.get_meter("queuehint")
     source = Source(scheduler, timeout=timeout, fresh=fresh)

@@ -46,7 +46,7 @@ class SchedulerCollector(Collector):
         timeout: how long a scrape waits for the store, a timedelta or seconds.
         fresh: how long an answer, also that there is none, is given again.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     def __init__(

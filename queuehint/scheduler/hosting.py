@@ -105,7 +105,7 @@ class Hosting(SchedulerBase):
         Raises:
             HandlerError: it takes arguments or is a coroutine function, or there is another lifespan.
 
-        .. versionadded:: 0.1
+        .. versionadded:: 1.0.0
         """
         lifespan = Lifespan(function)
         if self._lifespan is not None and self._lifespan.name != lifespan.name:
@@ -210,7 +210,7 @@ class Hosting(SchedulerBase):
         Each tells the store of itself when it starts and every 15 seconds. It is gone when it has stopped, and a minute
         after it was killed. Up to 1 000 are known.
 
-        .. versionadded:: 0.1.0
+        .. versionadded:: 1.0.0
         """
         return (await self.backend.call(ListWorkers())).workers
 

@@ -126,7 +126,7 @@ class Control(Restraints):
                 in one step, so jobs go on meanwhile. Each count was right when it was read; a place where one and the
                 same job waits all the while is not missed unless *limit* others have longer lines.
 
-        .. versionadded:: 0.1.0
+        .. versionadded:: 1.0.0
         """
         return await run_steps(self.backend, _tree(path, depth, after, limit, order))
 

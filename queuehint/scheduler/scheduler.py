@@ -303,7 +303,7 @@ class Scheduler(Control, Draining, Scheduling):
         So a job carries what belongs to the request that enqueues it: a request id, a trace. A header of this name in
         the job's own ``headers=`` goes before it, and it goes before what a child has from its parent.
 
-        .. versionadded:: 0.1
+        .. versionadded:: 1.0.0
         """
         self.header_sources.append(check_callable(source, parameter="source"))
         return source

@@ -45,7 +45,7 @@ class Wanted(TypedDict, total=False):
         delay: how long after it was enqueued it is due, a timedelta or seconds; None for at once.
         state: one, or several of which one has to fit; by default any in which a job is unfinished.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     args: Sequence[Any]
@@ -77,7 +77,7 @@ async def all_enqueued(
     Raises:
         InvalidJobError, InvalidJobTypeError, InvalidHintError: no job can be what is wanted.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     question = _Question(sched, task, wanted)
     return question.fitting([record async for record in sched.records.iterate()])
@@ -89,7 +89,7 @@ def all_enqueued_sync(
     """
     Like `all_enqueued`, for code without a loop.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     question = _Question(sched, task, wanted)
     return question.fitting(sched.records.iterate_sync())
@@ -115,7 +115,7 @@ async def assert_enqueued(
         AssertionError: there are none, or not so many; the message lists what was enqueued instead.
         InvalidJobError, InvalidJobTypeError, InvalidHintError: no job can be what is wanted.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     look = _Look(_Question(sched, task, wanted), count, within)
     while not look.has_found([record async for record in sched.records.iterate()]):  # noqa: ASYNC110 - any process
@@ -146,7 +146,7 @@ def assert_enqueued_sync(
     AssertionError: expected 1 job of task 'render' with page=3; of 1 that was enqueued 0 are:
       render(doc='doc1', page=2)  at doc1  QUEUED  <- page is 2
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     look = _Look(_Question(sched, task, wanted), count, within)
     while not look.has_found(sched.records.iterate_sync()):
@@ -172,7 +172,7 @@ async def refute_enqueued(
         AssertionError: there is one; the message lists them.
         InvalidJobError, InvalidJobTypeError, InvalidHintError: no job can be what is wanted.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     look = _Look(_Question(sched, task, wanted), 0, within)
     while look.has_found_none([record async for record in sched.records.iterate()]):  # noqa: ASYNC110 - the same
@@ -189,7 +189,7 @@ def refute_enqueued_sync(
     """
     Like `refute_enqueued`, for code without a loop.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     look = _Look(_Question(sched, task, wanted), 0, within)
     while look.has_found_none(sched.records.iterate_sync()):

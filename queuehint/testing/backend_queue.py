@@ -30,7 +30,7 @@ class BackendQueue:
     >>> check_queue(lambda: BackendQueue(Scheduler("memory://")), max_examples=50).histories
     50
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     features = ("edges", "shared", "several")

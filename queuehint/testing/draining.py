@@ -100,7 +100,7 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None, *, state: Any = 
     ...     handle.result_sync()
     2
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     if sched._workers:
         raise RuntimeError("a worker of this scheduler runs here; begin on_memory() before it, and end it after")
@@ -150,7 +150,7 @@ async def drain(
         ValueError: the scheduler's clock is no `FakeClock`.
         WouldDeadlockError: inside a handler.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     refuse_to_wait("drain()")
     options = _Options(sched, within, raise_errors, concurrency, runs_max)
@@ -170,7 +170,7 @@ def drain_sync(
 
     So they see what belongs to that thread: its open transaction, its connection to a database.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     refuse_to_wait("drain_sync()")
     sched._refuse_to_block("drain_sync()")

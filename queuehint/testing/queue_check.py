@@ -76,7 +76,7 @@ class QueueFaultError(TraceError):
     ``faults`` is what was found (nothing, if the queue raised or answered what makes no sense), ``jobs`` are the jobs
     of the counterexample and ``steps`` what was done, in words; ``events`` is the same as a trace.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     def __init__(self, story: Story) -> None:
@@ -99,7 +99,7 @@ class QueueReport:
         jobs_max, depth_max: the most jobs of a history, and the most segments of a path.
         not_tried: what never came, in words, with what to say so that it does.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     histories: int
@@ -251,7 +251,7 @@ def check_queue(
         QueueFaultError: the queue breaks a rule, raises, or hands out what is no job; with the smallest history found.
         InvalidArgument: an argument is of the wrong type or out of its range.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     __tracebackhide__ = True
     if not callable(factory):

@@ -30,7 +30,7 @@ class QueueUnderTest(Protocol):
     ``close`` method is closed after each history. What else it can do it says in an attribute ``features``: any of
     ``"edges"`` (jobs depend on others), ``"shared"`` (shared claims) and ``"several"`` (several claims a job).
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     def enqueue(self, job: TraceJob, /) -> Awaitable[None] | None:

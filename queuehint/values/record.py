@@ -72,7 +72,7 @@ class Attempt:
             while it runs.
         error: its error, as `JobRecord.errors` has it, if it failed or was lost because of one.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     started_ms: int

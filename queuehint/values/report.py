@@ -199,7 +199,7 @@ class PauseState:
         until_ms: when it ends by itself, ms since the epoch; None if it does not.
         parked: how many ready jobs it has put aside so far; others may be ready still, and none of these starts either.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     filter: RecordFilter
@@ -224,7 +224,7 @@ class WorkerInfo:
         since_ms: when the store heard of it first; ms since the epoch.
         seen_ms: when the store heard of it last.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     name: str

@@ -434,7 +434,9 @@ def test_a_child_of_a_handler_never_comes_back_as_the_worker(deployment: Deploym
         deployment.go()
         assert beside.result_sync(LIMIT_S) == "beside"
         assert deployment.notes().count("beside") == 1
-        assert sorted(deployment.events()) == sorted({*deployment.events()}), "only the worker logs, each event once"
+        # On a busy machine several of these jobs block the loop for long enough to be told.
+        events = sorted(event for event in deployment.events() if event != "job.blocks_loop")
+        assert events == sorted({*events}), "only the worker logs, each event once"
         # What a child that goes on holds is no port, and no helper.
         helpers = helpers_of(process)
         process.kill()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as driver
 
+from queuehint.backends.base import release
 from queuehint.backends.redis import scripts
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.functions import library as functions
@@ -247,7 +248,8 @@ def test_a_library_is_known_by_its_release_and_by_what_is_in_it(
     files: Callable[..., Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = files(go="#!lua\nreturn 1\n")
-    assert re.fullmatch(r"queuehint_0_1_0_[0-9a-f]{16}", one.name)
+    version = re.sub(r"\W", "_", release())
+    assert re.fullmatch(rf"queuehint_{version}_[0-9a-f]{{16}}", one.name)
     assert one.function("go") == f"qh_{one.digest}_go"
     assert files(go="#!lua\nreturn 1\n").name == one.name
     other = files(go="#!lua\nreturn 2\n")

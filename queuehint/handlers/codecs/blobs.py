@@ -43,7 +43,7 @@ class BlobStore(Protocol):
     An `OSError`, such as of a file system that does not answer, fails the enqueue, or the attempt, which is tried
     again; any other error of *put*, and a `LookupError` of *get*, fails the job at once.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def put(self, name: str, data: bytes) -> None:
@@ -68,7 +68,7 @@ class DirectoryStore:
     Args:
         path: the directory; made by the first `put`, with its parents.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -149,7 +149,7 @@ class BlobCodec:
     Raises:
         InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def __init__(

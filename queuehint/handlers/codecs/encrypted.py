@@ -59,7 +59,7 @@ class EncryptedCodec:
         InvalidJobError, InvalidJobTypeError: naming the parameter and the limit, never a key.
         MissingExtraError: the extra ``crypto`` is not installed; when this module is imported.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def __init__(

@@ -293,5 +293,5 @@ class BackendConformance(
     Subclass it in a module of tests, as ``Test...``, with a method ``open`` that returns an empty store on the clock
     that it is given. A test that fails names the rule that is broken.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """

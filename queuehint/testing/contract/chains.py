@@ -22,7 +22,7 @@ class Chains:
     """
     `WhyChain` leads from a job to what its wait ends with: each reason but the last names the job of the next.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def test_a_chain_ends_at_the_running_job_with_its_progress_and_worker(self, store: Store) -> None:

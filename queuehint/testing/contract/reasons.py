@@ -31,7 +31,7 @@ class Reasons:
     """
     `Why` names the jobs that a job waits for at its place: the dead ones that hold it if there are any, else ten.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def test_a_running_job_says_for_how_long_code_has_blocked_the_loop_of_its_worker(self, store: Store) -> None:

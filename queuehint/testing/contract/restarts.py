@@ -21,7 +21,7 @@ class Restarts(Binding):
 
     No part of `BackendConformance`: a test class of its own inherits this one, and says how to start anew too.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def restart(self, store: Store) -> None:

@@ -101,7 +101,7 @@ class Binding:
 
     It is not abstract: pytest skips abstract classes, so a misspelt `open` would fail no test.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def open(self, clock: FakeClock) -> Backend:
@@ -119,7 +119,7 @@ class Binding:
 
         None where there is no way to tell, as by default; the rules then compare what can be asked alone.
 
-        .. versionadded:: 0.1.0
+        .. versionadded:: 1.0.0
         """
         return None
 

@@ -25,7 +25,7 @@ class Tokens(Binding):
     No part of `BackendConformance`: a test class of its own inherits this one, and says how a store comes to be near
     the end of a count. Four thousand million grants take too long.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def count_to(self, store: Store, count: int) -> None:

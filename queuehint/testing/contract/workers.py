@@ -28,7 +28,7 @@ class KnownWorkers:
     """
     A worker that announces itself is known until it leaves, or has been silent for a minute.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     def test_all_that_a_worker_says_is_told_with_since_when_it_is_known(self, store: Store) -> None:

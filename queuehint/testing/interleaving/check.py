@@ -36,7 +36,7 @@ class SerialEquivalence:
         orders: how many orders of steps.
         is_exhaustive: these were all that the rules allow.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     orders: int
@@ -119,7 +119,7 @@ def check_serial_equivalence(
     >>> check_serial_equivalence({"add": add}, deposits, lambda: {"balance": 0})
     SerialEquivalence(orders=1, is_exhaustive=True)
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
     check_int(orders_max, parameter="orders_max", least=1, most=10**9)
     check_function(state, parameter="state")

@@ -113,7 +113,7 @@ class ReferenceModel(Refusals):
     AssertionError: print was started out of order: [<edit STARTED doc1:intro>] comes before <print QUEUED doc1>
     ...
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     look_ms: Callable[[], int | None] | None = None

@@ -75,7 +75,7 @@ class FaultPlan:
     >>> FaultPlan().is_calm
     True
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
 
     lose_request: float = 0.0

@@ -134,7 +134,7 @@ def simulate(
     >>> done
     ['a', 'b']
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     for name, function in (("setup", setup), ("invariant", invariant), ("at_end", at_end)):
         if function is not None:

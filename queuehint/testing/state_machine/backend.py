@@ -58,7 +58,7 @@ class BackendStateMachine(OperationMachine):
     Tests are marked and set like all tests of Hypothesis, but begin with the settings that are there: else Hypothesis
     shrinks what fails by itself, too: ``TestMine.settings = settings(TestMine.settings, max_examples=1000)``.
 
-    .. versionadded:: 0.1.0
+    .. versionadded:: 1.0.0
     """
 
     retention: ClassVar[Retention] = Retention()

@@ -96,7 +96,7 @@ def hints(
     >>> find(hints(), lambda hint: hint is not None and len(hint) == 2)
     ['a', 'a']
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     check_range("depth", min_depth, max_depth, most=DEPTH_MAX)
     segments = _segments(
@@ -151,7 +151,7 @@ def claims(
     Raises:
         InvalidArgument: an argument is of the wrong type or out of its range.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     check_strategy("hints", hints)
     chosen = check_choices("modes", modes, MODES)

@@ -36,7 +36,7 @@ def recurrences(*, allow_cron: bool | None = None) -> SearchStrategy[Recurrence]
     Raises:
         InvalidArgument: cron expressions are asked for, and what reads them is not installed.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     is_readable = find_spec("cronsim") is not None
     if allow_cron and not is_readable:
@@ -92,7 +92,7 @@ def schedules(
     Raises:
         InvalidArgument: an argument is of the wrong type.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     check_strategy("recurrences", recurrences)
     check_strategy("jobs", jobs)

@@ -30,7 +30,7 @@ def backoffs() -> SearchStrategy[Backoff]:
 
     Shrinks towards 1 s before each attempt, without jitter.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     seconds = st.sampled_from((1.0, 0.001, 60.0)) | st.floats(0.001, 3600)
     jitter = st.sampled_from((0.0, 0.1, 1.0)) | st.floats(0, 1)
@@ -50,7 +50,7 @@ def policies() -> SearchStrategy[Policy]:
 
     Shrinks towards one attempt and the default of every choice.
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     return st.builds(
         Policy,
@@ -100,7 +100,7 @@ def jobs(
     >>> find(jobs(user=st.sampled_from(["ann", "bob"])), lambda job: job.user != "ann").user
     'bob'
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     check_strategy("claims", claims)
     check_range("claims", min_claims, max_claims, most=CLAIMS_MAX)
@@ -149,7 +149,7 @@ def job_graphs(
     >>> [job.id for job in find(job_graphs(), lambda graph: any(job.depends_on for job in graph))]
     ['1', '2']
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     check_strategy("jobs", jobs)
     check_range("jobs", min_jobs, max_jobs, most=1000)

@@ -30,7 +30,7 @@ def fault_plans(*, most: float = 0.2) -> SearchStrategy[FaultPlan]:
     >>> find(fault_plans(), lambda plan: not plan.lose_reply)
     FaultPlan(lose_request=0.0, lose_reply=0.0, double_request=0.0, ...)
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     from queuehint.testing.simulation import FaultPlan
 

@@ -271,7 +271,7 @@ def operations(
     >>> find(operations(kinds=[Cancel]), lambda operation: operation.ids != ())
     Cancel(ids=('1',), reason=None)
 
-    .. versionadded:: 0.1
+    .. versionadded:: 1.0.0
     """
     chosen = check_choices("kinds", kinds, MAKERS)
     if not ids or isinstance(ids, str) or not all(isinstance(job_id, str) for job_id in ids):
