@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from queuehint import __version__
-from queuehint.cli import cron, dead, limits, weights
+from queuehint.cli import cron, dead, limits, weights, xcom
 from queuehint.cli.doctor import doctor
 from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
@@ -55,5 +55,5 @@ PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-for name, group in {"dead": dead, "cron": cron, "limits": limits, "weights": weights}.items():
+for name, group in {"dead": dead, "cron": cron, "limits": limits, "weights": weights, "xcom": xcom}.items():
     app.add_typer(group.app, name=name, rich_help_panel="Order")

@@ -198,3 +198,10 @@ def push(state: State, operation: op.Push) -> op.Pushed:
 def pull(state: State, operation: op.Pull) -> op.Pulled:
     """Answer `Pull`."""
     return op.Pulled(state.shared.pull((operation.namespace, operation.key), state.now_ms))
+
+
+@handles(op.ListShared)
+def list_shared(state: State, question: op.ListShared) -> op.SharedKeys:
+    """Answer `ListShared`."""
+    keys, after = state.shared.keys(question.namespace, question.prefix, question.after, question.limit, state.now_ms)
+    return op.SharedKeys(keys, after)

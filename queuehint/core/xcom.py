@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sortedcontainers import SortedList
+
 from queuehint.core.structures.heap import LazyHeap
+from queuehint.operations import SHARED_LIST_MAX
 
 if TYPE_CHECKING:
     from queuehint.core.structures.heap import Entry
@@ -16,11 +19,16 @@ Place = tuple[str, str]
 
 
 class SharedStore:
-    """Opaque values with a time to live, ``values`` by their places; expired ones are dropped a few at a time."""
+    """
+    Opaque values with a time to live, ``values`` by their places; expired ones are dropped a few at a time.
+
+    Places are sorted when keys are listed for the first time, and kept in order from then on.
+    """
 
     def __init__(self) -> None:
         self.values: dict[Place, tuple[bytes, Entry]] = {}
         self._ends: LazyHeap[Place] = LazyHeap()
+        self._order: SortedList[Place] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -30,6 +38,8 @@ class SharedStore:
         there = self.values.get(place)
         if there is not None:
             self._ends.discard(there[1])
+        elif self._order is not None:
+            self._order.add(place)
         self.values[place] = (value, self._ends.push(until_ms, 0, place))
         return there is not None and there[1][0] > now_ms
 
@@ -37,6 +47,30 @@ class SharedStore:
         """Return the stored value, None if there is none or it has expired."""
         there = self.values.get(place)
         return there[0] if there is not None and there[1][0] > now_ms else None
+
+    def keys(
+        self, namespace: str, prefix: str, after: str | None, limit: int, now_ms: int
+    ) -> tuple[tuple[str, ...], str | None]:
+        """
+        Return keys of a namespace that begin with *prefix* and come after *after*, and the one to go on after.
+
+        Complexity: O(log values + keys looked at); the first time a sort of all.
+        """
+        if self._order is None:
+            self._order = SortedList(self.values)
+        found: list[str] = []
+        looked_at, last = 0, prefix if after is None else after
+        for place in self._order.irange(
+            (namespace, max(prefix, last)), inclusive=(after is None or after < prefix, True)
+        ):
+            if place[0] != namespace or not place[1].startswith(prefix):
+                break
+            if len(found) == limit or looked_at == SHARED_LIST_MAX:
+                return tuple(found), last
+            looked_at, last = looked_at + 1, place[1]
+            if self.pull(place, now_ms) is not None:
+                found.append(last)
+        return tuple(found), None
 
     def next_ms(self) -> int | None:
         """Return when the next value's time is over, None if there is none; for tests."""
@@ -49,4 +83,7 @@ class SharedStore:
             first = self._ends.first()
             if first is None or first[0] > now_ms:
                 return
-            del self.values[self._ends.pop()]
+            place = self._ends.pop()
+            del self.values[place]
+            if self._order is not None:
+                self._order.remove(place)

@@ -38,6 +38,7 @@ __all__ = [
     "SCHEDULE_LIST_MAX",
     "SERVED_MAX",
     "SETTLEMENTS_MAX",
+    "SHARED_LIST_MAX",
     "STAGED_KEPT_MS",
     "USERS_NAMED_MAX",
     "WEIGHTS_MAX",
@@ -79,6 +80,8 @@ RECORDS_COUNTED_MAX = 1024
 BLOCK_COUNTS_AS = 8
 """A block whose records are counted together costs as much as so many that are looked at one by one."""
 SCHEDULE_LIST_MAX = 100
+SHARED_LIST_MAX = 1000
+"""Keys of shared values that one question reads, those whose time is over too."""
 IDS_MAX = 1000
 EVENTS_MAX = 1000
 EVENTS_LOOKED_AT_MAX = 2000

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Literal
 
 import attrs
 
-from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, Operation
+from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, SHARED_LIST_MAX, Operation
 from queuehint.operations.operating import Marked
 from queuehint.values.checks import draft_of, sized
 from queuehint.values.hint import Path
@@ -28,11 +28,13 @@ __all__ = [
     "Enqueued",
     "EnqueuedJob",
     "Firing",
+    "ListShared",
     "Peek",
     "Pull",
     "Pulled",
     "Push",
     "Pushed",
+    "SharedKeys",
 ]
 
 
@@ -264,3 +266,28 @@ class Pull(Operation[Pulled]):
     is_question: ClassVar[bool] = True
     namespace: str
     key: str
+
+
+@attrs.frozen
+class SharedKeys:
+    """Keys of shared values in order; *after* is where the next page begins, None at the end."""
+
+    keys: tuple[str, ...]
+    after: str | None
+
+
+@attrs.frozen
+class ListShared(Operation[SharedKeys]):
+    """
+    Read the keys of a namespace that begin with *prefix* and come after *after*, in order of their UTF-8 bytes.
+
+    A page ends after *limit* keys, or when 1 000 were looked at: values whose time is over are looked at too, and not
+    listed. So it may be empty and not the last.
+    """
+
+    is_question: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SHARED_LIST_MAX)}
+    namespace: str
+    prefix: str = ""
+    after: str | None = None
+    limit: int = 100

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint.backends.steps import Steps, run_steps, run_steps_sync
 from queuehint.handlers.codec import check_json, decode_json, encode_json
-from queuehint.operations import Pull, Pulled, Push
-from queuehint.values.checks import TEN_YEARS_MS, check_duration, check_name
+from queuehint.operations import SHARED_LIST_MAX, ListShared, Pull, Pulled, Push, SharedKeys
+from queuehint.values.checks import TEN_YEARS_MS, check_duration, check_int, check_name
 from queuehint.values.outcome import RESULT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -62,6 +63,28 @@ class XCom:
         """Like `pull`, for code without a loop."""
         return _value(self._client.backend.call_sync(_pull(key, namespace)), default)
 
+    async def list(
+        self, prefix: str = "", *, namespace: str = "default", after: str | None = None, limit: int = 100
+    ) -> tuple[str, ...]:
+        """
+        Return the keys that have values, a page in order of their UTF-8 bytes; keys whose time is over are not listed.
+
+        Args:
+            prefix: what they begin with; ``""`` for all.
+            after: a key, the last of the page before; it need not be there any more.
+            limit: 1 to 1 000. A page that is shorter is the last.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+        """
+        return await run_steps(self._client.backend, _list(prefix, namespace, after, limit))
+
+    def list_sync(
+        self, prefix: str = "", *, namespace: str = "default", after: str | None = None, limit: int = 100
+    ) -> tuple[str, ...]:
+        """Like `list`, for code without a loop."""
+        return run_steps_sync(self._client.backend, _list(prefix, namespace, after, limit))
+
     async def delete(self, key: str, *, namespace: str = "default") -> bool:
         """
         Delete the value under a key; return whether there was one.
@@ -81,6 +104,20 @@ def _push(key: Any, value: Any, namespace: Any, ttl: Any) -> Push:
     ttl_ms = TEN_YEARS_MS if ttl is None else check_duration(ttl, parameter="ttl", least_ms=1)
     check_json(value, "value", RESULT_BYTES_MAX)
     return Push(namespace, key, encode_json(value, bytes_max=RESULT_BYTES_MAX), ttl_ms)
+
+
+def _list(prefix: Any, namespace: Any, after: Any, limit: Any) -> Steps[tuple[str, ...]]:
+    namespace = check_name(namespace, parameter="namespace")
+    prefix = "" if prefix == "" and isinstance(prefix, str) else check_name(prefix, parameter="prefix")
+    after = None if after is None else check_name(after, parameter="after")
+    limit = check_int(limit, parameter="limit", least=1, most=SHARED_LIST_MAX)
+    found: tuple[str, ...] = ()
+    while True:
+        page: SharedKeys = yield ListShared(namespace, prefix, after, limit - len(found))
+        found += page.keys
+        after = page.after
+        if after is None or len(found) == limit:
+            return found
 
 
 def _delete(key: Any, namespace: Any) -> Push:

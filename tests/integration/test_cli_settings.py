@@ -101,6 +101,24 @@ def test_weights_are_set_and_listed(system: System) -> None:
     assert system.run("weights", "set", "0", "ann").exit_code == 2
 
 
+# --- shared values ---------------------------------------------------------------------------------------------------
+
+
+def test_keys_of_shared_values_are_listed_without_their_values(system: System) -> None:
+    assert system.ok("xcom", "ls") == ""
+    for key in ("b", "a:1", "a:2"):
+        system.sched.xcom.push_sync(key, "secret")
+    system.sched.xcom.push_sync("other", 1, namespace="n")
+
+    assert system.ok("xcom", "ls") == "a:1\na:2\nb\n"
+    assert system.ok("xcom", "ls", "a:", "--after", "a:1") == "a:2\n"
+    assert lines_of(system.ok("xcom", "ls", "--in", "n", "--json")) == [{"key": "other"}]
+    page = system.run("xcom", "ls", "--limit", "2")
+    assert (page.exit_code, page.stdout) == (0, "a:1\na:2\n")
+    assert "there may be more" in page.stderr
+    assert system.run("xcom", "ls", "--limit", "0").exit_code == 2
+
+
 # --- schedules -------------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,7 @@ SEEN_AT = {
     "blocked:": ("waiting:", "blocked:"),
     "jobs": ("meta", "jobs"),
     "shared_ends": ("shared",),
+    "shared_names": ("shared",),
     "looks": ("gauges:",),
     "schedules": ("schedule_names", "meta"),
     "schedule_names": ("schedules",),

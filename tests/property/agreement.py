@@ -52,6 +52,7 @@ from queuehint.operations import (
     ListLines,
     ListPauses,
     ListSchedules,
+    ListShared,
     ListUsers,
     ListWeights,
     ListWorkers,
@@ -332,6 +333,8 @@ class RedisLockstep:
         cursor: int | None = 0
         while cursor is not None:
             cursor = self.do(ListDead(cursor, 7)).cursor
+        for limit in (1, 100):
+            self.do(ListShared("n", limit=limit))
         self.recount()
 
     def recount(self) -> None:
@@ -376,6 +379,7 @@ class RedisLockstep:
             "users": len({(job.spec.pool, job.spec.user) for job in table.ready.jobs()}),
             "shared": len(self.engine.state.shared),
             "shared_ends": len(self.engine.state.shared),
+            "shared_names": sum(place[0] != TALLIES for place in self.engine.state.shared.values),
             "schedules": len(self.engine.state.timetable),
             "schedule_names": len(self.engine.state.timetable),
             "schedule_dues": self.engine.state.timetable.count_dues(),

@@ -39,6 +39,7 @@ from queuehint.operations import (
     Get,
     List,
     ListFlow,
+    ListShared,
     ListUsers,
     Log,
     PauseJobs,
@@ -693,6 +694,8 @@ class AgreementMachine(OperationMachine):
             self.do(ListFlow(flow, limit=2))
         for key in SHARED_KEYS:
             self.do(Pull("n", key))
+            self.do(ListShared("n", after=key, limit=1))
+        self.do(ListShared("n"))
 
     @rule(lane=lanes)
     def send_a_request_again(self, lane: int) -> None:

@@ -64,6 +64,21 @@ def test_expired_values_are_dropped_a_few_at_a_time() -> None:
     assert left == [EXPIRED_AT_ONCE + 5, 5, 0]
 
 
+def test_keys_are_kept_in_order_once_they_were_listed() -> None:
+    store = SharedStore()
+    for key in ("b", "a", "c"):
+        store.push(("n", key), b"", 100 if key == "a" else 200, 0)
+    assert store.keys("n", "", None, 2, 0) == (("a", "b"), "b")
+    store.push(("n", "aa"), b"", 200, 0)
+    store.push(("n", "b"), b"", 200, 0)
+    store.push(("m", "x"), b"", 200, 0)
+    store.push(("o", "x"), b"", 200, 0)
+    assert store.keys("n", "a", None, 5, 0) == (("a", "aa"), None)
+    store.expire(100)
+    assert store.keys("n", "", "aa", 5, 100) == (("b", "c"), None)
+    assert store.keys("n", "", None, 5, 100) == (("aa", "b", "c"), None)
+
+
 # --- through the engine ----------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.handlers.references import Reference
-from queuehint.operations import Pull, Pulled, Push, Pushed
+from queuehint.operations import ListShared, Pull, Pulled, Push, Pushed, SharedKeys
 from queuehint.scheduler.xcom import XCom
 from queuehint.values.checks import TEN_YEARS_MS
 
@@ -21,6 +21,7 @@ class Store:
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], bytes] = {}
         self.asked: list[Any] = []
+        self.pages: list[SharedKeys] = []
 
     @property
     def backend(self) -> Any:
@@ -28,6 +29,8 @@ class Store:
 
     def call_sync(self, operation: Any) -> Any:
         self.asked.append(operation)
+        if isinstance(operation, ListShared):
+            return self.pages.pop(0)
         place = (operation.namespace, operation.key)
         if isinstance(operation, Pull):
             return Pulled(self.values.get(place))
@@ -37,6 +40,9 @@ class Store:
 
     async def call(self, operation: Any) -> Any:
         return self.call_sync(operation)
+
+    def owes_turn(self, operation: Any) -> bool:
+        return False
 
 
 def xcom_of(store: Any) -> XCom:
@@ -85,6 +91,42 @@ async def test_a_value_is_deleted() -> None:
     xcom_of(store).delete_sync("k", namespace="n")
     await xcom_of(store).delete("k")
     assert store.asked[1:] == [Push("n", "k", b"", 0), Push("default", "k", b"", 0)]
+
+
+async def test_keys_are_listed_until_a_page_is_full_or_the_last() -> None:
+    store = Store()
+    store.pages = [SharedKeys(("a",), "b"), SharedKeys((), "c"), SharedKeys(("d",), "d"), SharedKeys(("e",), None)]
+    assert await xcom_of(store).list(limit=2) == ("a", "d")
+    assert xcom_of(store).list_sync("p", namespace="n", after="d") == ("e",)
+    assert store.asked == [
+        ListShared("default", "", None, 2),
+        ListShared("default", "", "b", 1),
+        ListShared("default", "", "c", 1),
+        ListShared("n", "p", "d", 100),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        ({"prefix": "x" * 257}, "prefix "),
+        ({"prefix": None}, "prefix must be str"),
+        ({"prefix": "\n"}, "prefix "),
+        ({"namespace": ""}, "namespace "),
+        ({"after": ""}, "after "),
+        ({"after": 5}, "after must be str"),
+        ({"limit": 0}, "limit must be from 1 to 1000, got 0"),
+        ({"limit": 1_001}, "limit must be from 1 to 1000, got 1001"),
+        ({"limit": True}, "limit must be int"),
+    ],
+)
+def test_a_wrong_question_for_keys_is_refused_before_it_is_asked(wrong: dict[str, Any], text: str) -> None:
+    store = Store()
+    with pytest.raises(InvalidJobError, match=f"^{text}"):
+        xcom_of(store).list_sync(**wrong)
+    with pytest.raises(InvalidJobError, match=f"^{text}"):
+        asyncio.run(xcom_of(store).list(**wrong))
+    assert store.asked == []
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "a\n", "\x00", "\ud800", 5, None, b"k"])

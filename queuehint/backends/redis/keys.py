@@ -100,6 +100,7 @@ KEYS: Final = (
         "its end",
     ),
     Key("shared_ends", "zset", "ms -> namespace and key", "its end"),
+    Key("shared_names", "zset", "namespace and key of values of `xcom`, in lexical order", "its end"),
     Key("schedules", "hash", "name -> a schedule: when it is due, what it fires and has fired last, packed", "removal"),
     Key("schedule_names", "zset", "names of schedules, in lexical order", "removal"),
     Key("schedule_dues", "zset", "ms -> names of schedules that are due then", "removal, pause, their end"),

@@ -125,6 +125,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     indexes.PathIndex: frozenset({"_order", "_changes"}),
     table.JobTable: frozenset({"retention"}),
     timers.Timers: frozenset({"_first_ms"}),
+    xcom.SharedStore: frozenset({"_order"}),
 }
 """Derived fields, which are recomputed."""
 
@@ -394,4 +395,6 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
             value._order, value._changes = None, 0  # noqa: SLF001 - as above
         elif type(value) is timers.Timers:
             value._first_ms = 0  # noqa: SLF001
+        elif type(value) is xcom.SharedStore:
+            value._order = None  # noqa: SLF001
     return engine.Engine(state=whole)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import JobState, OutcomeKind
+from queuehint import InvalidJobError, JobState, OutcomeKind
 from queuehint.errors import LeaseLostError
-from queuehint.operations import Enqueue, Fetch, Pull, Push, Verdict
+from queuehint.operations import TALLIES, Enqueue, Fetch, ListShared, Pull, Push, SharedKeys, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.spec import Dependency
@@ -210,6 +210,66 @@ class Shared:
         assert not store.apply(Push("n", "k", b"", 0)).replaced
         assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
         assert [store.apply(Pull("n", key)).value for key in ("k", "other")] == [b"3", b"2"]
+
+    def test_keys_are_listed_in_pages_in_order_of_their_bytes(self, store: Store) -> None:
+        keys = ["b", "a:2", "a:1", "a", "A", "\u00e9", "z", "\uffee", "\U0001f600", "a:10", "*", "a%"]
+        for key in keys:
+            store.apply(Push("n", key, b"1", 1_000))
+        store.apply(Push("n2", "a:3", b"1", 1_000))
+        ordered = tuple(sorted(keys, key=str.encode))
+        assert store.apply(ListShared("n")) == SharedKeys(ordered, None)
+        assert store.apply(ListShared("n", limit=len(keys))) == SharedKeys(ordered, None)
+        page = store.apply(ListShared("n", limit=5))
+        assert page == SharedKeys(ordered[:5], ordered[4])
+        assert store.apply(ListShared("n", after=page.after)) == SharedKeys(ordered[5:], None)
+        assert store.apply(ListShared("nobody")) == SharedKeys((), None)
+
+    def test_keys_are_listed_by_what_they_begin_with(self, store: Store) -> None:
+        for key in ("a", "a:1", "a:10", "a:2", "b"):
+            store.apply(Push("n", key, b"1", 1_000))
+        assert store.apply(ListShared("n", "a:")).keys == ("a:1", "a:10", "a:2")
+        assert store.apply(ListShared("n", "a:1")).keys == ("a:1", "a:10")
+        assert store.apply(ListShared("n", "a:", limit=2)) == SharedKeys(("a:1", "a:10"), "a:10")
+        # What a page comes after need not be there, nor begin with the same.
+        assert store.apply(ListShared("n", "a:", "a:1")).keys == ("a:10", "a:2")
+        assert store.apply(ListShared("n", "a:", "a:11")).keys == ("a:2",)
+        assert store.apply(ListShared("n", "a:", "A")).keys == ("a:1", "a:10", "a:2")
+        assert store.apply(ListShared("n", "a:", "b")).keys == store.apply(ListShared("n", "c")).keys == ()
+
+    def test_values_that_were_deleted_or_whose_time_is_over_are_not_listed(self, store: Store) -> None:
+        for key, ttl_ms in (("a", 1_000), ("b", 2_000), ("c", 3_000)):
+            store.apply(Push("n", key, b"1", ttl_ms))
+        store.apply(Push("n", "c", b"", 0))
+        assert store.apply(ListShared("n")).keys == ("a", "b")
+        # No step that drops them has come between.
+        store.advance(1_000)
+        assert store.apply(ListShared("n")) == SharedKeys(("b",), None)
+        store.wait(0)
+        store.apply(Push("n", "a", b"2", 5_000))
+        assert store.apply(ListShared("n")).keys == ("a", "b")
+        store.wait(1_000)
+        assert store.apply(ListShared("n")).keys == ("a",)
+
+    def test_a_page_ends_after_a_thousand_keys_that_were_looked_at(self, store: Store) -> None:
+        names = [f"k{number:04}" for number in range(1_100)]
+        for name in names:
+            store.apply(Push("n", name, b"1", 1 if name < "k1050" else DAY_MS))
+        store.advance(1)
+        assert store.apply(ListShared("n")) == SharedKeys((), names[999])
+        assert store.apply(ListShared("n", after=names[999])) == SharedKeys(tuple(names[1_050:]), None)
+
+    def test_the_tally_of_a_cancellation_is_not_listed(self, store: Store) -> None:
+        for part in range(3):
+            store.enqueue(*[job(f"{part}-{number}", ["doc"]) for number in range(500)])
+        assert store.count_path("doc") == 1_500
+        assert store.apply(ListShared("default")).keys == ()
+        with pytest.raises(InvalidJobError):
+            store.apply(ListShared(TALLIES))
+
+    @pytest.mark.parametrize("limit", [0, 1_001])
+    def test_a_page_of_keys_has_a_limit(self, store: Store, limit: int) -> None:
+        with pytest.raises(InvalidJobError, match=f"limit must be from 1 to 1000, got {limit}"):
+            store.apply(ListShared("n", limit=limit))
 
     def test_namespaces_and_keys_are_apart(self, store: Store) -> None:
         places = [("a", "b"), ("b", "a"), ("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("{a}", "*")]

@@ -17,12 +17,14 @@ from queuehint.operations import (
     Judged,
     Listed,
     ListFlow,
+    ListShared,
     Noted,
     Pull,
     Pulled,
     Push,
     Pushed,
     Redrive,
+    SharedKeys,
     Verdict,
     Why,
     WhyChain,
@@ -132,6 +134,20 @@ class Records(Work):
 
     def pull(self, operation: Pull, reply: Pulled | None) -> Pulled:
         return Pulled(self.value(operation.namespace, operation.key))
+
+    def list_shared(self, question: ListShared, told: SharedKeys | None) -> SharedKeys:
+        """A page has the first keys that have values, all of them up to where the next one begins."""
+        after = question.after
+        keys = [
+            key
+            for namespace, key in sorted(self.shared)
+            if namespace == question.namespace and key.startswith(question.prefix) and (after is None or key > after)
+        ]
+        last = told.after if told is not None else None
+        there = [
+            key for key in keys if self.value(question.namespace, key) is not None and (last is None or key <= last)
+        ]
+        return SharedKeys(tuple(there[: question.limit]), last)
 
     def value(self, namespace: str, key: str) -> bytes | None:
         value, until = self.shared.get((namespace, key), (b"", 0))

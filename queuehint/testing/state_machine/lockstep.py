@@ -27,6 +27,7 @@ from queuehint.operations import (
     ListFlow,
     ListLimits,
     ListLines,
+    ListShared,
     ListUsers,
     Operation,
     PauseSchedule,
@@ -341,6 +342,7 @@ class Lockstep:
     def _ask_about_edges(self) -> None:
         _engine, model, _now_ms = self.engine, self.model, self.now_ms
         questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
+        questions += [ListShared("n"), ListShared("n", "k"), ListShared("n", after="k", limit=1)]
         questions += [CountFlow(flow) for flow in FLOWS]
         for actor in model.placed:
             if actor.state is STARTED:

@@ -429,6 +429,12 @@ def _pulled(_operation: op.Pull, reply: list[Any]) -> op.Pulled:
     return op.Pulled(reply[0] if reply else None)
 
 
+@reads(op.SharedKeys)
+def _shared_keys(_operation: op.ListShared, reply: list[Any]) -> op.SharedKeys:
+    is_more, after, *keys = reply
+    return op.SharedKeys(tuple([key.decode() for key in keys]), after.decode() if is_more else None)
+
+
 @reads(op.Draw)
 def _drawn(_operation: op.Draw, reply: list[Any]) -> op.Drawn:
     return op.Drawn(reply[3])

@@ -68,7 +68,7 @@ _INDEXES: Final = (
 _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
-    "shared_ends",    "schedules", "schedule_names", "schedule_dues",
+    "shared_ends", "shared_names", "schedules", "schedule_names", "schedule_dues",
     "weights", "limits", "looks",
     "index", "blocks", "numbers", "tallies", "tallied",
 )  # fmt: skip

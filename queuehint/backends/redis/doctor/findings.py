@@ -32,6 +32,7 @@ _TEXTS: Final = {
     "strays": "the records of {about!r} are others than it says",
     "tallied": "the records of {about!r} are counted and not listed",
     "stray": "holds an entry that nothing leads to",
+    "nameless": "the value at {about!r} is not listed: an older release has written it, or its entry is lost",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
     "unparked": "{about} was put aside by a pause or a limit that no longer exists",
     "unreleased": "{about} is over, and its dependencies are kept for it for ever",
@@ -49,7 +50,7 @@ _NOTES: Final = {
 }
 _OF_NO_JOB: Final = frozenset(
     {
-        *("block", "ending", "endless", "gauge", "limit", "line", "pool", "schedule"),
+        *("block", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "schedule"),
         *("session", "stalled", "strays", "tallied", "unlisted", "user"),
     }
 )
@@ -83,6 +84,7 @@ _ORDER: Final = (
             "untold",
             "ending",
             "endless",
+            "nameless",
             "unlisted",
         ),
         *("bit", "strays", "block", "tally", "tallied"),

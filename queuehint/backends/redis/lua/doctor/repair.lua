@@ -103,6 +103,9 @@ function REPAIR.ending(_, place)
   if until_ms then later('add', 'shared_ends', place, until_ms) end
 end
 
+-- A shared value that is not listed: an older release has written it.
+function REPAIR.nameless(_, place) later('add', 'shared_names', place, 0) end
+
 -- A schedule that is not where its name and its due time belong.
 function REPAIR.unlisted(_, name)
   local schedule = examine.schedule(redis.call('HGET', store.schedules, name))

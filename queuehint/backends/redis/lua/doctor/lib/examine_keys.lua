@@ -119,6 +119,11 @@ end
 function CHECK.shared(_, _, place, stored)
   if not string.find(stored, '^%d+ ') then return 'stray', place end
   if not redis.call('ZSCORE', store.shared_ends, place) then return 'ending', place end
+  if string.byte(place) ~= 0 and not redis.call('ZSCORE', store.shared_names, place) then return 'nameless', place end
+end
+
+function CHECK.shared_names(_, _, place)
+  if redis.call('HEXISTS', store.shared, place) == 0 then return 'stray', place end
 end
 
 function CHECK.shared_ends(_, _, place)

@@ -202,10 +202,13 @@ function plan.commit(tells)
   for _, value in ipairs(work.shared_put) do
     redis.call('HSET', store.shared, value[1], value[2])
     redis.call('ZADD', store.shared_ends, value[3], value[1])
+    -- Tallies, which are of no namespace that a user can name, are not listed.
+    if string.byte(value[1]) ~= 0 then redis.call('ZADD', store.shared_names, 0, value[1]) end
   end
   for _, place in ipairs(work.shared_gone) do
     redis.call('HDEL', store.shared, place)
     redis.call('ZREM', store.shared_ends, place)
+    redis.call('ZREM', store.shared_names, place)
   end
   for id, logged in pairs(plan.logs) do
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
