@@ -131,9 +131,13 @@ class Nodes:
         return next((node for node in self.nodes if votes.count(node.proxy.port) >= 2), None)
 
     def settled(self) -> Node | None:
-        """Return the primary, if all agree on it and both replicas have all that it has; else None."""
+        """
+        Return the primary, if all agree on it and both replicas have all that it has; else None.
+
+        A sentinel that takes a primary for down may have begun to replace it, although it is back.
+        """
         primary = self.named()
-        if primary is None:
+        if primary is None or not all(map(self._is_calm, self._asks)):
             return None
         said = primary.replication()
         if said.get("role") != "master":
@@ -158,12 +162,23 @@ class Nodes:
             time.sleep(0.05)
         return None
 
+    def _is_calm(self, ask: Any) -> bool:
+        """Return whether a sentinel answers, takes the primary for up, and replaces nothing."""
+        try:
+            return self._facts(ask)["flags"] == "master"
+        except (RedisError, OSError):
+            return False
+
     def _knows_all(self, ask: Any) -> bool:
+        facts = self._facts(ask)
+        return facts["num-slaves"] == "2" and facts["num-other-sentinels"] == "2"
+
+    @staticmethod
+    def _facts(ask: Any) -> dict[str, str]:
         flat = ask.execute_command("SENTINEL", "MASTER", NAME)
         if not isinstance(flat, dict):
             flat = dict(zip(flat[::2], flat[1::2], strict=True))
-        facts = {_text(name): _text(value) for name, value in flat.items()}
-        return facts["num-slaves"] == "2" and facts["num-other-sentinels"] == "2"
+        return {_text(name): _text(value) for name, value in flat.items()}
 
     # --- what can happen to them -------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import attrs
@@ -9,7 +10,7 @@ import pytest
 
 from queuehint.values.event import Event, EventKind
 from queuehint.values.record import JobState
-from tests.chaos import judging
+from tests.chaos import judging, page
 from tests.chaos.__main__ import Plan, run, table
 from tests.chaos.clocks import ServerClock
 from tests.chaos.injecting import Injected
@@ -103,6 +104,13 @@ def test_the_load_of_a_seed_is_always_the_same() -> None:
     first, second = ([call for call, _ in zip(calls(5), range(50), strict=False)] for _ in range(2))
     assert first == second
     assert any(call.after for call in first)
+
+
+def test_the_report_is_that_of_its_figures() -> None:
+    figures = json.loads(page.FIGURES.read_text("utf-8"))
+    assert page.PAGE.read_text("utf-8") == page.text(figures), "write it anew: python -m tests.chaos.page"
+    assert table(figures)
+    assert page.TRACE.exists()
 
 
 @pytest.mark.nightly
