@@ -118,7 +118,7 @@ def top(
         printer = Printer(as_json=as_json)
         if times is None and not printer.is_terminal and not as_json:
             times = 1
-        looks = _Top(sched, printer.console.encoding)
+        looks = _Top(sched, printer.console.encoding, names_others=printer.is_terminal)
         if not printer.is_terminal and not as_json and is_empty(sched):
             say_none(sched)
         repeat(printer, looks.look, every_s=every, times=times)
@@ -129,11 +129,12 @@ class _Top:
 
     RATES = ("enqueued", "started", "settled")
 
-    def __init__(self, sched: Scheduler, encoding: str) -> None:
+    def __init__(self, sched: Scheduler, encoding: str, *, names_others: bool = True) -> None:
         self._sched = sched
         self._encoding = encoding
         self._last: tuple[float, Stats] | None = None
-        self._others: str | None = None
+        # Elsewhere than in a terminal they are named on standard error, or, for JSON, not at all.
+        self._others = None if names_others else ""
         self._rates: dict[str, deque[float]] = {name: deque(maxlen=RATES_SHOWN) for name in self.RATES}
 
     def look(self) -> tuple[Any, list[Block | str]]:

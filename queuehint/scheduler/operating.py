@@ -122,9 +122,9 @@ class Control(Restraints):
             limit: at most so many children, 1–1 000; None for 1 000.
             order: ``"line"`` returns as children the places up to *depth* levels below at which jobs wait, the longest
                 lines first, those of one length in order of path key; they have no children of their own, and *after*
-                is refused. Nothing is kept for it when jobs come and go: it looks at all places there, on Redis 1 000
-                in one step, so jobs go on meanwhile. Each count was right when it was read; a place where one and the
-                same job waits all the while is not missed unless *limit* others have longer lines.
+                is refused. Nothing is kept for it when jobs come and go: it looks at all places there, on Redis up to
+                1 000 in one step, so jobs go on meanwhile. Each count was right when it was read; a place where one and
+                the same job waits all the while is not missed unless *limit* others have longer lines.
 
         .. versionadded:: 1.0.0
         """

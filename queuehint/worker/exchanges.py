@@ -7,10 +7,9 @@ halves, until that outcome is found.
 
 While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote
 store works while the worker does. Each claims at most half of the slots, both together at most all. No exchange claims
-or settles more than `JOBS_AT_ONCE` jobs. A second exchange
-needs at least `BESIDE_MIN` outcomes or slots, for smaller ones cost a store more than they gain. There is none once the
-worker stops, after an exchange has failed, or while jobs have messages to be sent. The main task repeats a second
-exchange that failed.
+or settles more than `JOBS_AT_ONCE` jobs. A second exchange needs at least `BESIDE_MIN` outcomes or slots, for smaller
+ones cost a store more than they gain. There is none once the worker stops, after an exchange has failed, or while jobs
+have messages to be sent. The main task repeats a second exchange that failed.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ def test_the_heading_of_top_names_them_and_looks_once(
     assert top.look()[1][0] == "default: no jobs; there is docs"
     monkeypatch.setattr(namespaces, "find_namespaces", None)
     assert top.look()[1][0] == "default: no jobs; there is docs"
+    assert _Top(sched, "utf-8", names_others=False).look()[1][0] == "default: no jobs", "for a pipe and for JSON"
     put_jobs(server, "default")
     assert top.look()[1][0] == "default"
     sched.close_sync()

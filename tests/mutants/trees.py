@@ -71,8 +71,8 @@ MUTANTS = (
         name="Lua: the first page of lines is the last one",
         kind="records",
         file="backends/redis/lua/list_lines.lua",
-        old="  if looked_at > LOOKED_AT_MAX then break end\n",
-        new="  if looked_at > LOOKED_AT_MAX then\n    cursor = ''\n    break\n  end\n",
+        old="  if looked_at > LOOKED_AT_MAX or passed >= GATES_MAX then break end\n",
+        new="  if looked_at > LOOKED_AT_MAX or passed >= GATES_MAX then\n    cursor = ''\n    break\n  end\n",
         caught_by=(REDIS,),
     ),
     Mutant(

@@ -198,7 +198,7 @@ class Limits:
         Raises:
             InvalidJobError: there are as many as there may be.
 
-        Complexity: O(executing jobs).
+        Complexity: O(executing jobs + places that have a counter of this limit).
         """
         key = limit.key
         old = self._limits.get(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))

@@ -4,12 +4,13 @@
   ARGV[11] after    str  the cursor of the page before, "" for the first; ARGV[12] limit int
   ARGV[13] longer_than int  only lines of more claims than this
   Returns the cursor, "" for none, and ten values for each place (lib/asking/places).
-  Mirrors core.asking.places   Cost O(1 000 paths of jobs with places), and O(executing jobs) if there are such lines ]]
+  Mirrors core.asking.places   Cost O(1 000 paths of jobs with places, of deep ones 6 000 gates), and O(executing jobs) if there
+  are such lines ]]
 -- @include lib/questions
 -- @include lib/structures/paths
 -- @include lib/asking/running
 -- @include lib/asking/places
-local LOOKED_AT_MAX = 1000 -- @const
+local LOOKED_AT_MAX, GATES_MAX = 1000, 6000 -- @const
 args.count(13)
 local key, limit, longer_than = ARGV[9], args.int(12, 1), args.int(13)
 local levels = #form.claims('x' .. key)[1].keys - 1
@@ -30,16 +31,17 @@ end
 local position = ARGV[11] ~= '' and behind(ARGV[11]) or key == '' and '\2' or key .. ':'
 local last = key == '' and '+' or '(' .. key .. ';'
 local cursor = ARGV[11]
-local seen, wanted = {}, {}
+local seen, wanted, passed = {}, {}, 0
 for looked_at = 1, LOOKED_AT_MAX + 1 do
   local path = places.seek(position, last)
   if not path then
     cursor = ''
     break
   end
-  if looked_at > LOOKED_AT_MAX then break end
+  if looked_at > LOOKED_AT_MAX or passed >= GATES_MAX then break end
   cursor = path
   local keys = gates_on(cursor)
+  passed = passed + #keys
   for level = levels + 2, math.min(#keys, deepest + 1) do
     if not seen[keys[level]] then
       seen[keys[level]] = true

@@ -3,7 +3,7 @@
   ARGV[9] field     str  see lib/structures/limits; ARGV[10] most, ARGV[11] tokens, ARGV[12] per_ms, ARGV[13] max_pending, ints, "" none
   Returns more, now, next, 1 if this changed anything.
   Refuses LIMITS_FULL; nothing is changed.
-  Mirrors core.operating   Cost O(executing jobs) ]]
+  Mirrors core.operating   Cost O(executing jobs, and counters of the limit that is replaced) ]]
 -- @include lib/rules
 args.count(13)
 if ARGV[9] ~= '-' then args.like(9, '^[=/tp]') end
