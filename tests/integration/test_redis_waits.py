@@ -144,13 +144,15 @@ async def test_a_waiter_is_woken_although_the_connection_for_calls_fails(
 # --- no wake-up is lost ----------------------------------------------------------------------------------------------
 
 
-def test_a_worker_without_room_hands_on_the_marker_that_it_took() -> None:
+@pytest.mark.parametrize("pools", [("default",), ("default", "mail")], ids=["plain", "general"])
+def test_a_worker_without_room_sets_the_marker_again_that_it_took(pools: tuple[str, ...]) -> None:
+    """Both ways of an exchange do: the one of its own for one pool, and the general one."""
     lockstep = RedisLockstep()
     try:
         lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
         wake = keys.redis_key(lockstep.namespace, "wake:pool:", "default")
         assert lockstep.server.client().zpopmin(wake)
-        lockstep.do(Exchange("full", limit=0))
+        lockstep.do(Exchange("full", pools=pools, limit=0))
         assert lockstep.server.client().exists(wake), "an idle worker hears of the job"
     finally:
         lockstep.close()

@@ -316,6 +316,14 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
+        name="Lua: a worker without room keeps the marker of its only pool",
+        kind="worker",
+        file="backends/redis/lua/lib/plain/exchange_one.lua",
+        old="if left > 0 then redis.call('ZADD', store.pool_wake(pool), '0', '1') end",
+        new="if left > 0 and limit > 0 then redis.call('ZADD', store.pool_wake(pool), '0', '1') end",
+        caught_by=(WAITS,),
+    ),
+    Mutant(
         name="Lua: who waits for a change is not woken when what is known is out of date",
         kind="worker",
         file="backends/redis/lua/watch.lua",
