@@ -9,6 +9,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from queuehint import FakeClock, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
@@ -25,8 +27,6 @@ from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import RedisLockstep
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.servers import Server
 
 
