@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
@@ -115,7 +116,7 @@ class Restraints(SchedulerBase):
 
     async def limit(
         self,
-        path: Sequence[str] | None = None,
+        path: Sequence[str] | EllipsisType | None = ...,
         most: int | None = None,
         *,
         each: bool = False,
@@ -141,7 +142,7 @@ class Restraints(SchedulerBase):
             max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
                 with `QueueFullError`. A job counts once a claim.
             task, pool: in place of a path, one of them: all jobs of this task or this pool, with a place or without;
-                it takes *most* and *rate*.
+                it takes *most* and *rate*. One of *path*, *task* and *pool* has to be given.
 
         Returns:
             False if the limit was set so already.
@@ -153,7 +154,7 @@ class Restraints(SchedulerBase):
 
     def limit_sync(
         self,
-        path: Sequence[str] | None = None,
+        path: Sequence[str] | EllipsisType | None = ...,
         most: int | None = None,
         *,
         each: bool = False,
@@ -166,7 +167,7 @@ class Restraints(SchedulerBase):
         return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending, task, pool)))
 
     async def unlimit(
-        self, path: Sequence[str] | None = None, *, task: str | None = None, pool: str | None = None
+        self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
     ) -> bool:
         """
         Take away all limits of this very path, or of a task or a pool, or with None of the namespace.
@@ -175,12 +176,12 @@ class Restraints(SchedulerBase):
             False if there was none.
 
         Raises:
-            InvalidHintError, InvalidJobError: more than one of them is given, or it is none.
+            InvalidHintError, InvalidJobError, InvalidJobTypeError: not exactly one of them is given, or it is wrong.
         """
         return await run_steps(self.backend, _mark(_unlimit(path, task, pool)))
 
     def unlimit_sync(
-        self, path: Sequence[str] | None = None, *, task: str | None = None, pool: str | None = None
+        self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
     ) -> bool:
         """Like `unlimit`, for code without a loop."""
         return run_steps_sync(self.backend, _mark(_unlimit(path, task, pool)))
@@ -223,12 +224,22 @@ def _weigh(user: Any, weight: Any) -> Weigh:
     return Weigh(checked, check_int(weight, parameter="weight", least=1, most=WEIGHT_MAX))
 
 
+def _path_of(path: Any, task: Any, pool: Any) -> Any:
+    """Return the path of a limit: None, the namespace, is given by name, so that no forgotten argument means it."""
+    if path is not ...:
+        return path
+    if task is None and pool is None:
+        raise InvalidJobTypeError("a limit needs a path, a task or a pool; path=None is that of the whole namespace")
+    return None
+
+
 def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any, task: Any, pool: Any) -> SetLimit:
+    path = _path_of(path, task, pool)
     return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending, task=task, pool=pool))
 
 
 def _unlimit(path: Any, task: Any, pool: Any) -> DropLimit:
-    wanted = check_limit(path, task=task, pool=pool)
+    wanted = check_limit(_path_of(path, task, pool), task=task, pool=pool)
     return DropLimit(wanted.path, wanted.task, wanted.pool)
 
 

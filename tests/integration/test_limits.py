@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import InvalidHintError, InvalidJobError, JobContext, Limit, QueueFullError, ReasonKind, Scheduler
+from queuehint import (
+    InvalidHintError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobContext,
+    Limit,
+    QueueFullError,
+    ReasonKind,
+    Scheduler,
+)
 from tests.doors import run, scheduler, until
 
 if TYPE_CHECKING:
@@ -151,6 +160,9 @@ def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> No
     assert sched.unlimit_sync(task="mail")
     assert sched.unlimit_sync(pool="gpu")
     assert not sched.unlimit_sync(pool="mail")
+    for forgotten in (sched.unlimit_sync, sched.limit_sync):
+        with pytest.raises(InvalidJobTypeError, match="path=None is that of the whole namespace"):
+            forgotten()
     assert sched.unlimit_sync(None)
     assert sched.unlimit_sync([])
     assert sched.limit_sync(["b"])
