@@ -39,9 +39,10 @@ claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exc
 
 
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=lambda style: f"{style.shared}-{style.edges}")
-def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style) -> None:
+@pytest.mark.parametrize("seed", [None, 24], ids=["own", "24"])  # by 24 a level is passed on within a line
+def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style, seed: int | None) -> None:
     engine, model = Engine(EngineOptions(retention=RETENTION)), ReferenceModel(RETENTION)
-    generator = OperationGenerator(engine, Random(style.unfinished_max), style)
+    generator = OperationGenerator(engine, Random(seed or style.unfinished_max), style)
     now_ms = 0
     for _ in range(300):
         now_ms = generator.pass_time(now_ms)

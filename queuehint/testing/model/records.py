@@ -78,8 +78,9 @@ class Records(Work):
             elif job.state is not FAILED or (again and (job.is_for_a_caller or self.last_above(job) is not None)):
                 verdicts.append((Verdict.REFUSED, job.state))
             else:
+                if job_id not in dead:
+                    del job.alarms[PRUNE]
                 dead[job_id] = job
-                del job.alarms[PRUNE]
                 verdicts.append((Verdict.DONE, QUEUED if again else CANCELED))
         if not again:
             for job in dead.values():

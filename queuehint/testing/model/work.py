@@ -230,10 +230,23 @@ class Work(Submissions, Limits):
             self.inherit_priorities()
 
     def inherit_priorities(self) -> None:
-        """Raise all that have places to the levels of those behind; what was handed on stays when that one has left."""
+        """
+        Raise all that have places to the levels of those behind; what was handed on stays when that one has left.
+
+        Behind a job are those that conflict with it, and those that wait behind it for one and the same job: a queue
+        may keep both in one line, where the first has to move before the second can.
+        """
         for index, each in reversed([*enumerate(self.placed)]):
-            behind = [later.inherited for later in self.placed[index + 1 :] if conflict(each.claims, later.claims)]
-            each.inherited = max([each.inherited, each.spec.priority, *behind])
+            each.inherited = max(each.inherited, each.spec.priority)
+            for later in self.placed[index + 1 :]:
+                if later.inherited > each.inherited and (
+                    conflict(each.claims, later.claims)
+                    or any(
+                        conflict(other.claims, each.claims) and conflict(other.claims, later.claims)
+                        for other in self.placed[:index]
+                    )
+                ):
+                    each.inherited = later.inherited
 
     # --- in between --------------------------------------------------------------------------------------------------
 
