@@ -161,7 +161,8 @@ class Control(Restraints):
         Return counts over the whole namespace, or how many records of a part of it there are, by state.
 
         Args:
-            service, user, task, pool, path, state, since, until: which part; as in `RecordStore.count`.
+            service, user, task, pool, tag, path, state, flow, parent, waits_for, since, until: which part; as in
+                `RecordStore.count`.
         """
         return await run_steps(self.backend, _counts(part))
 

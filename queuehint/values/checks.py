@@ -97,7 +97,9 @@ def check_headers(value: object) -> tuple[tuple[str, str], ...]:
         # By characters first: what is far too long is never encoded whole.
         size += len(name.encode()) + (len(text) if len(text) > HEADERS_BYTES_MAX else len(encodable(text).encode()))
         if size > HEADERS_BYTES_MAX:
-            raise InvalidJobError(f"headers take more than {HEADERS_BYTES_MAX} bytes, names and values together")
+            raise InvalidJobError(
+                f"headers are at least {size} bytes, names and values together; the limit is {HEADERS_BYTES_MAX}"
+            )
         if encodable(text) != text:
             raise InvalidJobError(f"headers[{shown(name)}] is not encodable as UTF-8")
     return tuple(sorted(headers.items()))

@@ -1,5 +1,5 @@
 """
-The load of a chaos run: the recorded history of the demo, over and over, as jobs in the order of its commits.
+The load of a chaos run: the git history that the demo bundles, over and over, as jobs in the order of its commits.
 
 Each file that a commit changed is a job at the file's place; a check of the whole tree, at the root of the places, is
 a barrier among them, and a report without a place depends on the check. A producer asks again, with the same id, until

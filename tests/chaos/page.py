@@ -41,7 +41,7 @@ def text(figures: dict[str, Any]) -> str:
     cut_off, answers, kinds = figures["cut_off"], figures["answers"], figures["events_by_kind"]
     min_replicas = figures["min_replicas"]
     totals = [
-        ("jobs acknowledged", f"{answers.get('acknowledged', 0):,}"),
+        ("acknowledgements", f"{answers.get('acknowledged', 0):,}"),
         ("acknowledged, and lost by a failover", f"{figures['acknowledged_and_lost']:,}"),
         ("jobs done, once each in the history that survived", f"{figures['done']:,}"),
         ("attempts of code, in all histories", f"{figures['attempts']:,}"),
@@ -88,7 +88,7 @@ def _notes(figures: dict[str, Any]) -> list[str]:
         lost, jobs = figures["acknowledged_and_lost"], figures["answers"]["acknowledged"]
         found.append(
             "A primary that was frozen or cut off, and replaced, has no replicas when it is back, and with "
-            f"`min-replicas-to-write 1` refuses all changes: {lost} of {jobs} acknowledged jobs were lost "
+            f"`min-replicas-to-write 1` refuses all changes: what was acknowledged was lost {lost} times of {jobs} "
             f"({100 * lost / jobs:.1f} %). **Without it, it goes on beside its successor until Sentinel turns it, and "
             f"what it acknowledges is lost**: {other['acknowledged_and_lost']} of {other['answers']['acknowledged']} "
             f"({100 * other['acknowledged_and_lost'] / other['answers']['acknowledged']:.1f} %) in a run of "
