@@ -474,7 +474,10 @@ class QueueFullError(BackendError):
     def __init__(self, path_key: str | None, pending: int, limit: int, retry_after_s: float | None = None) -> None:
         self.path_key, self.pending, self.limit, self.retry_after_s = path_key, pending, limit, retry_after_s
         where = "the namespace" if path_key is None else f"path {shown(path_key)}"
-        super().__init__(f"{where} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued")
+        again = "" if retry_after_s is None else f"; try again in about {retry_after_s:.1f} s"
+        super().__init__(
+            f"{where} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued{again}"
+        )
 
 
 class OutcomeUnknownError(BackendError):

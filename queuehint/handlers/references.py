@@ -232,7 +232,8 @@ class _Taking:
             self.pointers.append(pointer)
             if len(self.pointers) > TEMPLATES_MAX:
                 raise InvalidJobError(
-                    f"the arguments hold more than {TEMPLATES_MAX} templates and references, the limit"
+                    f"the arguments hold more than {TEMPLATES_MAX} templates and references, the limit; "
+                    "for the results of more jobs name these in after= and read ctx.results"
                 )
             if kind is Template:
                 return value.text

@@ -387,7 +387,9 @@ def check_dependencies(value: object) -> tuple[Dependency, ...]:
     items = tuple(islice(value, DEPENDENCIES_MAX + 1))
     if len(items) > DEPENDENCIES_MAX:
         named = count_of(value, DEPENDENCIES_MAX)
-        raise InvalidJobError(f"depends_on names {named} jobs, limit {DEPENDENCIES_MAX}")
+        raise InvalidJobError(
+            f"depends_on names {named} jobs, limit {DEPENDENCIES_MAX}; let jobs in between wait for a part each"
+        )
     if isinstance(value, (set, frozenset)):
         items = tuple(sorted(items, key=lambda item: check_str(getattr(item, "id", item), parameter="depends_on")))
     edges: dict[str, Dependency] = {}

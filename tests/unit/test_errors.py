@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.PayloadError("set is not JSON", path="$.a[3]"), "$.a[3]: set is not JSON"),
+    (
+        errors.QueueFullError("doc1", 5, 5, 3.25),
+        "path 'doc1' has 5 unfinished jobs and takes at most 5; nothing was enqueued; try again in about 3.2 s",
+    ),
     (errors.PayloadError("too large"), "$: too large"),
     (errors.WouldDeadlockError("result()", "a"), "result() for job 'a' inside a handler"),
     (errors.WouldDeadlockError("drain()"), "drain() inside a handler"),
