@@ -87,6 +87,8 @@ WORDS = refusals()
 WRONG = ("nan", "inf", "-inf", "1.5", "9" * 20, "text")
 """What is no whole number."""
 NUMBER = re.compile(r"-?\d+")
+LANE = 1
+"""Where the name of a stream of requests stands: a random text, and now and then one of digits only."""
 COMMON = 8
 OUTCOME = COMMON + 8
 """Where the first outcome stands in an exchange with one pool."""
@@ -258,7 +260,7 @@ class Shop:
 def wrong_numbers(name: str, args: list[Any]) -> Iterator[list[Any]]:
     """Yield arguments with something else where a number belongs: an argument, or a line of one that has several."""
     for at, arg in enumerate(args):
-        is_read = at >= COMMON or not (name == "retain" or name in QUESTIONS)
+        is_read = at >= COMMON or not (at == LANE or name == "retain" or name in QUESTIONS)
         lines = str(arg).split("\n") if type(arg) in (str, int) and is_read else []
         for line, text in enumerate(lines):
             if NUMBER.fullmatch(text):
