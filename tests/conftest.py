@@ -194,7 +194,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an asynchronous test on a loop of its own; one that hangs fails."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    from tests.doors import run  # It imports queuehint: not before coverage is measured.
+    from tests.schedulers import run  # It imports queuehint: not before coverage is measured.
 
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     run(pyfuncitem.obj(**arguments))

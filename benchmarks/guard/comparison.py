@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Table = dict[str, dict[str, float]]
-"""By row and column."""
+"""Counts by row and column."""
 
 TOLERANCE: Final = 0.03
 ROUNDING: Final = 0.005

@@ -27,8 +27,8 @@ from tests.chaos.injecting import WORKERS, Injected, Injector
 from tests.chaos.load import Producer
 from tests.chaos.nodes import Nodes
 from tests.chaos.recording import Recorder, trace_of
-from tests.faults import app, books
-from tests.faults.crew import Crew
+from tests.faults import app, checks
+from tests.faults.worker_processes import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
             if primary is None or survivor is None:
                 raise SystemExit("no primary has its replicas in the end")
             violations += judging.store_faults(primary, NAMESPACE)
-        lines = books.read_lines(crew.lines_path)
+        lines = checks.read_lines(crew.lines_path)
     lost, not_allowed = judging.lost_jobs(survivor, producer.asked, faults)
     violations += not_allowed
     violations += judging.broken_rules(survivor, recorder.histories.values(), producer.asked)
@@ -136,7 +136,7 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
     }
 
 
-def _by_kind(faults: Sequence[Injected], lines: Sequence[books.Line], begun_s: float) -> dict[str, dict[str, float]]:
+def _by_kind(faults: Sequence[Injected], lines: Sequence[checks.Line], begun_s: float) -> dict[str, dict[str, float]]:
     """Return by kind how often it was, the longest pause between ends of attempts, the longest until all settled."""
     ends_s = [begun_s, *(line.t for line in lines if line.event == "end")]
     found: dict[str, dict[str, float]] = {}

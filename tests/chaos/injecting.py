@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.clocks import ServerClock
     from tests.chaos.nodes import Node, Nodes
-    from tests.faults.crew import Crew, Member
+    from tests.faults.worker_processes import Crew, Member
 
 WORKERS = 4
 PAUSE_S = (1.5, 4.0)

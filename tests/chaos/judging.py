@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.testing.trace import examine_trace
 from tests.chaos.recording import trace_of
-from tests.faults import books
+from tests.faults import checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,14 +72,14 @@ def lost_jobs(survivor: History, asked: Mapping[str, Asked], faults: Sequence[In
     for job_id in lost:
         at_s = asked[job_id].acknowledged_s
         assert at_s is not None
-        if not any(fault.begun_s - LAG_S <= at_s <= (fault.settled_s or books.NEVER_S) for fault in faults):
+        if not any(fault.begun_s - LAG_S <= at_s <= (fault.settled_s or checks.NEVER_S) for fault in faults):
             violations.append(f"job {job_id} was acknowledged when nothing was wrong, and is lost")
     return lost, violations
 
 
-def old_tokens(lines: Iterable[books.Line], clock: ServerClock) -> list[str]:
+def old_tokens(lines: Iterable[checks.Line], clock: ServerClock) -> list[str]:
     """Return the attempts whose token is not greater than that of an attempt of the job before."""
-    newest: dict[str, books.Line] = {}
+    newest: dict[str, checks.Line] = {}
     found = []
     for line in lines:
         if line.event != "start":
@@ -95,12 +95,12 @@ def old_tokens(lines: Iterable[books.Line], clock: ServerClock) -> list[str]:
 
 def store_faults(node: Node, namespace: str) -> list[str]:
     """Return what the doctor finds, and whether counts and records agree."""
-    store = books.open_store(node.server.url, namespace)
+    store = checks.open_store(node.server.url, namespace)
     try:
         found = [f"doctor: {finding}" for finding in diagnose(store).errors]
         try:
-            books.check_counts(store, node.server.client())
-            books.check_keys(node.server.client(), namespace)
+            checks.check_counts(store, node.server.client())
+            checks.check_keys(node.server.client(), namespace)
         except AssertionError as error:
             found.append(f"counts: {error}")
         return found

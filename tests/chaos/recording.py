@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from queuehint.errors import QueueHintError
 from queuehint.operations import EVENTS_MAX, Follow
 from queuehint.testing.trace import TraceEvent
-from tests.faults import books
+from tests.faults import checks
 
 if TYPE_CHECKING:
     from typing import Self
@@ -59,7 +59,7 @@ class Recorder:
         self._threads = [threading.Thread(target=self._run, args=(node,), daemon=True) for node in nodes.nodes]
 
     def __enter__(self) -> Self:
-        until_s = time.monotonic() + books.LIMIT_S
+        until_s = time.monotonic() + checks.LIMIT_S
         while not any(map(self._read, self._nodes.nodes)):
             assert time.monotonic() < until_s, "no primary answers"
             time.sleep(EVERY_S)
@@ -70,7 +70,7 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         for thread in self._threads:
-            thread.join(books.LIMIT_S)
+            thread.join(checks.LIMIT_S)
         for store in self._stores.values():
             store.close_sync()
 
@@ -116,7 +116,7 @@ class Recorder:
         try:
             store = self._stores.get(node.number)
             if store is None:
-                store = self._stores[node.number] = books.open_store(f"{node.server.url}?patience=1", self._namespace)
+                store = self._stores[node.number] = checks.open_store(f"{node.server.url}?patience=1", self._namespace)
             events: list[Event] = []
             while True:
                 followed = store.call_sync(Follow(after, EVENTS_MAX))

@@ -16,7 +16,7 @@ from tests.chaos.clocks import ServerClock
 from tests.chaos.injecting import Injected
 from tests.chaos.load import Asked, Call, calls
 from tests.chaos.recording import History, trace_of
-from tests.faults import books
+from tests.faults import checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_job_from_nowhere_is_found() -> None:
 
 def test_a_token_that_does_not_grow_is_found_unless_the_clock_was_set_back(tmp_path: Path) -> None:
     clock = ServerClock(tmp_path)
-    lines = [books.Line("start", 1, t, "x", token) for t, token in ((1.0, 7), (2.0, 8), (3.0, 8))]
+    lines = [checks.Line("start", 1, t, "x", token) for t, token in ((1.0, 7), (2.0, 8), (3.0, 8))]
     assert judging.old_tokens(lines, clock) == ["job x was granted with token 8 after 8"]
     clock.backward_at_s.append(2.5)
     assert judging.old_tokens(lines, clock) == []

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint import Backoff, JobContext, Scheduler
-from tests import deaths
+from tests import worker_crash_points
 
 if TYPE_CHECKING:
     from queuehint import Job
@@ -162,7 +162,7 @@ def make(url: str | None, *, namespace: str, lease: float = 1.0) -> App:
     return App(sched, work, spin, wait, hog, match, poison, stumble, zombie)
 
 
-deaths.install()
+worker_crash_points.install()
 sched = make(None, namespace=os.environ.get(NAMESPACE, "default"), lease=float(os.environ.get(LEASE, "1"))).sched
 
 

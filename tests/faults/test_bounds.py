@@ -35,10 +35,10 @@ from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from tests.calls import scripts_run
-from tests.doors import run
-from tests.faults import app, books
-from tests.faults.books import History, figures
+from tests.faults import app, checks
+from tests.faults.checks import History, figures
 from tests.faults.worker_and_producer import WorkerAndProducer, repeated
+from tests.schedulers import run
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ LEASE_MS = 1_000
 
 def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, namespace: str) -> None:
     server = start_server()
-    store = books.open_store(server.url, namespace)
+    store = checks.open_store(server.url, namespace)
     client: Any = server.client()
     names = tuple(f"j{number}" for number in range(40))
     for name in names:
         store.call_sync(
-            Enqueue((books.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * ((1 << 20) - 4))),))
+            Enqueue((checks.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * ((1 << 20) - 4))),))
         )
     questions: tuple[Operation[Any], ...] = (
         Get(names),
@@ -89,7 +89,7 @@ class Site:
         self.server = server
         self.namespace = namespace
         self.clock = FakeClock()
-        self.store = books.open_store(server.url, namespace, clock=self.clock)
+        self.store = checks.open_store(server.url, namespace, clock=self.clock)
         self.grants: dict[str, Grant] = {}
 
     def enqueue(self, *specs: Any) -> None:
@@ -128,7 +128,7 @@ class Site:
 
     def close(self) -> None:
         self.store.close_sync()
-        books.check_keys(self.server.client(), self.namespace)
+        checks.check_keys(self.server.client(), self.namespace)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ ACTS = ("reap", "renew", "settle", "claim")
 def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was(
     site: Site, order: tuple[str, ...], late_ms: int
 ) -> None:
-    site.enqueue(books.job("j", ["doc"]), books.job("behind", ["doc"]))
+    site.enqueue(checks.job("j", ["doc"]), checks.job("behind", ["doc"]))
     site.claim()
     first = site.grants["j"]
     site.clock.advance(ms=LEASE_MS + late_ms)
@@ -172,7 +172,7 @@ def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was
             owner_came |= expected is Verdict.DONE
         elif act == "settle":
             expected = Verdict.LOST if reaped else Verdict.DONE
-            assert site.store.call_sync(Exchange("w", (books.finished(first),))).verdicts == (expected,)
+            assert site.store.call_sync(Exchange("w", (checks.finished(first),))).verdicts == (expected,)
             settled = expected is Verdict.DONE
             owner_came |= settled
         else:
@@ -189,7 +189,7 @@ def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
     redis_server: Server, namespace: str, lines: Path
 ) -> None:
     both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines)
-    reaper = books.open_store(redis_server.url, namespace)
+    reaper = checks.open_store(redis_server.url, namespace)
 
     async def main() -> int:
         async with both.working():
@@ -211,10 +211,10 @@ def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
 
 def claim_behind(site: Site, blocked: int) -> tuple[int, float]:
     """Return what it costs to find one free job behind so many that are blocked: commands, and ms on the server."""
-    site.enqueue(books.job("first", ["hot"]))
+    site.enqueue(checks.job("first", ["hot"]))
     assert site.claim(lease_ms=3_600_000) == ["first"]
-    site.enqueue(*(books.job(f"b{number}", ["hot", str(number % 100)]) for number in range(blocked)))
-    site.enqueue(books.job("free", ["cold"]))
+    site.enqueue(*(checks.job(f"b{number}", ["hot", str(number % 100)]) for number in range(blocked)))
+    site.enqueue(checks.job("free", ["cold"]))
     client = site.server.client()
     before = site.commands()
     client.config_resetstat()
@@ -239,7 +239,7 @@ def test_the_reaper_finds_one_expired_lease_among_any_number_that_last(start_ser
     costs = {}
     for others in (50, 2_000):
         site = Site(start_server(), f"leases{others}")
-        site.enqueue(*(books.job(f"j{number}") for number in range(others)), books.job("short"))
+        site.enqueue(*(checks.job(f"j{number}") for number in range(others)), checks.job("short"))
         for _ in range(0, others, 500):
             site.claim(min(others, 500), lease_ms=3_600_000)
         assert site.claim(lease_ms=LEASE_MS) == ["short"]
@@ -259,7 +259,7 @@ def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer)
     for blocked in (1_000, 100_000, 1_000_000):
         site = Site(start_server(), f"window{blocked}")
         commands, first_ms = claim_behind(site, blocked)
-        site.enqueue(*(books.job(f"free{number}", ["cold", str(number)]) for number in range(100)))
+        site.enqueue(*(checks.job(f"free{number}", ["cold", str(number)]) for number in range(100)))
         assert site.settle("free") is Verdict.DONE
         times_ms = [first_ms]
         client = site.server.client()
@@ -278,17 +278,17 @@ def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer)
 
 def test_a_waiting_job_takes_less_than_a_thousand_bytes_and_its_nodes_are_given_back(alone: Site) -> None:
     client, count = alone.server.client(), 3_000
-    alone.enqueue(books.job("warm", ["w"]))
+    alone.enqueue(checks.job("warm", ["w"]))
     alone.drain()
     before = client.info("memory")["used_memory"]
-    specs = [books.job(f"job-{number}", ["a", str(number % 50), str(number)]) for number in range(count)]
+    specs = [checks.job(f"job-{number}", ["a", str(number % 50), str(number)]) for number in range(count)]
     alone.enqueue(*specs)
     per_job = (client.info("memory")["used_memory"] - before) / count
     assert alone.store.call_sync(CountJobs()).nodes == len({path for spec in specs for path in prefixes(spec)})
     assert per_job < 1_000
     finished = 0
     while started := alone.claim(500):
-        alone.store.call_sync(Exchange("w", tuple(books.finished(alone.grants[name]) for name in started)))
+        alone.store.call_sync(Exchange("w", tuple(checks.finished(alone.grants[name]) for name in started)))
         finished += len(started)
     assert finished == count
     assert alone.store.call_sync(CountJobs()).nodes == 0
@@ -302,14 +302,14 @@ def prefixes(spec: Any) -> list[tuple[str, ...]]:
 
 def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server: Server, namespace: str) -> None:
     count, clients = thorough(300, quick=100), thorough(16, quick=8)
-    store = books.open_store(redis_server.url, namespace)
-    store.call_sync(Enqueue(tuple(books.job(f"j{number:03}", ["hot"]) for number in range(count))))
+    store = checks.open_store(redis_server.url, namespace)
+    store.call_sync(Enqueue(tuple(checks.job(f"j{number:03}", ["hot"]) for number in range(count))))
     order: list[str] = []
     running: list[str] = []
     problems: list[object] = []
 
     def work(client: int) -> None:
-        mine = books.open_store(redis_server.url, namespace)
+        mine = checks.open_store(redis_server.url, namespace)
         settle: tuple[Outcome, ...] = ()
         try:
             while len(order) < count or settle:
@@ -322,7 +322,7 @@ def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server:
                     order.append(grant.spec.id)
                     if len(running) > 1:
                         problems.append(tuple(running))
-                settle = tuple(books.finished(grant) for grant in granted)
+                settle = tuple(checks.finished(grant) for grant in granted)
         except BaseException as error:
             problems.append(error)
         finally:
@@ -333,7 +333,7 @@ def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(books.LIMIT_S)
+        thread.join(checks.LIMIT_S)
     assert not problems
     assert order == sorted(order)
     assert len(order) == count
@@ -347,11 +347,11 @@ def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server:
 def queue_up(site: Site, **policy: Any) -> None:
     """A at a path; behind it B at the same, C below, D above, E elsewhere."""
     site.enqueue(
-        books.job("A", ["p", "q"], policy=Policy(**policy)),
-        books.job("B", ["p", "q"]),
-        books.job("C", ["p", "q", "r"]),
-        books.job("D", ["p"]),
-        books.job("E", ["other"]),
+        checks.job("A", ["p", "q"], policy=Policy(**policy)),
+        checks.job("B", ["p", "q"]),
+        checks.job("C", ["p", "q", "r"]),
+        checks.job("D", ["p"]),
+        checks.job("E", ["other"]),
     )
 
 
@@ -370,7 +370,7 @@ def test_a_job_in_back_off_that_yields_goes_behind_those_that_waited(site: Site)
     queue_up(site, on_retry="yield")
     assert site.claim() == ["A"]
     assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is Verdict.DONE
-    site.enqueue(books.job("F", ["p", "q"]))
+    site.enqueue(checks.job("F", ["p", "q"]))
     assert site.claim(9) == ["B", "E"]
     site.clock.advance(ms=500)
     for name in ("B", "E"):
@@ -378,21 +378,21 @@ def test_a_job_in_back_off_that_yields_goes_behind_those_that_waited(site: Site)
     assert site.settle("B") is site.settle("E") is Verdict.DONE
     assert site.drain() == ["C", "D", "F"]
     site.clock.advance(ms=4_500)
-    site.enqueue(books.job("G", ["p", "q"]))
+    site.enqueue(checks.job("G", ["p", "q"]))
     assert site.drain() == ["A", "G"]
 
 
 @pytest.mark.parametrize("on_retry", ["hold", "yield"])
 def test_a_job_that_is_not_due_holds_no_place(site: Site, on_retry: Any) -> None:
     site.enqueue(
-        books.job("A", ["p"], delay_ms=1_000, policy=Policy(on_retry=on_retry)),
-        books.job("B", ["p"]),
-        books.job("C", ["p", "q"]),
+        checks.job("A", ["p"], delay_ms=1_000, policy=Policy(on_retry=on_retry)),
+        checks.job("B", ["p"]),
+        checks.job("C", ["p", "q"]),
     )
     assert site.drain() == ["B", "C"]
-    site.enqueue(books.job("D", ["p"], delay_ms=2_000))
+    site.enqueue(checks.job("D", ["p"], delay_ms=2_000))
     site.clock.advance(ms=1_000)
-    site.enqueue(books.job("E", ["p"]))
+    site.enqueue(checks.job("E", ["p"]))
     assert site.drain() == ["A", "E"]
     site.clock.advance(ms=1_000)
     assert site.drain() == ["D"]
@@ -452,8 +452,8 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
         async with both.working():
             await both.drained()
 
-    run(main(), books.LIMIT_S + 2 * last_s)
-    store = books.open_store(server.url, namespace)
+    run(main(), checks.LIMIT_S + 2 * last_s)
+    store = checks.open_store(server.url, namespace)
     late_ms = []
     for number, delay_ms in enumerate(delays_ms):
         record = store.call_sync(Get((f"d{number}",))).records[0]
@@ -519,7 +519,7 @@ def wander(site: Site, steps: int, seed: int) -> History:
             if chance.random() < 0.3:
                 more |= {"key": chance.choice("kl"), "on_conflict": chance.choice(["return", "replace", "after"])}
             hint = None if chance.random() < 0.1 else path()
-            spec = books.job(f"j{step}", hint, policy=chance.choice(policies), user=chance.choice("uvw"), **more)
+            spec = checks.job(f"j{step}", hint, policy=chance.choice(policies), user=chance.choice("uvw"), **more)
             history.accepted |= {made.id for made in store.call_sync(Enqueue((spec,))).jobs if made.created}
             names = [*names[-40:], spec.id]
         elif act < 15:
@@ -557,12 +557,12 @@ def check_leaks(site: Site, steps: int, seed: int) -> None:
     # What a server keeps for itself is there before: scripts, buffers.
     wander(site, 300, seed + 1)
     finish(site)
-    books.check_no_residue(client, site.server.url, site.namespace, site.clock)
+    checks.check_no_residue(client, site.server.url, site.namespace, site.clock)
     client.execute_command("MEMORY", "PURGE")  # type: ignore[no-untyped-call]
     before = client.info("memory")["used_memory"]
     wander(site, steps, seed)
     finish(site)
-    books.check_no_residue(client, site.server.url, site.namespace, site.clock)
+    checks.check_no_residue(client, site.server.url, site.namespace, site.clock)
     client.execute_command("MEMORY", "PURGE")  # type: ignore[no-untyped-call]
     grown = client.info("memory")["used_memory"] / before
     assert grown < 1.02
@@ -577,12 +577,12 @@ def finish(site: Site) -> None:
         pass
     for _ in range(10_000):
         granted = store.call_sync(Exchange("w", limit=100, lease_ms=3_600_000)).grants
-        store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted)))
+        store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted)))
         stats = store.call_sync(CountJobs())
         if not stats.unfinished:
             return
         if not granted:
-            shelf: list[Any] = site.server.client().zrange(books.key(site.namespace, "dead"), 0, 500)
+            shelf: list[Any] = site.server.client().zrange(checks.key(site.namespace, "dead"), 0, 500)
             dead = tuple(job_id.decode() for job_id in shelf)
             store.call_sync(Discard(dead))
             site.clock.advance(seconds=600)
@@ -601,7 +601,7 @@ def test_after_a_hundred_thousand_random_operations_nothing_is_left(alone: Site)
 
 def test_no_key_ever_has_a_time_to_live(alone: Site) -> None:
     wander(alone, 400, 5)
-    books.check_keys(alone.server.client(), alone.namespace)
+    checks.check_keys(alone.server.client(), alone.namespace)
     stats: dict[str, Any] = alone.server.client().info("commandstats")
     assert not {name for name in stats if "expire" in name or name in {"cmdstat_setex", "cmdstat_psetex"}}
     assert app.sched.lease_ms == LEASE_MS

@@ -29,10 +29,10 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.testing import contract
-from tests.doors import run
-from tests.faults import books
-from tests.faults.books import figures, until
+from tests.faults import checks
+from tests.faults.checks import figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer
+from tests.schedulers import run
 from tests.servers import Cluster, Server, find_servers, new_namespace
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def check_moves(cluster: Cluster, namespace: str, lines: Path, moves: int) -> No
             await both.drained()
         return moved
 
-    moved = run(main(), books.LIMIT_S + 2 * moves)
+    moved = run(main(), checks.LIMIT_S + 2 * moves)
     facts = both.close()
     assert facts["twice"] == 0
     figures("F-30", moves=moves, keys_moved=moved, **facts)
@@ -156,8 +156,8 @@ def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
-    store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
-    store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    store = checks.open_store(url_of(cluster), namespace, clock=FakeClock())
+    store.call_sync(Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
     store.call_sync(Exchange("w", limit=2))
     questions = (
         Get(("j0", "j4", "nobody")),
@@ -197,8 +197,8 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
-    store = books.open_store(url_of(cluster), namespace, clock=FakeClock())
-    store.call_sync(Enqueue(tuple(books.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    store = checks.open_store(url_of(cluster), namespace, clock=FakeClock())
+    store.call_sync(Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
     granted = store.call_sync(Exchange("w", limit=2)).grants
     slot = slot_of(cluster, namespace)
     target, source = cluster.other(slot), cluster.owner(slot)
@@ -211,7 +211,10 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
             return source.call("DEBUG", "DIGEST"), target.call("DEBUG", "DIGEST")
 
         before = whole()
-        changes = [Enqueue((books.job("new", ["q"]),)), Exchange("w", (books.finished(granted[0]),), limit=1)]
+        changes = [
+            Enqueue((checks.job("new", ["q"]),)),
+            Exchange("w", (checks.finished(granted[0]),), limit=1),
+        ]
         for change in changes:
             with pytest.raises(BackendError):
                 store.call_sync(change)
@@ -225,7 +228,7 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
     stats = store.call_sync(CountJobs())
     assert (stats.enqueued, stats.started, stats.settled) == (6, 3, 1)
     store.close_sync()
-    books.check_keys(cluster.owner(slot).client(), namespace)
+    checks.check_keys(cluster.owner(slot).client(), namespace)
 
 
 def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:

@@ -37,8 +37,8 @@ from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Prog
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from tests.calls import load_scripts, mark_of
-from tests.doors import run
-from tests.faults import books
+from tests.faults import checks
+from tests.schedulers import run
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:
@@ -80,23 +80,23 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
     "draw": lambda _: Draw(3),
     "enqueue": lambda _: Enqueue(
         (
-            books.job("a", ["x"]),
-            books.job("b", ["x", "y"]),
-            books.job("c", ["x"]),
-            books.job("d", ["z"], delay_ms=500),
-            books.job("e", ["v"], key="k"),
-            books.job("f", policy=ONCE),
-            *[books.job(f"g{number}", ["many", str(number)]) for number in range(20)],
+            checks.job("a", ["x"]),
+            checks.job("b", ["x", "y"]),
+            checks.job("c", ["x"]),
+            checks.job("d", ["z"], delay_ms=500),
+            checks.job("e", ["v"], key="k"),
+            checks.job("f", policy=ONCE),
+            *[checks.job(f"g{number}", ["many", str(number)]) for number in range(20)],
         )
     ),
-    "replace by key": lambda _: Enqueue((books.job("e2", ["v"], key="k", on_conflict="replace", priority=5),)),
+    "replace by key": lambda _: Enqueue((checks.job("e2", ["v"], key="k", on_conflict="replace", priority=5),)),
     "claim": lambda _: Exchange("w", limit=4),
     "renew": lambda story: Renew((story.lease("a"), ("b", 5)), 40_000),
     "report": lambda story: Report(*story.lease("a"), Progress(1, 2, "half")),
     "log": lambda story: Log(*story.lease("a"), ("one", "two")),
     "settle and claim": lambda story: Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
     "fail": lambda story: Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
-    "wait for a started one": lambda _: Enqueue((books.job("e3", ["u"], key="k", on_conflict="after"),)),
+    "wait for a started one": lambda _: Enqueue((checks.job("e3", ["u"], key="k", on_conflict="after"),)),
     "die": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
     "redrive": lambda _: Redrive(("f", "nobody")),
     "claim again": lambda _: Exchange("w", limit=100),
@@ -108,7 +108,7 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
     "resume jobs": lambda _: ResumeJobs(RecordFilter(task="t")),
     "close": lambda _: Close(("closed",)),
     "reopen": lambda _: Reopen(("closed",)),
-    "close behind a last job": lambda _: Enqueue((books.job("last", ["y"]),), closing=Closing(("y",))),
+    "close behind a last job": lambda _: Enqueue((checks.job("last", ["y"]),), closing=Closing(("y",))),
     "cancel": lambda _: Cancel(("c", "g0", "nobody"), "not wanted"),
     "cancel path": lambda _: CancelPath(("many",), "not wanted"),
     "reap": Story.reap,
@@ -154,13 +154,13 @@ def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: i
             (proxy.cut_after if after else proxy.cut_before)(mark_of(codec.encode(operation)[0]), times=times)
 
     before = proxy.cuts
-    store = books.open_store(proxy.url, cut, clock=FakeClock())
+    store = checks.open_store(proxy.url, cut, clock=FakeClock())
     replies = run(tell_async(store, arm)) if by_loop else tell(store, arm)
     assert proxy.cuts - before == times
-    uncut = tell(books.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
+    uncut = tell(checks.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
     assert replies == uncut
     client = server.client()
-    assert books.dump(client, cut, without=NOT_COMPARED) == books.dump(client, twin, without=NOT_COMPARED)
+    assert checks.dump(client, cut, without=NOT_COMPARED) == checks.dump(client, twin, without=NOT_COMPARED)
 
 
 @pytest.fixture(autouse=True)
@@ -216,11 +216,11 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     load_scripts(redis_server)
     proxy = start_proxy(redis_server)
-    store = books.open_store(proxy.url, namespace, clock=FakeClock())
+    store = checks.open_store(proxy.url, namespace, clock=FakeClock())
 
     async def tell() -> None:
         operations: list[Operation[Any]] = [
-            Enqueue((books.job("a", ["x"]), books.job("b", ["x"]))),
+            Enqueue((checks.job("a", ["x"]), checks.job("b", ["x"]))),
             Draw(5),
             Exchange("w", limit=2),
             Cancel(("b",)),
@@ -241,10 +241,10 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
                 assert reply.verdicts[0][0] is Verdict.DONE
         assert (await store.call(Draw(1))).first == 6
         # By its id and content a submission is known even to a process that was never told of it.
-        again = await store.call(Enqueue((books.job("a", ["x"]),)))
+        again = await store.call(Enqueue((checks.job("a", ["x"]),)))
         assert not again.jobs[0].created
         with pytest.raises(DuplicateJobError):
-            await store.call(Enqueue((books.job("a", ["y"]),)))
+            await store.call(Enqueue((checks.job("a", ["y"]),)))
         assert (await store.call(CountJobs())).enqueued == 2
         await store.close()
 
@@ -256,7 +256,7 @@ def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_do
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     proxy = start_proxy(redis_server)
-    store = books.open_store(proxy.url, namespace)
+    store = checks.open_store(proxy.url, namespace)
     store.call_sync(Draw(1))
     proxy.refuse()
     proxy.rst()

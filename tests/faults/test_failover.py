@@ -17,9 +17,9 @@ from queuehint.clock import now_s
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.calls import COMMANDS
-from tests.doors import run
-from tests.faults import app, books
-from tests.faults.books import figures, until
+from tests.faults import app, checks
+from tests.faults.checks import figures, until
+from tests.schedulers import run
 from tests.servers import Cluster, Sentinels, make_certificate
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_followed(
     url: str, namespace: str, failover: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> float:
     """Fail over between two calls of every kind of client; return how long it took until all were served again."""
-    store = books.open_store(url, namespace)
+    store = checks.open_store(url, namespace)
     worker, producer = (app.make(url, namespace=namespace, lease=LEASE_S) for _ in range(2))
     helper = RenewerProcess(url, namespace, abandon_after_s=60)
 
@@ -85,12 +85,12 @@ def check_followed(
             for made in (worker, producer):
                 await made.sched.close()
 
-    store.call_sync(Enqueue((books.job("held"),)))
+    store.call_sync(Enqueue((checks.job("held"),)))
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
     helper.start(LEASE_S)
     helper.send(f"+{grant.token} held\n")
     try:
-        took_s = run(whole(), 2 * books.LIMIT_S)
+        took_s = run(whole(), 2 * checks.LIMIT_S)
         assert store.call_sync(Renew((("held", grant.token),))).verdicts == (Verdict.DONE,)
     finally:
         helper.end(at_once=True)
@@ -129,7 +129,7 @@ class Name:
         return self.proxy.url
 
     def fail_over(self) -> None:
-        books.until_sync(lambda: in_step(self.primary, self.replica), "the replica has all of it")
+        checks.until_sync(lambda: in_step(self.primary, self.replica), "the replica has all of it")
         self.replica.call("REPLICAOF", "NO", "ONE")
         # It follows nobody: what it knows from now on is old.
         self.primary.call("REPLICAOF", "127.0.0.1", 1)
@@ -154,10 +154,10 @@ def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
     name: Name, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "ROLE_EVERY_S", 0.0)
-    store, near = books.open_store(name.url, namespace), books.open_store(name.replica.url, namespace)
+    store, near = checks.open_store(name.url, namespace), checks.open_store(name.replica.url, namespace)
     assert store.call_sync(Get(("new",))).records == (None,)
     name.fail_over()
-    near.call_sync(Enqueue((books.job("new"),)))
+    near.call_sync(Enqueue((checks.job("new"),)))
     assert store.call_sync(Get(("new",))).records[0]
     store.close_sync()
     near.close_sync()
@@ -167,7 +167,7 @@ def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
 async def test_no_connection_to_an_old_primary_is_kept(
     name: Name, namespace: str, kind: type[SyncLink | AsyncLink]
 ) -> None:
-    store = books.open_store(name.url, namespace)
+    store = checks.open_store(name.url, namespace)
 
     async def call() -> None:
         if kind is AsyncLink:
@@ -208,7 +208,7 @@ def test_every_client_follows_sentinel_after_an_orderly_failover(
 ) -> None:
     def fail_over() -> None:
         old, [replica] = sentinels.primary, [server for server in sentinels.servers if server is not sentinels.primary]
-        books.until_sync(lambda: in_step(old, replica), "the replica has all of it")
+        checks.until_sync(lambda: in_step(old, replica), "the replica has all of it")
         sentinels.sentinels[0].call("SENTINEL", "FAILOVER", sentinels.name)
         new = sentinels.wait_for_failover(old)
         # As Sentinel does, which takes its time: until then a write to the old primary is taken, and lost.
@@ -226,7 +226,7 @@ def test_sentinels_are_asked_by_tls_where_the_url_says_so(
     monitor = f"sentinel monitor main 127.0.0.1 {primary.port} 1"
     sentinel = start_server(is_sentinel=True, certificate=certificate, lines=[monitor], tls_replication="yes")
     url = f"rediss+sentinel://127.0.0.1:{sentinel.port}/main?ssl_ca_certs={certificate.cert}"
-    store = books.open_store(url, namespace)
+    store = checks.open_store(url, namespace)
     assert store.call_sync(Draw(1)).first == 1
     assert run(store.call(Draw(1))).first == 2
     store.close_sync()
@@ -238,11 +238,11 @@ def test_every_client_follows_sentinel_after_the_primary_was_killed(
 ) -> None:
     def fail_over() -> None:
         old, [replica] = sentinels.primary, [server for server in sentinels.servers if server is not sentinels.primary]
-        books.until_sync(lambda: in_step(old, replica), "the replica has all of it")
+        checks.until_sync(lambda: in_step(old, replica), "the replica has all of it")
         old.kill()
         # The first sentinel is down with it: it stood beside the server.
         sentinels.sentinels[0].pause()
-        books.until_sync(lambda: has_role(replica, "master"), "the replica is promoted")
+        checks.until_sync(lambda: has_role(replica, "master"), "the replica is promoted")
 
     took_s = check_followed(sentinel_url(sentinels), namespace, fail_over, monkeypatch, is_idle=is_idle)
     figures("F-27", by="sentinel", killed=1, idle=is_idle, found_s=round(took_s, 2))
@@ -263,7 +263,7 @@ def test_every_client_of_a_cluster_starts_at_a_replica_and_follows_a_failover(
 
         def fail_over() -> None:
             replica.call("CLUSTER", "FAILOVER")
-            books.until_sync(lambda: has_role(owner, "slave"), "the replica took over")
+            checks.until_sync(lambda: has_role(owner, "slave"), "the replica took over")
 
         took_s = check_followed(url, namespace, fail_over, monkeypatch, is_idle=True)
     figures("F-27", by="cluster", found_s=round(took_s, 2))

@@ -31,11 +31,11 @@ from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
 from queuehint.worker import firing as timekeeping
 from tests.calls import forget_scripts
-from tests.doors import run
-from tests.faults import books
-from tests.faults.books import figures
+from tests.faults import checks
+from tests.faults.checks import figures
 from tests.faults.test_cuts import NOT_COMPARED, STEPS, Story, apply, tell
 from tests.faults.worker_and_producer import WorkerAndProducer
+from tests.schedulers import run
 from tests.servers import Server, connect, new_namespace
 from tests.support import thorough
 
@@ -117,13 +117,13 @@ def test_foreign_keys_and_other_namespaces_and_databases_stay_as_they_are(
         for name in near:
             client.hset(name, mapping={"state": "foreign", "a": "1"})
     other = f"{namespace}-other"
-    theirs = books.open_store(server.url, other, clock=FakeClock())
-    theirs.call_sync(Enqueue((books.job("mine", ["p"]), books.job("more", ["p"]))))
+    theirs = checks.open_store(server.url, other, clock=FakeClock())
+    theirs.call_sync(Enqueue((checks.job("mine", ["p"]), checks.job("more", ["p"]))))
     theirs.call_sync(Exchange("w", limit=1))
     before = [dumped(client) for client in clients]
     for database in (0, 3):
         url = server.url.removesuffix("/0") + f"/{database}"
-        tell(books.open_store(url, namespace, clock=FakeClock()), lambda *_: None)
+        tell(checks.open_store(url, namespace, clock=FakeClock()), lambda *_: None)
     ours = f"{{qh:{namespace}}}:".encode()
     for client, old in zip(clients, before, strict=True):
         new = dumped(client)
@@ -227,11 +227,11 @@ def test_the_lists_have_each_command_that_a_script_calls_and_no_other() -> None:
 
 def test_a_user_without_rights_is_refused_by_name(namespace: str, start_server: StartServer) -> None:
     server = start_server(acl=acl("elsewhere"))
-    store = books.open_store(url_as(server), namespace)
+    store = checks.open_store(url_as(server), namespace)
     with pytest.raises(BackendDeniedError):
-        store.call_sync(Enqueue((books.job("j"),)))
+        store.call_sync(Enqueue((checks.job("j"),)))
     store.close_sync()
-    wrong = books.open_store(url_as(server, "nobody"), namespace)
+    wrong = checks.open_store(url_as(server, "nobody"), namespace)
     with pytest.raises(BackendDeniedError):
         wrong.call_sync(CountJobs())
     wrong.close_sync()
@@ -284,15 +284,15 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     server = start_server()
     refuse, expected = REFUSALS[refusal]
     twin = f"{namespace}-twin"
-    uncut = tell(books.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
-    store = books.open_store(server.url, namespace, clock=FakeClock())
+    uncut = tell(checks.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
+    store = checks.open_store(server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     # What is looked at on connecting is done.
     store.call_sync(CountJobs())
     replies, errors = [], list[BackendError]()
     for make in STEPS.values():
         operation = make(story)
-        before = books.dump(server.client(), namespace)
+        before = checks.dump(server.client(), namespace)
         undo = refuse(server)
         reply: Any = None
         try:
@@ -302,7 +302,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
         finally:
             undo()
         if reply is None:
-            assert books.dump(server.client(), namespace) == before, "a refusal has changed something"
+            assert checks.dump(server.client(), namespace) == before, "a refusal has changed something"
             reply = store.call_sync(operation)
         replies.append(reply)
         apply(operation, reply, story)
@@ -315,7 +315,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     else:
         assert refused == (0 if expected is None else len(STEPS))
         assert replies == uncut
-        ours, theirs = (books.dump(server.client(), name, without=NOT_COMPARED) for name in (namespace, twin))
+        ours, theirs = (checks.dump(server.client(), name, without=NOT_COMPARED) for name in (namespace, twin))
         assert ours == theirs
     figures("M-sweep", refusal=refusal, refused=refused, partial_writes=0)
 
@@ -325,7 +325,7 @@ def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
     redis_server: Server, namespace: str, prefix: str
 ) -> None:
     client = redis_server.client()
-    store = books.open_store(redis_server.url, namespace, clock=FakeClock())
+    store = checks.open_store(redis_server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     rests = ["a", "b", "c", "e", "e2", "f", "x", "x:y", "w", "default", *(f"g{number}" for number in range(20))]
     store.call_sync(CountJobs())
@@ -333,7 +333,7 @@ def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
         client.set(keys.redis_key(namespace, prefix, rest), "foreign")
 
     def state() -> dict[str, Any]:
-        found = {name: client.dump(keys.redis_key(namespace, name)) for name in books.names_of(client, namespace)}
+        found = {name: client.dump(keys.redis_key(namespace, name)) for name in checks.names_of(client, namespace)}
         return {name: value for name, value in found.items() if name not in NOT_COMPARED}
 
     halves = []
@@ -366,8 +366,8 @@ def test_a_refused_job_is_still_there_for_everyone(
     monkeypatch.setattr(redis_session, "RETRY_S", 0.0)
     server = start_server()
     clock = FakeClock()
-    store = books.open_store(server.url, namespace, clock=clock)
-    store.call_sync(Enqueue((books.job("j", ["p"]),)))
+    store = checks.open_store(server.url, namespace, clock=clock)
+    store.call_sync(Enqueue((checks.job("j", ["p"]),)))
     for refuse, expected in (entry for name, entry in REFUSALS.items() if name not in {"OOM", "NOSCRIPT"}):
         undo = refuse(server)
         with pytest.raises(expected or BackendError):
@@ -392,12 +392,12 @@ def sweep_rights(server: Server, commands: tuple[str, ...]) -> tuple[int, dict[s
     others: dict[str, set[str]] = {}
     for command in commands:
         namespace = new_namespace(command)
-        store = books.open_store(url_as(server), namespace, clock=FakeClock())
+        store = checks.open_store(url_as(server), namespace, clock=FakeClock())
         story = Story(clock=store.session._clock)  # type: ignore[arg-type]
         store.call_sync(CountJobs())
         for name, make in STEPS.items():
             operation = make(story)
-            before = books.dump(client, namespace)
+            before = checks.dump(client, namespace)
             server.call("ACL", "SETUSER", "least", f"-{command}")
             try:
                 reply = store.call_sync(operation)
@@ -405,7 +405,7 @@ def sweep_rights(server: Server, commands: tuple[str, ...]) -> tuple[int, dict[s
                 refused += 1
                 if not isinstance(error, BackendDeniedError):
                     others.setdefault(type(error).__name__, set()).add(command)
-                is_half = books.dump(client, namespace) != before
+                is_half = checks.dump(client, namespace) != before
                 server.call("ACL", "SETUSER", "least", f"+{command}")
                 if is_half:
                     # What comes of it says nothing any more.
@@ -434,15 +434,15 @@ def test_a_user_who_lacks_one_right_changes_nothing(command: str, namespace: str
     # Lacking from the start: `probe` sees it on connecting, or the first operation that needs it.
     server = strict_server()
     server.call("ACL", "SETUSER", "least", f"-{command}")
-    store = books.open_store(url_as(server), namespace)
+    store = checks.open_store(url_as(server), namespace)
     try:
-        for operation in (Enqueue((books.job("j", ["p"]),)), Exchange("w", limit=1)):
+        for operation in (Enqueue((checks.job("j", ["p"]),)), Exchange("w", limit=1)):
             with contextlib.suppress(BackendDeniedError):
                 store.call_sync(operation)
                 # Only what nothing here needs may be lacking.
                 assert command in LATER, command
         if command not in LATER:
-            assert books.names_of(server.client(), namespace) == {}
+            assert checks.names_of(server.client(), namespace) == {}
     finally:
         store.close_sync()
         server.call("ACL", "SETUSER", "least", f"+{command}")
@@ -499,7 +499,7 @@ async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
         for job in jobs:
             await job.result(timeout=10)
         # In the same exchange, or the next: it is not left until its lease ends.
-        await books.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
+        await checks.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
     reason = await bad.why()
     assert reason.kind == ("unknown_task" if is_newer else "over")
     redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
@@ -596,7 +596,7 @@ async def test_schedules_that_cannot_be_read_hold_up_no_other(
         ran.append(n)
 
     async with sched.worker():
-        await books.until(lambda: 2 in ran, "the other one fires")
+        await checks.until(lambda: 2 in ran, "the other one fires")
     assert [schedule.name for schedule in await sched.schedules.list()] == ["b"]
     with pytest.raises(CorruptStateError, match="schedule 'a0' cannot be read"):
         await sched.schedules.get("a0")

@@ -15,7 +15,7 @@ from queuehint.backends.redis.functions.library import PREFIX, Library, library
 from queuehint.errors import BackendFullError
 from queuehint.operations import Draw, Enqueue, Exchange, Verdict
 from tests.calls import load
-from tests.faults import books
+from tests.faults import checks
 from tests.faults.test_failover import in_step
 from tests.faults.test_foreign import COMMANDS, acl, url_as
 from tests.servers import find_redis, find_valkey
@@ -41,10 +41,10 @@ def libraries_of(server: Server) -> set[str]:
 
 def run_jobs(store: RedisBackend, *names: str) -> None:
     """Enqueue, claim and settle."""
-    store.call_sync(Enqueue(tuple(books.job(name) for name in names)))
+    store.call_sync(Enqueue(tuple(checks.job(name) for name in names)))
     grants = store.call_sync(Exchange("w", limit=len(names))).grants
     assert [grant.spec.id for grant in grants] == list(names)
-    settled = store.call_sync(Exchange("w", tuple(map(books.finished, grants))))
+    settled = store.call_sync(Exchange("w", tuple(map(checks.finished, grants))))
     assert set(settled.verdicts) == {Verdict.DONE}
 
 
@@ -68,7 +68,7 @@ def test_a_user_without_a_right_runs_scripts_the_other_way(
     server = start_server(binary=binary, acl=acl("*", tuple(name for name in COMMANDS if name != missing)))
     if is_loaded:
         load(server)
-    store = books.open_store(url_as(server) + AUTO, namespace)
+    store = checks.open_store(url_as(server) + AUTO, namespace)
     run_jobs(store, "a", "b")
     store.close_sync()
     run = run_of(server)
@@ -79,14 +79,14 @@ def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server()
-    before = books.open_store(f"{server.url}?functions=never", namespace)
-    before.call_sync(Enqueue((books.job("a"), books.job("b"))))
+    before = checks.open_store(f"{server.url}?functions=never", namespace)
+    before.call_sync(Enqueue((checks.job("a"), checks.job("b"))))
     (grant,) = before.call_sync(Exchange("w", limit=1)).grants
     server.call("CONFIG", "SET", "maxmemory", 1)
-    store = books.open_store(server.url + AUTO, namespace)
-    assert store.call_sync(Exchange("w", (books.finished(grant),))).verdicts == (Verdict.DONE,)
+    store = checks.open_store(server.url + AUTO, namespace)
+    assert store.call_sync(Exchange("w", (checks.finished(grant),))).verdicts == (Verdict.DONE,)
     with pytest.raises(BackendFullError):
-        store.call_sync(Enqueue((books.job("c"),)))
+        store.call_sync(Enqueue((checks.job("c"),)))
     assert not libraries_of(server)
     server.call("CONFIG", "SET", "maxmemory", 0)
     store.call_sync(Draw(1))
@@ -101,7 +101,7 @@ def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
 
 def test_what_asks_first_where_memory_is_full_is_answered(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory=1)
-    store = books.open_store(server.url + AUTO, namespace)
+    store = checks.open_store(server.url + AUTO, namespace)
     assert store.call_sync(Exchange("w", limit=1)).grants == ()
     store.close_sync()
 
@@ -112,9 +112,9 @@ def test_a_node_that_takes_over_has_the_library_or_gets_it(
     primary = start_server()
     replica = start_server(replica_of=primary.port)
     proxy = start_proxy(primary)
-    store = books.open_store(f"{proxy.url}?functions=always", namespace)
+    store = checks.open_store(f"{proxy.url}?functions=always", namespace)
     run_jobs(store, "a")
-    books.until_sync(lambda: in_step(primary, replica), "the replica has all of it")
+    checks.until_sync(lambda: in_step(primary, replica), "the replica has all of it")
     replica.call("CONFIG", "RESETSTAT")
     replica.call("REPLICAOF", "NO", "ONE")
     primary.call("REPLICAOF", "127.0.0.1", 1)
@@ -131,7 +131,7 @@ def test_a_server_that_restarts_without_its_data_gets_the_library_again(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server()
-    store = books.open_store(f"{server.url}?functions=always", namespace)
+    store = checks.open_store(f"{server.url}?functions=always", namespace)
     run_jobs(store, "a")
     server.kill()
     server.restart()
@@ -155,7 +155,7 @@ def test_two_releases_run_side_by_side(
         return ask(link, command)
 
     monkeypatch.setattr(SyncLink, "ask", ask_in_turn)
-    store = books.open_store(f"{server.url}?functions=always", namespace)
+    store = checks.open_store(f"{server.url}?functions=always", namespace)
     for number in range(5):
         run_jobs(store, *(f"{number}-{at}" for at in range(4)))
     report = diagnose(store)

@@ -9,10 +9,10 @@ import pytest
 
 from queuehint import JobState, QueueFullError, Scheduler
 from tests import audit
-from tests.doors import run
-from tests.faults import app, books
-from tests.faults.books import figures, until_sync
-from tests.faults.crew import Crew
+from tests.faults import app, checks
+from tests.faults.checks import figures, until_sync
+from tests.faults.worker_processes import Crew
+from tests.schedulers import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.redis
 LEASE_S = 1.0
 
 
-def most_at_once(lines: Iterable[books.Line], gone: Mapping[int, float]) -> int:
+def most_at_once(lines: Iterable[checks.Line], gone: Mapping[int, float]) -> int:
     """Return how much code of jobs ran at once at most, by what it said and by when its process was gone."""
     begun = {(line.job, line.token): line for line in lines if line.event == "start"}
     ends = {(line.job, line.token): line.t for line in lines if line.event in {"end", "stopped"}}
@@ -45,7 +45,7 @@ def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
     client = redis_server.client()
     audit.begin_audit(namespace)
     made = app.make(redis_server.url, namespace=namespace, lease=LEASE_S)
-    sched, history = made.sched, books.History()
+    sched, history = made.sched, checks.History()
     sched.limit_sync(["tenant"], 3)
     sched.limit_sync(["tenant"], 2, each=True)
     with Crew(redis_server.url, namespace, tmp_path, lease=LEASE_S) as crew:
@@ -65,8 +65,8 @@ def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
         assert most_at_once(of_one, crew.gone) <= 2
     assert [state.started for state in sched.limits_sync()] == [0, 0]
     assert sched.unlimit_sync(["tenant"])
-    books.close_books(client, redis_server.url, namespace, history, states=(JobState.FINISHED,))
-    books.check_no_overlap(crew.lines(), crew.gone)
+    checks.close_books(client, redis_server.url, namespace, history, states=(JobState.FINISHED,))
+    checks.check_no_overlap(crew.lines(), crew.gone)
     sched.close_sync()
 
 
@@ -85,17 +85,17 @@ def test_an_idle_worker_on_redis_is_woken_by_a_slot_a_token_and_a_change(redis_s
         await work.enqueue_many([(n,) for n in range(6)])
         clock = asyncio.get_running_loop().time
         async with sched.worker(concurrency=2), sched.worker(concurrency=2):
-            await books.until(lambda: begun == [0], "one runs")
+            await checks.until(lambda: begun == [0], "one runs")
             begun_s = clock()
             gates[0].set()
-            await books.until(lambda: len(begun) == 2, "the next has the slot")
+            await checks.until(lambda: len(begun) == 2, "the next has the slot")
             await sched.limit(["a"], 2)
-            await books.until(lambda: len(begun) == 3, "one more has the new slot")
+            await checks.until(lambda: len(begun) == 3, "one more has the new slot")
             await sched.limit(["a"], rate=(2, 0.4))
-            await books.until(lambda: len(begun) == 5, "there are two tokens")
+            await checks.until(lambda: len(begun) == 5, "there are two tokens")
             for gate in gates:
                 gate.set()
-            await books.until(lambda: len(begun) == 6, "tokens come back")
+            await checks.until(lambda: len(begun) == 6, "tokens come back")
             took_s = clock() - begun_s
             await sched.drain(timeout=30)
         assert await sched.unlimit(["a"])
@@ -144,7 +144,7 @@ def press(server: Server, namespace: str, most: int, jobs: int, *, batch: int) -
 
         watching = asyncio.create_task(watch())
         producing = [asyncio.create_task(produce(first)) for first in (0, batch)]
-        await books.until(lambda: bool(refusals), "the queue is full", 600)
+        await checks.until(lambda: bool(refusals), "the queue is full", 600)
         assert not watching.done()
         assert submitted <= most
         async with sched.worker(concurrency=32):

@@ -18,10 +18,10 @@ import pytest
 from queuehint import JobState, Scheduler
 from queuehint.errors import BackendError, LeaseLostError
 from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get
-from tests.doors import run
-from tests.faults import books
-from tests.faults.books import History, figures, until
+from tests.faults import checks
+from tests.faults.checks import History, figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer, repeated
+from tests.schedulers import run
 from tests.servers import connect
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
     """Cancel callers at random moments: nobody gets another one's reply, and asking again is the same request."""
 
     async def main() -> int:
-        store = books.open_store(server.url, namespace)
+        store = checks.open_store(server.url, namespace)
         chance = random.Random(1)
         history = History()
         canceled = 0
@@ -55,7 +55,7 @@ def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
             assert [record.id if record else None for record in got.records] == list(ids)
 
         for number in range(rounds):
-            submission = Enqueue((books.job(f"j{number}", ["p", str(number % 7)]),))
+            submission = Enqueue((checks.job(f"j{number}", ["p", str(number % 7)]),))
             draw = Draw(1)
             known = tuple(chance.sample(sorted(history.accepted), min(3, len(history.accepted))))
             operations: list[Any] = [submission, draw]
@@ -100,7 +100,7 @@ def test_no_reply_goes_astray_in_thousands_of_cancellations(redis_server: Server
 
 
 def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server, namespace: str) -> None:
-    store = books.open_store(redis_server.url, namespace)
+    store = checks.open_store(redis_server.url, namespace)
     drawn: list[int] = []
     problems: list[BaseException] = []
 
@@ -109,7 +109,7 @@ def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server,
             for number in range(25):
                 drawn.append(store.call_sync(Draw(1)).first)
                 name = f"t{thread}.{number}"
-                assert store.call_sync(Enqueue((books.job(name, [str(thread)]),))).jobs[0].id == name
+                assert store.call_sync(Enqueue((checks.job(name, [str(thread)]),))).jobs[0].id == name
                 record = store.call_sync(Get((name,))).records[0]
                 assert record is not None and record.id == name
         except BaseException as error:
@@ -119,7 +119,7 @@ def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server,
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(books.LIMIT_S)
+        thread.join(checks.LIMIT_S)
     assert not problems
     assert sorted(drawn) == list(range(1, 401))
     assert store.call_sync(CountJobs()).enqueued == 400
@@ -129,10 +129,10 @@ def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server,
 FORKS = """
 import asyncio, json, os, sys
 from queuehint.operations import Draw, Enqueue, Get
-from tests.faults import books
+from tests.faults import checks
 
 url, namespace, folder, children, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
-store = books.open_store(url, namespace)
+store = checks.open_store(url, namespace)
 
 async def draw(count):
     drawn = [(await store.call(Draw(1))).first for _ in range(count)]
@@ -142,7 +142,7 @@ def act(name):
     drawn = [store.call_sync(Draw(1)).first for _ in range(rounds)]
     for number in range(rounds):
         job_id = f"{name}.{number}"
-        assert store.call_sync(Enqueue((books.job(job_id),))).jobs[0].created
+        assert store.call_sync(Enqueue((checks.job(job_id),))).jobs[0].created
         assert store.call_sync(Get((job_id,))).records[0].id == job_id
     drawn += asyncio.run(draw(rounds))
     with open(os.path.join(folder, name), "w") as file:
@@ -171,10 +171,10 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
     redis_server: Server, namespace: str, tmp_path: Path
 ) -> None:
     arguments = [redis_server.url, namespace, str(tmp_path), "4", "20"]
-    subprocess.run([sys.executable, "-c", FORKS, *arguments], cwd=ROOT, check=True, timeout=books.LIMIT_S)
+    subprocess.run([sys.executable, "-c", FORKS, *arguments], cwd=ROOT, check=True, timeout=checks.LIMIT_S)
     drawn = [number for path in tmp_path.iterdir() for number in json.loads(path.read_text())]
     assert sorted(drawn) == list(range(1, 7 * 40 + 1))
-    store = books.open_store(redis_server.url, namespace)
+    store = checks.open_store(redis_server.url, namespace)
     assert store.call_sync(CountJobs()).enqueued == 7 * 20
     store.close_sync()
 
@@ -184,7 +184,7 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
 
 def check_flushes(server: Server, namespace: str, every_s: float, least: int, functions: str = "always") -> None:
     client = server.client()
-    store = books.open_store(f"{server.url}?functions={functions}", namespace)
+    store = checks.open_store(f"{server.url}?functions={functions}", namespace)
     store.call_sync(Draw(1))
     client.config_resetstat()
     calls = 0
@@ -194,9 +194,9 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
     with repeated(flush, every_s) as flushes:
         while len(flushes) < least:
             name = f"j{calls}"
-            history.enqueue(store, books.job(name, ["p", str(calls % 3)]))
+            history.enqueue(store, checks.job(name, ["p", str(calls % 3)]))
             granted = store.call_sync(Exchange("w", limit=1)).grants
-            settle = tuple(books.finished(grant) for grant in granted)
+            settle = tuple(checks.finished(grant) for grant in granted)
             store.call_sync(Exchange("w", settle))
             calls += 3
     other.close()
@@ -210,7 +210,7 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
         assert "cmdstat_evalsha" not in counted
     assert 0 < more <= calls
     store.close_sync()
-    books.close_books(client, server.url, namespace, history)
+    checks.close_books(client, server.url, namespace, history)
     figures("F-06", flushes=len(flushes), operations=calls, extra_round_trips=more, errors=0)
 
 
@@ -243,7 +243,7 @@ def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, s
             await both.drained()
             # Some run, the rest waits, and the worker listens.
             await both.enqueue(4, ms=300)
-            await until(lambda: sum(line.event == "start" for line in books.read_lines(lines)) > 8, "some run")
+            await until(lambda: sum(line.event == "start" for line in checks.read_lines(lines)) > 8, "some run")
             proxy.blackhole()
             await both.enqueue(8)
             await asyncio.sleep(seconds)  # for how long the peer has vanished
@@ -252,7 +252,7 @@ def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, s
             await both.drained()
             return time.monotonic() - healed_s
 
-    recovery_s = run(main(), books.LIMIT_S + seconds)
+    recovery_s = run(main(), checks.LIMIT_S + seconds)
     facts = both.close()
     # Whatever was sent into the black hole is waited for 5 s, and listening 8 s at most.
     assert recovery_s <= 10 + 1
@@ -322,7 +322,7 @@ def check_storm(server: Server, proxy: Proxy, namespace: str, lines: Path, secon
             await both.drained()
             return len(resets), proxy.accepted - before, time.monotonic() - calm_s
 
-    resets, connections, recovery_s = run(main(), books.LIMIT_S + seconds)
+    resets, connections, recovery_s = run(main(), checks.LIMIT_S + seconds)
     facts = both.close()
     # One link each for calls, for listening and for renewals; none of them comes back more than once a reset.
     assert connections <= 3 * (resets + 2)
@@ -494,7 +494,7 @@ def check_freeze(server: Server, namespace: str, lines: Path, pauses: tuple[floa
         async with both.working():
             for seconds in pauses:
                 await both.enqueue(8, ms=100)
-                await until(lambda: sum(line.event == "start" for line in books.read_lines(lines)) > 0, "some run")
+                await until(lambda: sum(line.event == "start" for line in checks.read_lines(lines)) > 0, "some run")
                 server.pause()
                 await asyncio.sleep(seconds)  # for how long it is frozen
                 server.resume()
@@ -503,7 +503,7 @@ def check_freeze(server: Server, namespace: str, lines: Path, pauses: tuple[floa
                 worst_s = max(worst_s, time.monotonic() - resumed_s)
         return worst_s
 
-    worst_s = run(main(), books.LIMIT_S + sum(pauses) * 2)
+    worst_s = run(main(), checks.LIMIT_S + sum(pauses) * 2)
     facts = both.close()
     # Each job is reaped at most once for each pause.
     assert facts["grants"] <= facts["jobs"] * 2
@@ -530,8 +530,8 @@ def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
     monkeypatch.setattr(redis_session, "RETRY_S", 0.5)
     monkeypatch.setattr(links, "TIMEOUT_S", 0.2)
     server = start_server()
-    store = books.open_store(server.url, namespace)
-    specs = {f"j{number}": books.job(f"j{number}", ["p"]) for number in range(3)}
+    store = checks.open_store(server.url, namespace)
+    specs = {f"j{number}": checks.job(f"j{number}", ["p"]) for number in range(3)}
     history = History()
     history.enqueue(store, specs["j0"])
     server.pause()

@@ -15,7 +15,7 @@ from queuehint import JobState
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
 from tests import audit
-from tests.faults import books
+from tests.faults import checks
 from tests.prefork import ROOT
 
 if TYPE_CHECKING:
@@ -99,21 +99,21 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     """
     server, client = slow_server, slow_server.client()
     audit.begin_audit(namespace)
-    store = books.open_store(server.url, namespace)
-    store.call_sync(Enqueue((books.job("ends", ["doc1"]), books.job("canceled", ["doc1"]))))
+    store = checks.open_store(server.url, namespace)
+    store.call_sync(Enqueue((checks.job("ends", ["doc1"]), checks.job("canceled", ["doc1"]))))
 
     def is_written() -> bool:
         state = client.info("persistence")
         return bool(state["aof_pending_bio_fsync"] and not state["aof_buffer_length"])
 
-    books.until_sync(is_written, "the disk is busy, and nothing waits to be written")
+    checks.until_sync(is_written, "the disk is busy, and nothing waits to be written")
     kept = len(list(audit.entries(client, namespace)))
-    state = books.dump(client, namespace)
+    state = checks.dump(client, namespace)
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
-    assert store.call_sync(Exchange("w", (books.finished(grant),))).verdicts == (Verdict.DONE,)
+    assert store.call_sync(Exchange("w", (checks.finished(grant),))).verdicts == (Verdict.DONE,)
     store.call_sync(CancelPath(("doc1",)))
-    store.call_sync(Enqueue((books.job("new", ["doc1"]),)))
-    assert {job_id: record.state for job_id, record in books.records(store, client).items()} == {
+    store.call_sync(Enqueue((checks.job("new", ["doc1"]),)))
+    assert {job_id: record.state for job_id, record in checks.records(store, client).items()} == {
         "ends": JobState.FINISHED,
         "canceled": JobState.CANCELED,
         "new": JobState.QUEUED,
@@ -125,8 +125,8 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     server.restart()
     client = server.client()
     assert len(list(audit.entries(client, namespace))) == kept
-    assert books.dump(client, namespace) == state, "what came back is a state that was"
-    store = books.open_store(server.url, namespace)
+    assert checks.dump(client, namespace) == state, "what came back is a state that was"
+    store = checks.open_store(server.url, namespace)
     # Tokens of the lost time are worthless, and what ended or was canceled in it runs again, with greater ones.
     assert store.call_sync(Renew(((grant.spec.id, grant.token),))).verdicts == (Verdict.LOST,)
     tokens = [grant.token]
@@ -134,10 +134,10 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
         [again] = store.call_sync(Exchange("w", limit=2)).grants
         assert again.spec.id == job_id
         tokens.append(again.token)
-        assert store.call_sync(Exchange("w", (books.finished(again),))).verdicts == (Verdict.DONE,)
+        assert store.call_sync(Exchange("w", (checks.finished(again),))).verdicts == (Verdict.DONE,)
     assert tokens == sorted(set(tokens))
     # A job of the lost time is unknown: the same id again enqueues it.
-    store.call_sync(Enqueue((books.job("new", ["doc1"]),)))
+    store.call_sync(Enqueue((checks.job("new", ["doc1"]),)))
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
     assert grant.spec.id == "new"
     store.close_sync()
@@ -151,8 +151,8 @@ def test_the_doctor_warns_of_a_disk_too_slow_for_what_the_server_promises(slow_s
         client.incr("counter")
         return bool(client.info("persistence")["aof_delayed_fsync"])
 
-    books.until_sync(has_waited, "the server has waited for its disk for longer than it puts off writing")
-    store = books.open_store(slow_server.url, namespace)
+    checks.until_sync(has_waited, "the server has waited for its disk for longer than it puts off writing")
+    store = checks.open_store(slow_server.url, namespace)
     warnings = [finding.where for finding in diagnose(store).warnings]
     store.close_sync()
     assert "aof_delayed_fsync" in warnings

@@ -12,7 +12,7 @@ import pytest
 from queuehint.operations import CountJobs, Get
 from queuehint.values.record import JobState
 from queuehint.worker.firing import firing_id
-from tests.faults.beats import LEASE_S, FileClock, scheduler
+from tests.faults.file_clock import LEASE_S, FileClock, scheduler
 from tests.prefork import start
 from tests.servers import new_namespace, shared_server, until
 
@@ -39,7 +39,8 @@ class Workers:
 
     def __init__(self, url: str, path: Path) -> None:
         self.processes = [
-            start("tests.faults.beats", url, str(path), env=os.environ | {"PYTHONPATH": str(ROOT)}) for _ in range(3)
+            start("tests.faults.file_clock", url, str(path), env=os.environ | {"PYTHONPATH": str(ROOT)})
+            for _ in range(3)
         ]
 
     def kill(self) -> None:

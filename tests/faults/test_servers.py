@@ -1,4 +1,4 @@
-"""Servers that die, lose data, fill up, or are set wrongly."""
+"""Servers that die, lose data, fill up, or are misconfigured."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import Dependency
 from tests import audit
-from tests.doors import run
-from tests.faults import books
-from tests.faults.books import History, figures, until
+from tests.faults import checks
+from tests.faults.checks import History, figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer
+from tests.schedulers import run
 from tests.servers import Server
 from tests.support import thorough
 
@@ -84,13 +84,13 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
             for _ in range(4):
                 group.create_task(produce(stop))
             for downtime_s in downtimes:
-                before = len(books.read_lines(lines))
-                await until(lambda before=before: len(books.read_lines(lines)) > before + 4, "jobs run")  # type: ignore[misc]
+                before = len(checks.read_lines(lines))
+                await until(lambda before=before: len(checks.read_lines(lines)) > before + 4, "jobs run")  # type: ignore[misc]
                 await asyncio.to_thread(server.terminate if gracefully else server.kill)
                 await asyncio.sleep(downtime_s)  # for how long it is down
                 await asyncio.to_thread(server.restart)
                 back_s = time.monotonic()
-                await until(lambda back_s=back_s: books.read_lines(lines)[-1].t > back_s, "work goes on")  # type: ignore[misc]
+                await until(lambda back_s=back_s: checks.read_lines(lines)[-1].t > back_s, "work goes on")  # type: ignore[misc]
                 worst_s = max(worst_s, time.monotonic() - back_s)
             stop.set()
             await asyncio.sleep(0)
@@ -102,7 +102,7 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
             await both.drained()
         return worst_s
 
-    worst_s = run(with_rest(), books.LIMIT_S + 10 * len(downtimes))
+    worst_s = run(with_rest(), checks.LIMIT_S + 10 * len(downtimes))
     facts = both.close()
     assert worst_s <= 5
     row = "F-03" if gracefully else "F-01"
@@ -139,7 +139,7 @@ def check_restart_empty(both: WorkerAndProducer, caplog: pytest.LogCaptureFixtur
     async def main() -> None:
         async with both.working():
             await both.enqueue(4, ms=700)
-            await until(lambda: len(books.read_lines(lines)) == 4, "they run")
+            await until(lambda: len(checks.read_lines(lines)) == 4, "they run")
             both.server.kill()
             both.server.restart()
             audit.begin_audit(both.namespace)
@@ -155,7 +155,7 @@ def check_restart_empty(both: WorkerAndProducer, caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO):
         run(main())
     assert any("durability class D0" in record.getMessage() for record in caplog.records)
-    tokens = [line.token for line in books.read_lines(lines) if line.event == "start"]
+    tokens = [line.token for line in checks.read_lines(lines) if line.event == "start"]
     assert tokens == sorted(set(tokens))
     figures("F-02", **both.close(one_history=False))
 
@@ -175,7 +175,7 @@ def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
     replica = start_server(replica_of=server.port)
     check_restart_empty(WorkerAndProducer(server, server.url, namespace, lines), caplog)
     replica.wait_until_ready()
-    books.until_sync(lambda: replica.call("DBSIZE") == server.call("DBSIZE"), "the replica follows")
+    checks.until_sync(lambda: replica.call("DBSIZE") == server.call("DBSIZE"), "the replica follows")
 
 
 def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
@@ -184,8 +184,8 @@ def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
     server = start_server()
     tokens = []
     for _ in range(20):
-        store = books.open_store(server.url, namespace)
-        store.call_sync(Enqueue((books.job("j"),)))
+        store = checks.open_store(server.url, namespace)
+        store.call_sync(Enqueue((checks.job("j"),)))
         tokens.append(store.call_sync(Exchange("w", limit=1)).grants[0].token)
         store.close_sync()
         server.kill()
@@ -201,7 +201,7 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     wire = start_proxy(primary)
     replica = start_server(replica_of=wire.port)
     front = start_proxy(primary)
-    store = books.open_store(front.url, namespace)
+    store = checks.open_store(front.url, namespace)
     history, kept, lost = History(), {}, {}
     tokens: list[int] = []
 
@@ -211,14 +211,14 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
         return granted
 
     for number in range(20):
-        kept[f"k{number}"] = books.job(f"k{number}", ["p", str(number % 15)])
+        kept[f"k{number}"] = checks.job(f"k{number}", ["p", str(number % 15)])
         history.enqueue(store, kept[f"k{number}"])
     before = claim(5)
     offset = primary.info("replication")["master_repl_offset"]
-    books.until_sync(lambda: replica.info("replication")["slave_repl_offset"] >= offset, "the replica has all of it")
+    checks.until_sync(lambda: replica.info("replication")["slave_repl_offset"] >= offset, "the replica has all of it")
     wire.hold()
     for number in range(count):
-        lost[f"l{number}"] = books.job(f"l{number}", ["q", str(number)])
+        lost[f"l{number}"] = checks.job(f"l{number}", ["q", str(number)])
         history.enqueue(store, lost[f"l{number}"])
     after = claim(10)
     assert len(after) == 10
@@ -227,11 +227,11 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     front.redirect(replica.port)
     front.rst()
     # Those of the new history keep their grants, those of the old one are fenced.
-    settle = tuple(books.finished(grant) for grant in (*before, *after))
+    settle = tuple(checks.finished(grant) for grant in (*before, *after))
     verdicts = store.call_sync(Exchange("w", settle)).verdicts
     assert verdicts[: len(before)] == (Verdict.DONE,) * len(before)
     assert verdicts[len(before) :] == (Verdict.LOST,) * len(after)
-    found = books.records(store, replica.client())
+    found = checks.records(store, replica.client())
     rolled_back = history.accepted - found.keys()
     assert rolled_back == lost.keys()
     assert not found.keys() - history.accepted
@@ -239,10 +239,10 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     for spec in lost.values():
         history.enqueue(store, spec)
     while granted := claim(50):
-        store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted)))
+        store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted)))
     assert tokens == sorted(set(tokens)), "tokens grow over the failover"
     store.close_sync()
-    assert len(books.close_books(replica.client(), replica.url, namespace, history)) == 20 + count
+    assert len(checks.close_books(replica.client(), replica.url, namespace, history)) == 20 + count
     figures("F-07", operations=count, rolled_back=len(rolled_back), fenced=len(after), tokens=len(tokens))
 
 
@@ -259,14 +259,14 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
     """Cut the append-only file anywhere: what is loaded is the state after some operation, whole."""
     clock = FakeClock()
     audit.begin_audit(namespace)
-    store = books.open_store(server.url, namespace, clock=clock)
+    store = checks.open_store(server.url, namespace, clock=clock)
     chance = random.Random(8)
     ids = itertools.count(1)
     grants: list[Grant] = []
     states: dict[int, dict[str, Any]] = {}
 
     def put_down() -> None:
-        state = books.dump(server.client(), namespace)
+        state = checks.dump(server.client(), namespace)
         states[len(list(audit.entries(server.client(), namespace)))] = state
 
     put_down()
@@ -276,7 +276,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
         operation: Operation[Any]
         if step < 2:
             paths = [chance.choice(["", "a", "a:b", "c"]).split(":") for _ in range(3)]
-            operation = Enqueue(tuple(books.job(f"j{next(ids)}", [s for s in path if s]) for path in paths))
+            operation = Enqueue(tuple(checks.job(f"j{next(ids)}", [s for s in path if s]) for path in paths))
         elif step == 2:
             operation = Cancel((f"j{chance.randrange(1, 60)}",))
         elif step == 3 and grants:
@@ -284,7 +284,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
             operation = Log(grant.spec.id, grant.token, ("a line", "b line"))
         else:
             settle = [grants.pop(chance.randrange(len(grants))) for _ in range(min(len(grants), 2))]
-            operation = Exchange("w", tuple(books.finished(grant) for grant in settle), limit=3)
+            operation = Exchange("w", tuple(checks.finished(grant) for grant in settle), limit=3)
         reply: Any = store.call_sync(operation)
         if isinstance(operation, Exchange):
             grants.extend(reply.grants)
@@ -304,15 +304,15 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
         server.restart(aof_load_truncated="yes")
         client = server.client()
         at = len(list(audit.entries(client, namespace)))
-        state = books.dump(client, namespace)
+        state = checks.dump(client, namespace)
         if state:
             assert state == states[at], at
         found.add(at)
         # It is not only read: what is left of it works on.
-        again = books.open_store(server.url, namespace, clock=clock)
+        again = checks.open_store(server.url, namespace, clock=clock)
         reply = again.call_sync(Exchange("again", limit=1))
         assert all(grant.token > max((g.token for g in grants), default=0) for grant in reply.grants)
-        books.check_counts(again, client)
+        checks.check_counts(again, client)
         again.close_sync()
         server.kill()
     assert whole
@@ -340,7 +340,7 @@ def check_refused(
     error: type[BackendError] = BackendUnavailableError,
     operations: tuple[Operation[Any], ...] = (Draw(1), CountJobs()),
 ) -> None:
-    store = books.open_store(url, namespace)
+    store = checks.open_store(url, namespace)
     for operation in operations:
         with pytest.raises(error) as raised:
             store.call_sync(operation)
@@ -352,7 +352,7 @@ def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server(maxmemory_policy="allkeys-lru")
-    submissions = tuple(Enqueue((books.job(job_id),)) for job_id in "ab")
+    submissions = tuple(Enqueue((checks.job(job_id),)) for job_id in "ab")
     check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction", operations=submissions)
     assert server.call("DBSIZE") == 0
 
@@ -384,23 +384,23 @@ def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server()
-    store = books.open_store(server.url, namespace)
-    store.call_sync(Enqueue((books.job("a"), books.job("b"))))
+    store = checks.open_store(server.url, namespace)
+    store.call_sync(Enqueue((checks.job("a"), checks.job("b"))))
     [grant] = store.call_sync(Exchange("w", limit=1)).grants
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     # One that has worked, and one that is new, like a helper process that is started anew.
     store.session._checked_s -= redis_session.CHECK_EVERY_S  # type: ignore[operator]
-    new = books.open_store(server.url, namespace)
+    new = checks.open_store(server.url, namespace)
     for each in (store, new):
         assert each.call_sync(Renew((("a", grant.token),))).verdicts == (Verdict.DONE,)
         each.call_sync(Tick())
-    reply = new.call_sync(Exchange("w", (books.finished(grant),), limit=1))
+    reply = new.call_sync(Exchange("w", (checks.finished(grant),), limit=1))
     assert (reply.verdicts, reply.grants) == ((Verdict.DONE,), ())
     assert store.call_sync(Cancel(("b",))).verdicts[0][0] is Verdict.DONE
     with pytest.raises(BackendUnavailableError, match="maxmemory-policy"):
-        store.call_sync(Enqueue((books.job("c"),)))
+        store.call_sync(Enqueue((checks.job("c"),)))
     server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    store.call_sync(Enqueue((books.job("c"),)))
+    store.call_sync(Enqueue((checks.job("c"),)))
     assert [grant.spec.id for grant in new.call_sync(Exchange("w", limit=1)).grants] == ["c"]
     store.close_sync()
     new.close_sync()
@@ -441,16 +441,16 @@ def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: S
     for number, key in enumerate(key for key in keys.KEYS if key.name != "wake:timer"):
         name = f"{namespace}-{number}"
         clock = FakeClock()
-        store = books.open_store(redis_server.url, name, clock=clock)
+        store = checks.open_store(redis_server.url, name, clock=clock)
         fill(store, clock)
-        gone = [part for part in books.names_of(redis_server.client(), name) if books.kind_of(part) is key]
+        gone = [part for part in checks.names_of(redis_server.client(), name) if checks.kind_of(part) is key]
         for part in gone:
             redis_server.client().delete(keys.redis_key(name, part))
         for _ in range(3):
             operations: list[Operation[Any]] = [
                 Tick(),
                 Exchange("w", limit=3),
-                Enqueue((books.job(f"new{clock.now_ms()}", ["a"]),)),
+                Enqueue((checks.job(f"new{clock.now_ms()}", ["a"]),)),
                 Renew((("j1", 1),)),
                 Get(("j1", "j2")),
                 CountJobs(),
@@ -471,9 +471,13 @@ def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: S
 def fill(store: RedisBackend, clock: FakeClock) -> None:
     """Bring about something in every structure."""
     hold = Policy(max_attempts=1, on_dead="hold")
-    specs = [books.job(f"j{number}", ["a", "b"] if number % 2 else ["a"], user=str(number % 3)) for number in range(9)]
-    specs += [books.job("dead", ["d"], policy=hold), books.job("late", ["l"], delay_ms=1_000), books.job("free")]
-    specs += [books.job("k", ["k"], key="k"), books.job("k2", ["k"], key="k2", on_conflict="after")]
+    specs = [checks.job(f"j{number}", ["a", "b"] if number % 2 else ["a"], user=str(number % 3)) for number in range(9)]
+    specs += [
+        checks.job("dead", ["d"], policy=hold),
+        checks.job("late", ["l"], delay_ms=1_000),
+        checks.job("free"),
+    ]
+    specs += [checks.job("k", ["k"], key="k"), checks.job("k2", ["k"], key="k2", on_conflict="after")]
     store.call_sync(Enqueue(tuple(specs)))
     granted = {grant.spec.id: grant for grant in store.call_sync(Exchange("w", limit=10)).grants}
     fail = Outcome(job_id="dead", token=granted["dead"].token, kind=OutcomeKind.FAILED, final=True)
@@ -489,7 +493,7 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
 
 def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory="12mb")
-    store = books.open_store(server.url, namespace)
+    store = checks.open_store(server.url, namespace)
     history = History()
     numbers = itertools.count()
     running: list[Grant] = []
@@ -497,7 +501,7 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
     def batch() -> Enqueue:
         return Enqueue(
             tuple(
-                books.job(f"j{number}", ["p", str(number % 50)], arguments=b'{"a": "' + b"x" * 400 + b'"}')
+                checks.job(f"j{number}", ["p", str(number % 50)], arguments=b'{"a": "' + b"x" * 400 + b'"}')
                 for number in itertools.islice(numbers, 100)
             )
         )
@@ -518,11 +522,11 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
     leases = tuple((grant.spec.id, grant.token) for grant in running)
     assert set(store.call_sync(Renew(leases)).verdicts) == {Verdict.DONE}
     assert store.call_sync(Cancel(("j19",))).verdicts[0][0] is Verdict.REQUESTED
-    settle = tuple(books.finished(grant) for grant in running)
+    settle = tuple(checks.finished(grant) for grant in running)
     assert set(store.call_sync(Exchange("w", settle)).verdicts) == {Verdict.DONE}
     finished = len(running)
     while granted := store.call_sync(Exchange("w", limit=50)).grants:
-        verdicts = store.call_sync(Exchange("w", tuple(books.finished(grant) for grant in granted))).verdicts
+        verdicts = store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted))).verdicts
         assert set(verdicts) == {Verdict.DONE}
         finished += len(granted)
     assert finished == len(history.accepted)
@@ -555,7 +559,7 @@ class Short:
 
     def __init__(self, server: Server, namespace: str) -> None:
         self.clock = FakeClock()
-        self.store = books.open_store(server.url, namespace, clock=self.clock)
+        self.store = checks.open_store(server.url, namespace, clock=self.clock)
 
     def run(self, *specs: JobSpec, kind: OutcomeKind = OutcomeKind.FINISHED, result: bytes | None = None) -> None:
         self.store.call_sync(Enqueue(specs))
@@ -589,12 +593,12 @@ def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
     store = short.store
     short.look(1)  # The scripts are loaded, and take none of the room that is left.
     crowd(server, 0.95)
-    short.run(books.job("needed"))
-    store.call_sync(Enqueue((books.job("needs", pool="none", depends_on=(Dependency("needed", data=True),)),)))
-    short.run(books.job("done"), result=b"1")
-    short.run(books.job("dead"), kind=OutcomeKind.FAILED)
-    short.run(books.job("holds", ["doc"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
-    store.call_sync(Enqueue((books.job("behind", ["doc"]),)))
+    short.run(checks.job("needed"))
+    store.call_sync(Enqueue((checks.job("needs", pool="none", depends_on=(Dependency("needed", data=True),)),)))
+    short.run(checks.job("done"), result=b"1")
+    short.run(checks.job("dead"), kind=OutcomeKind.FAILED)
+    short.run(checks.job("holds", ["doc"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
+    store.call_sync(Enqueue((checks.job("behind", ["doc"]),)))
     ids = ("needed", "done", "dead", "holds")
     short.look()
     short.clock.advance(ms=570_000)
@@ -608,7 +612,7 @@ def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
     told = [record for record in caplog.records if getattr(record, "event", "") == "redis.records_dropped"]
     assert sum(record.count for record in told) == 2  # type: ignore[attr-defined]
     # The id has gone with its record.
-    assert store.call_sync(Enqueue((books.job("done", ["other"]),))).jobs[0].created
+    assert store.call_sync(Enqueue((checks.job("done", ["other"]),))).jobs[0].created
     assert diagnose(store).facts["records_dropped"] == 2
     store.close_sync()
 
@@ -618,12 +622,12 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     short = Short(server, namespace)
     store = short.store
     store.call_sync(Pause(("doc",)))
-    store.call_sync(Enqueue((books.job("awaited", ["doc"]),)))
+    store.call_sync(Enqueue((checks.job("awaited", ["doc"]),)))
     store.wait_sync(Interest(jobs=("awaited",)), 0.001)
     store.call_sync(Resume(("doc",)))
     short.claim("awaited")
-    short.run(books.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
-    short.run(*[books.job(f"done{number}") for number in range(3)])
+    short.run(checks.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
+    short.run(*[checks.job(f"done{number}") for number in range(3)])
     crowd(server, 1.05)
     ids = ("awaited", "holds", "done0", "done1", "done2")
     assert short.there(*ids) == {*ids}
@@ -691,20 +695,20 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
         return bool(server.info("replication")["min_slaves_good_slaves"])
 
     # It counts from its first acknowledgement on; killed, it counts no more at once.
-    books.until_sync(has_replica, "the server counts its replica")
+    checks.until_sync(has_replica, "the server counts its replica")
     both = WorkerAndProducer(server, server.url, namespace, lines, lease=2)
 
     async def main() -> float:
         async with both.working():
             await both.enqueue(2, paths=2, ms=60_000)
-            await until(lambda: len(books.read_lines(lines)) == 2, "they run")
+            await until(lambda: len(checks.read_lines(lines)) == 2, "they run")
             replica.kill()
             await until(lambda: not has_replica(), "the server misses its replica")
             before = server.call("DEBUG", "DIGEST")
             gone_s = time.monotonic()
             store = both.near.sched.backend
             operations: list[Operation[Any]] = [
-                Enqueue((books.job("no"),)),
+                Enqueue((checks.job("no"),)),
                 Exchange("x", limit=5),
                 Draw(1),
                 Tick(),
@@ -718,9 +722,9 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
             # A question writes nothing, and is answered.
             assert (await store.call(CountJobs())).states[STARTED] == 2
             await until(
-                lambda: sum(line.event == "stopped" for line in books.read_lines(lines)) == 2, "both are stopped"
+                lambda: sum(line.event == "stopped" for line in checks.read_lines(lines)) == 2, "both are stopped"
             )
-            stopped_s = max(line.t for line in books.read_lines(lines)) - gone_s
+            stopped_s = max(line.t for line in checks.read_lines(lines)) - gone_s
             assert (await store.call(Get(("no",)))).records == (None,)
             replica.restart()
             await until(has_replica, "the server has its replica again")
@@ -731,6 +735,6 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
 
     stopped_s = run(main())
     assert stopped_s <= 2, "before the lease was over"
-    books.close_books(server.client(), server.url, namespace, both.history, states=(FINISHED, CANCELED))
-    books.check_no_overlap(books.read_lines(lines))
+    checks.close_books(server.client(), server.url, namespace, both.history, states=(FINISHED, CANCELED))
+    checks.check_no_overlap(checks.read_lines(lines))
     figures("F-29", stopped_after_s=round(stopped_s, 2), partial_writes=0)

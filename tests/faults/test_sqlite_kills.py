@@ -25,7 +25,7 @@ from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdic
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
-from tests.dying import VARIABLE, armed
+from tests.crash_points import VARIABLE, armed
 from tests.folders import quick_folder
 from tests.prefork import start
 from tests.support import thorough
@@ -109,42 +109,42 @@ class Books:
 
 
 @pytest.fixture
-def books() -> Iterator[Books]:
+def checks() -> Iterator[Books]:
     with quick_folder() as folder:
         yield Books(folder)
 
 
 @pytest.mark.parametrize("point", FILE_POINTS)
-def test_wherever_it_dies_all_that_was_answered_is_there(books: Books, point: str) -> None:
-    assert books.live(point=f"{point}:1") == -signal.SIGKILL
-    books.check()
+def test_wherever_it_dies_all_that_was_answered_is_there(checks: Books, point: str) -> None:
+    assert checks.live(point=f"{point}:1") == -signal.SIGKILL
+    checks.check()
     for _ in range(thorough(1, quick=0)):
-        books.live(point=f"{point}:3")
-        books.check()
-    assert books.live() == 0
-    books.check()
+        checks.live(point=f"{point}:3")
+        checks.check()
+    assert checks.live() == 0
+    checks.check()
 
 
 @pytest.mark.parametrize("seed", range(thorough(3, quick=1)))
-def test_whenever_it_is_killed_all_that_was_answered_is_there(books: Books, seed: int) -> None:
+def test_whenever_it_is_killed_all_that_was_answered_is_there(checks: Books, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(thorough(6, quick=4)):
-        books.live(after_s=chance.uniform(0, 0.1))
-    books.check()
+        checks.live(after_s=chance.uniform(0, 0.1))
+    checks.check()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_in_hundreds_of_lives_all_that_was_answered_is_there(books: Books, seed: int) -> None:
+def test_in_hundreds_of_lives_all_that_was_answered_is_there(checks: Books, seed: int) -> None:
     chance = random.Random(seed)
     for life in range(15):
         if life % 3:
-            books.live(after_s=chance.uniform(0, 0.3))
+            checks.live(after_s=chance.uniform(0, 0.3))
         else:
-            books.live(point=f"{chance.choice(FILE_POINTS)}:{chance.randint(1, 60)}")
+            checks.live(point=f"{chance.choice(FILE_POINTS)}:{chance.randint(1, 60)}")
         if chance.random() < 0.3:
-            books.check()
-    books.check()
+            checks.check()
+    checks.check()
 
 
 # --- the process that dies ---------------------------------------------------------------------------------------

@@ -16,18 +16,18 @@ from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobRecord
 from tests import audit
-from tests.deaths import POINTS
-from tests.dying import VARIABLE
-from tests.faults import app, books
-from tests.faults.books import History, figures, until_sync
-from tests.faults.crew import Crew
+from tests.crash_points import VARIABLE
+from tests.faults import app, checks
+from tests.faults.checks import History, figures, until_sync
+from tests.faults.worker_processes import Crew
 from tests.support import thorough
+from tests.worker_crash_points import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.faults.crew import Member
+    from tests.faults.worker_processes import Member
     from tests.servers import Server
 
 pytestmark = pytest.mark.redis
@@ -59,17 +59,17 @@ class Site:
     def unfinished(self) -> int:
         return self.made.sched.stats_sync().unfinished
 
-    def drain(self, limit_s: float = books.LIMIT_S) -> None:
+    def drain(self, limit_s: float = checks.LIMIT_S) -> None:
         until_sync(lambda: not self.unfinished(), "all jobs are over", limit_s)
 
     def close(self, *states: JobState, gone: dict[int, float] | None = None) -> dict[str, Any]:
         """Make all checks; return figures."""
-        found = books.close_books(
+        found = checks.close_books(
             self.server.client(), self.server.url, self.namespace, self.history, states=states or (FINISHED,)
         )
         lines = self.crew.lines()
-        grants = books.check_no_overlap(lines, {**self.crew.gone, **(gone or {})})
-        books.check_tokens_grow(lines)
+        grants = checks.check_no_overlap(lines, {**self.crew.gone, **(gone or {})})
+        checks.check_tokens_grow(lines)
         return {"jobs": len(found), "grants": grants, "lost": 0}
 
 
@@ -142,7 +142,7 @@ def check_kills(site: Site, at_points: int, at_random: int) -> None:
     assert kills == at_points + at_random
     site.drain()
     survivor.signal(signal.SIGTERM)
-    survivor.process.wait(books.LIMIT_S)
+    survivor.process.wait(checks.LIMIT_S)
     took = recoveries(site)
     assert max(took, default=0) <= BOUND_S
     facts = site.close()
@@ -179,7 +179,7 @@ def test_a_caller_of_exclusive_that_dies_leaves_the_place_to_others(site: Site) 
     assert waited_s <= BOUND_S
     assert held_s <= BOUND_S
     site.drain()
-    found = books.records(site.made.sched.backend, site.server.client())  # type: ignore[arg-type]
+    found = checks.records(site.made.sched.backend, site.server.client())  # type: ignore[arg-type]
     callers = [record for record in found.values() if record.spec.task == "exclusive"]
     assert [(record.state, record.cause) for record in callers] == [(CANCELED, "waiter_lost")] * 2
     site.history.accepted |= {record.id for record in callers}
@@ -260,9 +260,9 @@ def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> N
         late = Outcome(job_id="j", token=old.token, kind=kind)
         assert store.call_sync(Exchange("w1", (late,))).verdicts == (Verdict.LOST,)
     assert (site.record("j"), site.made.sched.tree_sync(depth=2)) == (before, tree)
-    assert store.call_sync(Exchange("w2", (books.finished(new),))).verdicts == (Verdict.DONE,)
+    assert store.call_sync(Exchange("w2", (checks.finished(new),))).verdicts == (Verdict.DONE,)
     # The newest token, once more and of another worker: the job is over, and its outcome is set once.
-    assert store.call_sync(Exchange("w1", (books.finished(new),))).verdicts == (Verdict.LOST,)
+    assert store.call_sync(Exchange("w1", (checks.finished(new),))).verdicts == (Verdict.LOST,)
     assert store.call_sync(Get(("j",))).records[0].state is FINISHED  # type: ignore[union-attr]
     site.close()
 
@@ -352,7 +352,7 @@ def test_a_worker_told_to_stop_ends_what_it_runs_and_takes_nothing_more(site: Si
     site.enqueue("work", "behind", path=["doc"])
     site.enqueue("work", "beside", path=["other"])
     (crew.folder / "go").touch()
-    assert worker.process.wait(books.LIMIT_S) == 0
+    assert worker.process.wait(checks.LIMIT_S) == 0
     assert site.record("runs").state is FINISHED
     assert site.record("behind").state is site.record("beside").state is QUEUED
     crew.worker()
@@ -373,7 +373,7 @@ def test_a_worker_told_twice_to_stop_gives_back_what_it_runs_to_its_place(site: 
     until_sync(lambda: worker.has_logged("worker.stopping"), "it stops")
     told_s = time.monotonic()
     worker.signal(signal.SIGTERM)
-    assert worker.process.wait(books.LIMIT_S) == 0
+    assert worker.process.wait(checks.LIMIT_S) == 0
     released = site.record("runs")
     assert (released.state, released.seq, released.attempts, released.losses) == (QUEUED, place, 0, 0)
     took_s = time.monotonic() - told_s
@@ -381,7 +381,7 @@ def test_a_worker_told_twice_to_stop_gives_back_what_it_runs_to_its_place(site: 
     store = site.made.sched.backend
     first = store.call_sync(Exchange("w", limit=5)).grants
     assert [grant.spec.id for grant in first] == ["runs"]
-    store.call_sync(Exchange("w", (books.finished(first[0]),)))
+    store.call_sync(Exchange("w", (checks.finished(first[0]),)))
     crew.worker()
     site.drain()
     figures("F-14", signals=2, released_after_s=round(took_s, 2), **site.close())
@@ -394,7 +394,7 @@ def test_when_the_grace_time_is_over_jobs_are_given_back(site: Site) -> None:
     site.enqueue("spin", "looks", 60_000, path=["other"])
     crew.wait_for("start", 2)
     worker.signal(signal.SIGTERM)
-    assert worker.process.wait(books.LIMIT_S) == 0
+    assert worker.process.wait(checks.LIMIT_S) == 0
     released = site.record("runs")
     assert (released.state, released.attempts, released.losses) == (QUEUED, 0, 0)
     # A plain function sees that it is to stop; that it returned is for its author to decide.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from tests import audit
-from tests.faults import app, books
-from tests.faults.books import History
+from tests.faults import app, checks
+from tests.faults.checks import History
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -69,7 +69,7 @@ class WorkerAndProducer:
                     self.history.accepted.add(name)
                     break
 
-    async def drained(self, limit_s: float = books.LIMIT_S) -> None:
+    async def drained(self, limit_s: float = checks.LIMIT_S) -> None:
         end_s = time.monotonic() + limit_s
         while (await self.near.sched.stats()).unfinished:
             assert time.monotonic() < end_s, await self.near.sched.stats()
@@ -81,10 +81,10 @@ class WorkerAndProducer:
 
     def close(self, *, one_history: bool = True) -> dict[str, Any]:
         """Make all checks; return figures. Where a history was lost, code of it may run beside that of the next."""
-        found = books.close_books(self.client(), self.near.sched.url, self.namespace, self.history)
-        lines = books.read_lines(self.lines)
-        grants = books.check_no_overlap(lines) if one_history else len(books.grants_of(lines))
-        books.check_tokens_grow(lines)
+        found = checks.close_books(self.client(), self.near.sched.url, self.namespace, self.history)
+        lines = checks.read_lines(self.lines)
+        grants = checks.check_no_overlap(lines) if one_history else len(checks.grants_of(lines))
+        checks.check_tokens_grow(lines)
         return {"jobs": len(found), "grants": grants, "twice": grants - len(found), "lost": 0}
 
 
@@ -105,5 +105,5 @@ def repeated(act: Callable[[], object], every_s: float) -> Iterator[list[float]]
         yield moments
     finally:
         done.set()
-        thread.join(books.LIMIT_S)
+        thread.join(checks.LIMIT_S)
         assert not thread.is_alive()

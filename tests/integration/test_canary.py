@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import DuplicateJobError, Flow, JobContext, QueueHintError
-from tests.doors import scheduler, until
+from tests.schedulers import scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from queuehint import JobState, Scheduler
 from queuehint.cli import reload, worker
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.reload import SourceWatch
-from tests.far import ROOT
 from tests.prefork import start
 from tests.probes import until
+from tests.remote_memory import ROOT
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
 from queuehint.cli.opening import find
 from tests.commands import CliRunner
-from tests.deaths import POINTS
-from tests.far import ROOT, serving
 from tests.prefork import start
 from tests.probes import ask, free_port, until
+from tests.remote_memory import ROOT, serving
 from tests.servers import find_servers
+from tests.worker_crash_points import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +55,8 @@ from pathlib import Path
 from queuehint import JobContext, Scheduler
 
 if "TESTS_DIE_AT" in os.environ:
-    from tests import deaths
-    deaths.install()
+    from tests import worker_crash_points
+    worker_crash_points.install()
 
 sched = Scheduler(namespace=os.environ.get("APP_NAMESPACE", "default"))
 not_one = sched.job
@@ -285,9 +285,9 @@ class Deployment:
             process.wait()
 
 
-FAR, REDIS = "far", pytest.param("redis", marks=pytest.mark.redis)
+REMOTE, REDIS = "remote", pytest.param("redis", marks=pytest.mark.redis)
 # The processes are the same with either store, and slow to start: one of the two will do by day.
-FAR_AT_NIGHT = pytest.param(FAR, marks=pytest.mark.nightly if find_servers() else ())
+FAR_AT_NIGHT = pytest.param(REMOTE, marks=pytest.mark.nightly if find_servers() else ())
 
 
 @pytest.fixture(params=[FAR_AT_NIGHT, REDIS])
@@ -295,7 +295,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
     folder = tmp_path / "app"
     folder.mkdir()
     with contextlib.ExitStack() as stack:
-        if request.param == "far":
+        if request.param == "remote":
             memory = MemoryBackend()
             url, environment = stack.enter_context(serving(memory, tmp_path))
             sched = Scheduler("memory://")
@@ -325,7 +325,7 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
 # --- running and stopping ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deployment", [FAR, REDIS], indirect=True)
+@pytest.mark.parametrize("deployment", [REMOTE, REDIS], indirect=True)
 def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(deployment: Deployment) -> None:
     process = deployment.worker("--health-file=health")
     handles = [deployment.enqueue("edit", f"d{n % 3}", n) for n in range(60)]

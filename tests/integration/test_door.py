@@ -41,8 +41,8 @@ from queuehint import (
 from queuehint.backends import base
 from queuehint.operations import CountPending, Lines, ListLines, Operation, Tick, Tree
 from queuehint.values.report import ReasonKind, TreeNode
-from tests.doors import Gate, memory, scheduler, turns, until
 from tests.folders import quick_folder
+from tests.schedulers import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

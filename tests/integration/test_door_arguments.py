@@ -20,7 +20,7 @@ from queuehint import (
     queue_key,
 )
 from queuehint.values.checks import check_items
-from tests.doors import scheduler
+from tests.schedulers import scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

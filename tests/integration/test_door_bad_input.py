@@ -28,7 +28,7 @@ from queuehint import (
     Snooze,
     open_backend,
 )
-from tests.doors import Gate, run, scheduler, until
+from tests.schedulers import Gate, run, scheduler, until
 from tests.support import HostileStr
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from queuehint import (
     Retention,
     WouldDeadlockError,
 )
-from tests.doors import Gate, memory, scheduler, until
+from tests.schedulers import Gate, memory, scheduler, until
 
 
 async def test_a_drain_whose_time_is_over_gives_back_what_it_ran_itself() -> None:

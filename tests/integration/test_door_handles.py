@@ -8,8 +8,8 @@ import pytest
 
 from queuehint import Children, InvalidJobError, JobFailedError, JobHandle, JobState, Scheduler
 from queuehint.testing import on_memory
-from tests.doors import run
 from tests.folders import quick_folder
+from tests.schedulers import run
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from queuehint import ANYONE, EventKind, InvalidJobError, JobSpec, JobState, Sch
 from queuehint.backends.base import BackendOptions
 from queuehint.handlers.handler import Handler, Placement
 from queuehint.scheduler.event_streams import check_kinds
-from tests.doors import scheduler
+from tests.schedulers import scheduler
 from tests.support import HostileStr
 
 if TYPE_CHECKING:

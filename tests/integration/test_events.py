@@ -26,7 +26,7 @@ from queuehint.client import event_reader
 from queuehint.operations import Follow
 from queuehint.scheduler import listening
 from tests.calls import mark_of
-from tests.doors import in_thread, run, scheduler, until
+from tests.schedulers import in_thread, run, scheduler, until
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:

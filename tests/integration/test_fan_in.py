@@ -10,7 +10,7 @@ from queuehint import Children, InvalidJobError, JobContext, Scheduler
 from queuehint.operations import CountEdges
 from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX
-from tests.doors import run, scheduler
+from tests.schedulers import run, scheduler
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from queuehint import (
 from queuehint.client import flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import CancelFlow, Commit, Draw, Enqueue, Exchange, Redrive, Tick
-from tests.doors import Gate, memory, scheduler, turns, until
+from tests.schedulers import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

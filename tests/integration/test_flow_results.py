@@ -11,8 +11,8 @@ from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import Interest
 from queuehint.client import flow_handle
 from queuehint.operations import Get
-from tests.doors import Gate, memory, scheduler, until
-from tests.shelf import on
+from tests.manual_jobs import on
+from tests.schedulers import Gate, memory, scheduler, until
 
 AT_ONCE = Retention(finished=0, failed=0, canceled=0)
 

@@ -10,8 +10,8 @@ import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError, JobCanceledError, JobContext, Scheduler
 from queuehint.operations import Commit, Enqueue, Operation, Tick
-from tests.doors import memory, run, scheduler
-from tests.shelf import on
+from tests.manual_jobs import on
+from tests.schedulers import memory, run, scheduler
 
 
 def test_a_flow_times_out_after_the_scheduler_that_made_it_is_closed(url: str) -> None:

@@ -25,8 +25,8 @@ from queuehint import (
 from queuehint.operations import Get
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
-from tests.doors import Gate, until
-from tests.shelf import on
+from tests.manual_jobs import on
+from tests.schedulers import Gate, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint import Claim, JobSpec, JobState, Scheduler
 from queuehint.operations import CancelPath, CountJobs, Enqueue
-from tests.shelf import on
+from tests.manual_jobs import on
 
 if TYPE_CHECKING:
     import pytest

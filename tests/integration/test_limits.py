@@ -18,7 +18,7 @@ from queuehint import (
     ReasonKind,
     Scheduler,
 )
-from tests.doors import run, scheduler, until
+from tests.schedulers import run, scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
 from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
-from tests.doors import LIMIT_S, in_thread, memory, scheduler, turns, until
+from tests.schedulers import LIMIT_S, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

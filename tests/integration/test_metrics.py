@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from queuehint import BackendUnavailableError, Backoff, JobContext, Missed, Scheduler
 from queuehint.metrics import measures, otel, prometheus
-from tests.doors import run
+from tests.schedulers import run
 
 BOARD = Path(__file__).parents[2] / "docs" / "grafana" / "queuehint.json"
 

@@ -25,7 +25,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import now_s
 from queuehint.operations import Enqueue, Tick
 from queuehint.scheduler import exclusive
-from tests.doors import Gate, memory, run, scheduler, turns, until
+from tests.schedulers import Gate, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from queuehint import InvalidHintError, InvalidJobError, InvalidJobTypeError, Jo
 from queuehint.errors import FlowNotFoundError
 from queuehint.operations import LIST_MAX
 from queuehint.testing import drain_sync
-from tests.doors import scheduler
+from tests.schedulers import scheduler
 from tests.support import for_each
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from queuehint import (
 )
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import LOG_LINE_BYTES_MAX, LOG_LINES_MAX
-from tests.shelf import FEW, MANY, ids, on, settle, spec, write_lines
+from tests.manual_jobs import FEW, MANY, ids, on, settle, spec, write_lines
 from tests.support import thorough
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -39,7 +39,7 @@ WRITERS = thorough(8, quick=3)
 WRITER = """
 import sys
 from queuehint import Scheduler
-from tests.shelf import write_lines
+from tests.manual_jobs import write_lines
 sched = Scheduler(sys.argv[1])
 write_lines(sched, int(sys.argv[2]))
 sched.close_sync()

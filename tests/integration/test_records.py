@@ -15,7 +15,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.values.outcome import OutcomeKind
-from tests.shelf import ids, on, settle, spec
+from tests.manual_jobs import ids, on, settle, spec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -20,8 +20,8 @@ from queuehint import (
     StaleRecordError,
 )
 from queuehint.operations import Exchange
+from tests.manual_jobs import ids, on, spec, tidy
 from tests.servers import new_namespace, shared_server
-from tests.shelf import ids, on, spec, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -16,8 +16,8 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.values.outcome import OutcomeKind
-from tests.doors import run
-from tests.shelf import ids, on, settle, spec
+from tests.manual_jobs import ids, on, settle, spec
+from tests.schedulers import run
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)

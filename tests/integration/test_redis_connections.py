@@ -18,8 +18,8 @@ from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.transport import NotSent, Redirect
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
-from tests.doors import turns
-from tests.faults import books
+from tests.faults import checks
+from tests.schedulers import turns
 
 if TYPE_CHECKING:
     from queuehint.backends.redis.connections.pipeline import Pipeline
@@ -89,7 +89,7 @@ def test_what_is_left_of_a_loop_that_was_not_shut_down_goes_with_the_next_loop(
     gc.collect()
     assert not backend._loops
     assert [ref() for ref in refs] == [None] * 3
-    books.until_sync(lambda: not proxy.connections, "the connections are closed")
+    checks.until_sync(lambda: not proxy.connections, "the connections are closed")
     backend.close_sync()
 
 
@@ -109,7 +109,7 @@ async def test_nothing_is_left_of_a_call_that_was_canceled(
     assert len(backend.session._unknown) == 1
     del submission
     proxy.heal()
-    await books.until(lambda: ref() is None, "the call is forgotten with its reply")
+    await checks.until(lambda: ref() is None, "the call is forgotten with its reply")
     assert not backend.session._unknown
     await backend.close()
 

@@ -12,7 +12,7 @@ from queuehint.backends.redis.connections import pipeline as pipelines
 from queuehint.backends.redis.connections import resp
 from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
 from queuehint.backends.redis.transport import NotSent, Unanswered
-from tests.faults import books
+from tests.faults import checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +132,7 @@ async def test_a_connection_that_is_left_closes_with_its_last_reply(proxy: Proxy
     assert await asked == b"a"
     assert not line.is_usable
 
-    await books.until(lambda: not proxy.connections, "it is closed")
+    await checks.until(lambda: not proxy.connections, "it is closed")
 
 
 async def test_a_connection_begins_with_its_password_and_its_database(start_server: StartServer) -> None:

@@ -23,8 +23,8 @@ from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enque
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
-from tests.doors import Gate, in_thread, run, until
 from tests.property.agreement import RedisLockstep
+from tests.schedulers import Gate, in_thread, run, until
 
 if TYPE_CHECKING:
     from tests.servers import Server

@@ -18,7 +18,7 @@ from queuehint import (
     ReasonKind,
     Scheduler,
 )
-from tests.doors import until
+from tests.schedulers import until
 
 
 async def enqueue(sched: Scheduler, task: str, arguments: dict[str, Any]) -> JobHandle[Any]:

@@ -17,8 +17,8 @@ from queuehint.operations import Enqueue, Exchange, Get
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
-from tests.far import serving
 from tests.probes import until
+from tests.remote_memory import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ FILES = 1_100
 
 
 @pytest.fixture
-def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryBackend, str]]:
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryBackend, str]]:
     """A store that other processes reach, with three started jobs, and its URL."""
     memory = MemoryBackend()
     with serving(memory, tmp_path) as (url, variables):
@@ -39,9 +39,9 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Memor
 
 
 @pytest.fixture
-def process(far: tuple[MemoryBackend, str]) -> Iterator[RenewerProcess]:
+def process(remote: tuple[MemoryBackend, str]) -> Iterator[RenewerProcess]:
     """The worker's end of a process for that store, which is not started yet."""
-    made = RenewerProcess(far[1], "default", abandon_after_s=60)
+    made = RenewerProcess(remote[1], "default", abandon_after_s=60)
     yield made
     made.end(at_once=True)
 
@@ -55,8 +55,8 @@ def states(memory: MemoryBackend) -> list[tuple[JobState, int]]:
     return [(record.state, record.losses) for record in memory.call_sync(Get(("a", "b", "c"))).records if record]
 
 
-def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str], process: RenewerProcess) -> None:
-    memory, _ = far
+def test_a_process_renews_until_it_is_told_to_end(remote: tuple[MemoryBackend, str], process: RenewerProcess) -> None:
+    memory, _ = remote
     process.start(1.5)
     until(lambda: process.hear(0.1))
     tokens = started(memory, 1500)
@@ -78,7 +78,7 @@ def test_a_process_renews_until_it_is_told_to_end(far: tuple[MemoryBackend, str]
 
 
 def test_a_process_is_heard_whose_pipe_is_above_the_first_1024_files(
-    far: tuple[MemoryBackend, str], process: RenewerProcess
+    remote: tuple[MemoryBackend, str], process: RenewerProcess
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES + 100:
@@ -95,8 +95,8 @@ def test_a_process_is_heard_whose_pipe_is_above_the_first_1024_files(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_what_a_dead_worker_held_is_lost_at_once(far: tuple[MemoryBackend, str]) -> None:
-    memory, url = far
+def test_what_a_dead_worker_held_is_lost_at_once(remote: tuple[MemoryBackend, str]) -> None:
+    memory, url = remote
     tokens = started(memory, 3_600_000)
     lines = "".join(f"+{token} {job_id}\n" for job_id, token in tokens.items() if job_id != "c")
     program = (
@@ -145,8 +145,8 @@ def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(process:
     assert process.is_dead
 
 
-def test_no_password_is_an_argument_or_a_variable(far: tuple[MemoryBackend, str]) -> None:
-    _, url = far
+def test_no_password_is_an_argument_or_a_variable(remote: tuple[MemoryBackend, str]) -> None:
+    _, url = remote
     process = RenewerProcess(f"{url}?password=hunter2", "default", abandon_after_s=60)
     try:
         process.start(1.0)

@@ -30,7 +30,7 @@ from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
 from queuehint.values.policy import Policy
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import dependency_results as inputs_module
-from tests.doors import Gate, memory, scheduler, turns, until
+from tests.schedulers import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

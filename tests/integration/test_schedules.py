@@ -23,7 +23,7 @@ from queuehint.operations import CountJobs, DueSchedules
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
 from queuehint.worker.firing import firing_id
 from tests.calls import STATE_FORMAT
-from tests.doors import scheduler, until
+from tests.schedulers import scheduler, until
 from tests.servers import new_namespace, shared_server
 
 MINUTE = 60_000

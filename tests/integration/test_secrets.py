@@ -33,7 +33,7 @@ from queuehint import (
 )
 from queuehint.operations import Enqueue, Exchange, Fetch, Get, Pull, Push, Update
 from queuehint.values.record import JobState
-from tests.doors import until
+from tests.schedulers import until
 from tests.servers import shared_server
 from tests.urls import ODD, WITH_SECRETS
 from tests.urls import SECRET as PASSWORD

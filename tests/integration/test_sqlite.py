@@ -61,8 +61,8 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
-from tests.doors import turns, until
 from tests.folders import quick_folder
+from tests.schedulers import turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

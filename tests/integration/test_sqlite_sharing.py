@@ -63,8 +63,8 @@ from queuehint.operations.wire import PlaceAnew
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.commands import CliRunner
-from tests.doors import until
 from tests.folders import quick_folder
+from tests.schedulers import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

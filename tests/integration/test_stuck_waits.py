@@ -17,7 +17,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.client import stuck
-from tests.doors import scheduler
+from tests.schedulers import scheduler
 
 if TYPE_CHECKING:
     from queuehint.client.handle import JobHandle

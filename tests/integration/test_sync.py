@@ -20,7 +20,7 @@ from queuehint import (
     Scheduler,
     WouldDeadlockError,
 )
-from tests.doors import Gate, in_thread, memory, scheduler, until
+from tests.schedulers import Gate, in_thread, memory, scheduler, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

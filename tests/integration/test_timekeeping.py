@@ -31,7 +31,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import firing as timekeeping
 from queuehint.worker.due_times import come_due
 from queuehint.worker.firing import Definition, Timekeeper, fire_due, store
-from tests.doors import turns, until
+from tests.schedulers import turns, until
 
 EVERY = Recurrence(every_ms=1000, missed="all")
 

@@ -18,7 +18,7 @@ from queuehint.cli.logs import JsonFormatter
 from queuehint.testing import TraceEvent, TraceJob, check_trace, examine_trace, find_faults, read_trace, trace_lines
 from queuehint.testing.trace.records import Past, events_of
 from tests.commands import CliRunner, System, open_system
-from tests.doors import run
+from tests.schedulers import run
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from queuehint import JobContext, OutcomeUnknownError, QueueFullError, Scheduler
 from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Enqueue
-from tests.shelf import ids, on
+from tests.manual_jobs import ids, on
 
 if TYPE_CHECKING:
     from collections.abc import Callable

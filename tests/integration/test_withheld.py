@@ -15,7 +15,7 @@ import pytest
 
 from queuehint import Children, Discard, Fail, JobContext, JobState, JsonCodec, Retry, Scheduler
 from queuehint.testing import on_memory
-from tests.doors import run, scheduler, until
+from tests.schedulers import run, scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

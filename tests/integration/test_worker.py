@@ -38,7 +38,7 @@ from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
 from queuehint.worker import worker as worker_module
 from queuehint.worker.leases import loop_watch as watch_module
-from tests.doors import Gate, in_thread, memory, run, scheduler, turns, until
+from tests.schedulers import Gate, in_thread, memory, run, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 
 from queuehint import Backoff, Discard, Fail, JobContext, JobState, Retry, Scheduler, Snooze
 from queuehint.testing import check_serial_equivalence, drain, on_memory
-from tests.doors import scheduler
+from tests.schedulers import scheduler
 from tests.support import for_each
 
 if TYPE_CHECKING:

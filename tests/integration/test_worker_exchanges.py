@@ -18,7 +18,7 @@ from queuehint.operations import CountJobs, Exchange
 from queuehint.testing import FaultPlan, simulate
 from queuehint.worker import exchanges, outcomes
 from queuehint.worker.exchanges import Exchanges
-from tests.doors import turns
+from tests.schedulers import turns
 from tests.support import thorough
 
 if TYPE_CHECKING:

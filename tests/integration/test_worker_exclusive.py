@@ -10,7 +10,7 @@ import pytest
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
 from queuehint.values.report import ReasonKind
-from tests.doors import Gate, in_thread, memory, scheduler, turns, until
+from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

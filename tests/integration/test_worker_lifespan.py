@@ -18,7 +18,7 @@ from queuehint.cli.logs import LogFormat, LogLevel
 from queuehint.cli.worker import Options, _run
 from queuehint.operations import Exchange
 from queuehint.testing import drain, drain_sync, on_memory, simulate
-from tests.doors import Gate, memory, scheduler, turns
+from tests.schedulers import Gate, memory, scheduler, turns
 from tests.support import for_each
 
 if TYPE_CHECKING:

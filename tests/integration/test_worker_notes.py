@@ -42,8 +42,8 @@ from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox
 from tests.calls import scripts_run
-from tests.doors import Gate, run, scheduler, until
-from tests.shelf import on
+from tests.manual_jobs import on
+from tests.schedulers import Gate, run, scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from queuehint.scheduler import listening
 from queuehint.worker import firing as timekeeping_module
 from queuehint.worker import listening as listening_module
 from queuehint.worker.leases.renewal import Renewal
-from tests.doors import Gate, scheduler, until
-from tests.shelf import on
+from tests.manual_jobs import on
+from tests.schedulers import Gate, scheduler, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
 from queuehint.operations import Exchange
 from queuehint.values.report import ReasonKind
-from tests.doors import turns, until
+from tests.schedulers import turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from queuehint import InvalidJobError, InvalidJobTypeError, Scheduler, WorkerInfo
 from queuehint.cli.app import app
 from queuehint.worker.leases import presence
-from tests.doors import until
+from tests.schedulers import until
 from tests.servers import shared_server
 
 

@@ -26,7 +26,7 @@ TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_histor
 """`check_trace` on histories of the engine."""
 PROVED = Catcher("proof", ("tests/proof/test_tries.py",), needs="ocamlopt")
 """Short histories of the trie, all of them, and random ones, beside the program made from the proof."""
-PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_crowds.py",), needs="ocamlopt")
+PROVED_EDGES = Catcher("proof of edges", ("tests/proof/test_transitions.py",), needs="ocamlopt")
 """Each transition of random crowds of jobs beside the machine made from the proof."""
 PROVED_LEASES = Catcher("proof of leases", ("tests/proof/test_leases.py",), needs="ocamlopt")
 """Settlements and renewals of random histories beside the program made from the proof."""

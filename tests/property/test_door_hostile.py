@@ -29,8 +29,8 @@ from queuehint.operations import Exchange
 from queuehint.scheduler.hosting import WORKER_OPTIONS
 from queuehint.scheduler.records.queries import Filter, Ownership, Paging
 from queuehint.scheduler.schedules import Recurring
-from tests.doors import scheduler
 from tests.folders import quick_folder
+from tests.schedulers import scheduler
 from tests.servers import new_namespace, shared_server
 from tests.support import HostileStr, thorough
 

@@ -21,7 +21,7 @@ from queuehint.testing import (
     refute_enqueued,
     refute_enqueued_sync,
 )
-from tests.doors import run, scheduler
+from tests.schedulers import run, scheduler
 
 
 @attrs.frozen

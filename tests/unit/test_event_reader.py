@@ -17,7 +17,7 @@ from queuehint.client import event_reader
 from queuehint.client.event_reader import Feed, Follower
 from queuehint.operations import Follow, Followed
 from queuehint.values.event import Event, EventFilter, EventKind
-from tests.doors import in_thread, run, until
+from tests.schedulers import in_thread, run, until
 from tests.support import thorough
 
 EVERYTHING, ANN, STARTS = EventFilter(), EventFilter(user="ann"), EventFilter(kinds=(EventKind.STARTED,))

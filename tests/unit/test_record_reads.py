@@ -12,7 +12,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.client import record_reads
 from queuehint.client.record_reads import read_record
 from queuehint.operations import Get
-from tests.doors import until
+from tests.schedulers import until
 
 
 @pytest.fixture

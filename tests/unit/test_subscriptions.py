@@ -11,7 +11,7 @@ from queuehint.backends.base import Interest
 from queuehint.backends.redis import subscriptions
 from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.errors import BackendError
-from tests.doors import turns, until
+from tests.schedulers import turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

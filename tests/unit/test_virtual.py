@@ -26,7 +26,7 @@ from queuehint import (
 )
 from queuehint.operations import CountJobs
 from queuehint.testing import TooManyRunsError, drain, drain_sync, on_memory
-from tests.doors import Gate, run, scheduler, until
+from tests.schedulers import Gate, run, scheduler, until
 
 HOUR = 3600
 

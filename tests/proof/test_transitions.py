@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.proof.crowds import compare
+from tests.proof.transitions import compare
 from tests.support import thorough
 
 if TYPE_CHECKING:

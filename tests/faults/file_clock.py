@@ -1,5 +1,5 @@
 """
-A worker that reads its time from a file: ``python -m tests.faults.beats URL FILE``.
+A worker that reads its time from a file: ``python -m tests.faults.file_clock URL FILE``.
 
 Its job does nothing. Writing another time into the file moves the clocks of all its readers.
 """

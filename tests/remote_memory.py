@@ -1,7 +1,7 @@
 """
 A store that several processes share without a server program: this process's memory, reached over a socket.
 
-``far:///path/to/socket`` is a backend like any other to a worker process, for tests of processes that need no Redis.
+``remote:///path/to/socket`` is a backend like any other to a worker process, for tests of processes that need no Redis.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 WAIT_MAX_S = 0.1
 
 
-class FarBackend(Backend):
+class RemoteMemoryBackend(Backend):
     def __init__(self, path: str) -> None:
         self._path = path
         self._local = threading.local()
 
     @classmethod
-    def from_url(cls, url: str, options: BackendOptions) -> FarBackend:
-        return cls(url.removeprefix("far://").partition("?")[0])
+    def from_url(cls, url: str, options: BackendOptions) -> RemoteMemoryBackend:
+        return cls(url.removeprefix("remote://").partition("?")[0])
 
     def _ask(self, *question: Any) -> Any:
         key = os.getpid()
@@ -93,10 +93,12 @@ def _answer(memory: MemoryBackend, connection: Connection) -> None:
 @contextlib.contextmanager
 def serving(memory: MemoryBackend, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Give the URL of a store, and the environment in which other processes know what it means."""
-    about = folder / "far-1.dist-info"
+    about = folder / "remote-1.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: far\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[queuehint.backends]\nfar = tests.far:FarBackend.from_url\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: remote\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[queuehint.backends]\nremote = tests.remote_memory:RemoteMemoryBackend.from_url\n"
+    )
     path = str(folder / "s")
     listener = Listener(path, backlog=64)
     closed = False
@@ -115,7 +117,7 @@ def serving(memory: MemoryBackend, folder: Path) -> Iterator[tuple[str, dict[str
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     try:
-        yield f"far://{path}", {"PYTHONPATH": os.pathsep.join([str(folder), ROOT])}
+        yield f"remote://{path}", {"PYTHONPATH": os.pathsep.join([str(folder), ROOT])}
     finally:
         closed = True
         Client(path).close()

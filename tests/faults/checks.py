@@ -1,5 +1,5 @@
 """
-Bookkeeping of fault tests: the state of a namespace, read and compared with the answers that clients got.
+Checks of fault tests: the state of a namespace, read and compared with the answers that clients got.
 
 A client keeps a `History` of its answers; handlers write lines (see `tests.faults.app`); the store is read by plain
 commands, past the code under test. `close_books` checks all of it together and ends with a prune of everything, after
@@ -354,7 +354,7 @@ def check_no_residue(client: Redis, url: str, namespace: str, clock: FakeClock |
         for seconds in (TEN_YEARS_S, 3_600, 3_600, 3_600):
             clock.advance(seconds=seconds)
             prune(store)
-        store.call_sync(Exchange("books", pools=()))
+        store.call_sync(Exchange("checks", pools=()))
         stats = store.call_sync(CountJobs())
         assert (stats.enqueued, stats.leftovers, stats.nodes) == (stats.pruned, 0, 0), stats
         left = names_of(client, namespace)

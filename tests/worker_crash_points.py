@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.handlers.handler import Handler
 from queuehint.operations import Exchange
-from tests.dying import VARIABLE, armed
+from tests.crash_points import VARIABLE, armed
 
 if TYPE_CHECKING:
     from queuehint.operations import Operation

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests import audit
-from tests.faults import app, books
+from tests.faults import app, checks
 from tests.prefork import start
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Member:
             os.killpg(self.pid, signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.wait(books.LIMIT_S)
+        self.process.wait(checks.LIMIT_S)
         return time.monotonic()
 
     def events(self) -> list[dict[str, Any]]:
@@ -122,11 +122,11 @@ class Crew:
         self.members.append(Member(process, path))
         return self.members[-1]
 
-    def lines(self, event: str | None = None, pid: int | None = None) -> list[books.Line]:
+    def lines(self, event: str | None = None, pid: int | None = None) -> list[checks.Line]:
         """Return what handlers have said."""
         return [
             line
-            for line in books.read_lines(self.lines_path)
+            for line in checks.read_lines(self.lines_path)
             if event in {None, line.event} and pid in {None, line.pid}
         ]
 
@@ -137,13 +137,13 @@ class Crew:
 
     def wait_for_death(self, member: Member) -> float:
         """Wait until one has died by itself, and remember when."""
-        member.process.wait(books.LIMIT_S)
+        member.process.wait(checks.LIMIT_S)
         self.gone[member.pid] = time.monotonic()
         return self.gone[member.pid]
 
     def wait_for(self, event: str, count: int = 1, pid: int | None = None) -> None:
         """Wait until handlers have said something so many times."""
-        books.until_sync(lambda: len(self.lines(event, pid)) >= count, f"handlers say {event!r} {count} times")
+        checks.until_sync(lambda: len(self.lines(event, pid)) >= count, f"handlers say {event!r} {count} times")
 
     def started(self, member: Member) -> Member:
         """Wait until a worker process works."""
@@ -152,5 +152,5 @@ class Crew:
             assert member.is_running, member.log.read_text()[-2_000:]
             return member.has_logged("worker.started")
 
-        books.until_sync(is_there, "the worker has started")
+        checks.until_sync(is_there, "the worker has started")
         return member

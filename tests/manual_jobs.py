@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint import Claim, JobRecord, JobSpec, Outcome, OutcomeKind, Scheduler
 from queuehint.operations import Exchange, Tick
-from tests.doors import run
+from tests.schedulers import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
