@@ -381,7 +381,7 @@ class DependencyError(QueueHintError):
 
 
 class CycleError(DependencyError, ValueError):
-    """Edges would close a circle; *cycle* holds just the jobs on it."""
+    """Edges would close a cycle; *cycle* holds just the jobs on it."""
 
     def __init__(self, cycle: Sequence[str]) -> None:
         self.cycle = tuple(cycle)

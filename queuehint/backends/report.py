@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning"]
 Repair = tuple[str, str, str]
 """Kind, key or counter, item; see ``redis/lua/doctor/repair.lua``."""
-CIRCLES_MAX: Final = 100
+CYCLES_MAX: Final = 100
 """The most cycles that one examination reports."""
-CIRCLE_NAMED_MAX: Final = 10
+CYCLE_NAMED_MAX: Final = 10
 """The most jobs of a cycle that are named."""
-MORE_CIRCLES: Final = f"jobs that wait for one another: more than {CIRCLES_MAX} cycles; repair these and examine again"
+MORE_CYCLES: Final = f"jobs that wait for one another: more than {CYCLES_MAX} cycles; repair these and examine again"
 
 
 def _printable(text: str) -> str:
@@ -40,7 +40,7 @@ class Finding:
 
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
-            `order`, `job`, `conflict`, `circle`, `library`, `payload`, or what is wrong with a job or an entry.
+            `order`, `job`, `conflict`, `cycle`, `library`, `payload`, or what is wrong with a job or an entry.
         level: a warning does not affect `Report.is_clean`.
         where: a setting, or a key.
         what: a description for people.
@@ -122,12 +122,12 @@ class Report:
         return "\n".join([*lines, *(f"not checked: {text}" for text in self.unchecked)] or ["nothing is wrong"])
 
 
-def circle_finding(where: str, circle: Sequence[str]) -> Finding:
+def cycle_finding(where: str, cycle: Sequence[str]) -> Finding:
     """Return the finding that jobs wait for one another, each for the next."""
-    named = ", ".join(circle[:CIRCLE_NAMED_MAX])
-    more = f" and {len(circle) - CIRCLE_NAMED_MAX} more" if len(circle) > CIRCLE_NAMED_MAX else ""
-    what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {circle[0]}`"
-    return Finding(kind="circle", where=where, what=what, job_id=circle[0])
+    named = ", ".join(cycle[:CYCLE_NAMED_MAX])
+    more = f" and {len(cycle) - CYCLE_NAMED_MAX} more" if len(cycle) > CYCLE_NAMED_MAX else ""
+    what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {cycle[0]}`"
+    return Finding(kind="cycle", where=where, what=what, job_id=cycle[0])
 
 
 def place_finding(where: str, job: Standing, passed: tuple[int, ...], *repairs: Repair) -> Finding:

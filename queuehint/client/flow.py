@@ -68,7 +68,7 @@ class Flow(FlowGroup, FlowHandle):
             InvalidJobError: nothing was added: a flow without jobs would be there for nobody; more than 100 000 jobs; a
                 job with a key in a flow of several parts, or with one by which it may be a job outside the flow; more
                 than 1 000 dependencies of one job.
-            CycleError: the edges close a circle; it names just the jobs on it.
+            CycleError: the edges close a cycle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names a job that its own does not depend on.
             DuplicateFlowError: a flow of this id is there already, with other jobs.
@@ -148,7 +148,7 @@ def flow_of_tasks(
     Raises:
         InvalidJobTypeError: no target, or something else; a task lacks an argument, or no task takes one.
         UnknownDependencyError: a task depends on one that is not known.
-        CycleError: tasks depend on each other in a circle.
+        CycleError: tasks depend on each other in a cycle.
     """
     tasks = _tasks(known, targets)
     unused = dict(arguments)

@@ -260,7 +260,7 @@ def arrange(
         InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
             there are too many to take effect at once, or one that is not for parts.
         DuplicateJobError: two that take effect at once have one id.
-        CycleError: the edges close a circle; it names just the jobs on it.
+        CycleError: the edges close a cycle; it names just the jobs on it.
         TemplateError: a template names what is no dependency.
         PayloadError: the codec cannot read arguments with templates.
 

@@ -91,8 +91,8 @@ def can_dequeue(state: State, question: op.CanDequeue) -> bool:
     return state.table.registry.can_dequeue(question.path, shared=question.mode == _SHARED)
 
 
-CIRCLE_EDGES_MAX = 4000
-"""How many edges are looked at to find a circle."""
+CYCLE_EDGES_MAX = 4000
+"""How many edges are looked at to find a cycle."""
 
 
 @handles(op.Why)
@@ -101,20 +101,20 @@ def why(state: State, question: op.Why) -> Reason:
     job = state.table.jobs.get(question.job_id)
     if job is None or job.gone or job.is_hidden:
         raise JobNotFoundError(question.job_id)
-    return circle_reason(state, job, reason_of(state, job, Blockers(state.table)))
+    return cycle_reason(state, job, reason_of(state, job, Blockers(state.table)))
 
 
-def circle_reason(state: State, job: Job, reason: Reason) -> Reason:
-    """Return the reason of a job, which names the circle of open edges through it if there is one."""
-    if reason.kind is ReasonKind.DEPENDENCY and (circle := _circle(state.table.jobs, job)):
-        return attrs.evolve(reason, stuck=True, detail=_circle_text(circle, job.id))
+def cycle_reason(state: State, job: Job, reason: Reason) -> Reason:
+    """Return the reason of a job, which names the cycle of open edges through it if there is one."""
+    if reason.kind is ReasonKind.DEPENDENCY and (cycle := _cycle(state.table.jobs, job)):
+        return attrs.evolve(reason, stuck=True, detail=_cycle_text(cycle, job.id))
     return reason
 
 
-def _circle_text(circle: list[str], job_id: str) -> str:
+def _cycle_text(cycle: list[str], job_id: str) -> str:
     """Return the reason of a job on a cycle, or of one that waits for it."""
-    who = "they wait" if job_id in circle else "it waits for jobs that wait"
-    named, more = ", ".join(circle[:JOBS_NAMED_MAX]), len(circle) - JOBS_NAMED_MAX
+    who = "they wait" if job_id in cycle else "it waits for jobs that wait"
+    named, more = ", ".join(cycle[:JOBS_NAMED_MAX]), len(cycle) - JOBS_NAMED_MAX
     return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
 
 
@@ -166,9 +166,9 @@ def _reason_deferred(state: State, job: Job) -> Reason:
     )
 
 
-def _circle(jobs: Mapping[str, Job], job: Job) -> list[str]:
+def _cycle(jobs: Mapping[str, Job], job: Job) -> list[str]:
     """
-    Return a circle of open edges through a job, from the job on; nothing where there is none.
+    Return a cycle of open edges through a job, from the job on; nothing where there is none.
 
     None is ever closed; one in a store may be of an earlier release. Up to 4 000 edges are looked at, breadth first.
     """
@@ -179,24 +179,24 @@ def _circle(jobs: Mapping[str, Job], job: Job) -> list[str]:
         if here is None or here.is_over:
             continue
         looked_at += len(here.blocked)
-        if looked_at > CIRCLE_EDGES_MAX:
+        if looked_at > CYCLE_EDGES_MAX:
             break
         for other in sorted(here.blocked):
             if other == job.id:
-                circle, at = [job_id], before[job_id]
+                cycle, at = [job_id], before[job_id]
                 while at is not None:
-                    circle.append(at)
+                    cycle.append(at)
                     at = before[at]
-                return circle[::-1]
+                return cycle[::-1]
             if other not in before:
                 before[other] = job_id
                 todo.append(other)
     return []
 
 
-class _Circles:
+class _Cycles:
     """
-    The circles of open edges that jobs wait for, where nothing that they wait for goes on by itself.
+    The cycles of open edges that jobs wait for, where nothing that they wait for goes on by itself.
 
     From each job a way leads on to the first DEFERRED one that it waits for; each is looked at once, and 4 000 edges in
     all.
@@ -205,18 +205,18 @@ class _Circles:
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = jobs
         self._found: dict[str, list[str]] = {}
-        self._left = CIRCLE_EDGES_MAX
+        self._left = CYCLE_EDGES_MAX
 
     def ahead(self, job: Job) -> list[str]:
-        """Return the circle that a job is on or waits for, nothing where none is found."""
+        """Return the cycle that a job is on or waits for, nothing where none is found."""
         way: dict[str, int] = {}
         at: Job | None = job
         while at is not None and at.id not in way and at.id not in self._found:
             way[at.id] = len(way)
             at = self._next(at)
-        circle = [] if at is None else self._found.get(at.id) or list(way)[way.get(at.id, len(way)) :]
-        self._found.update(dict.fromkeys(way, circle))
-        return circle
+        cycle = [] if at is None else self._found.get(at.id) or list(way)[way.get(at.id, len(way)) :]
+        self._found.update(dict.fromkeys(way, cycle))
+        return cycle
 
     def _next(self, job: Job) -> Job | None:
         self._left -= len(job.blocked)
@@ -324,15 +324,15 @@ def count_pending(state: State, question: op.CountPending) -> op.Pending:
             return op.Pending(unfinished, moving=unfinished > 0, reasons=())
         # Nothing runs, is ready or backs off: whatever is left waits for a person, or for a time that does not count.
         left = islice((job for job in table.jobs.values() if _counts(job, question)), REASONS_MAX)
-        return op.Pending(unfinished, moving=False, reasons=_stalled(state, left, blockers, _Circles(table.jobs)))
+        return op.Pending(unfinished, moving=False, reasons=_stalled(state, left, blockers, _Cycles(table.jobs)))
     jobs = (job for job in table.paths.below(question.path) if _counts(job, question))
     some = list(islice(jobs, PENDING_LOOKED_AT_MAX))
     known: dict[str, bool] = {}
-    circles = _Circles(table.jobs)
-    moving = any(_moves(state, job, known, question, blockers, circles) for job in some)
+    cycles = _Cycles(table.jobs)
+    moving = any(_moves(state, job, known, question, blockers, cycles) for job in some)
     if len(some) == PENDING_LOOKED_AT_MAX:
         moving = moving or _anything_moves(state, question)
-    reasons = () if moving else _stalled(state, some[:REASONS_MAX], blockers, circles)
+    reasons = () if moving else _stalled(state, some[:REASONS_MAX], blockers, cycles)
     return op.Pending(len(some), moving=moving, reasons=reasons)
 
 
@@ -355,12 +355,12 @@ def _unfinished(table: JobTable, question: op.CountPending) -> int:
     return scheduled + of[JobState.DEFERRED] + of[JobState.QUEUED] + of[JobState.STARTED]
 
 
-def _stalled(state: State, left: Iterable[Job], blockers: Blockers, circles: _Circles) -> tuple[Reason, ...]:
-    """Return why jobs cannot move, with the circle that one waits for or is on."""
+def _stalled(state: State, left: Iterable[Job], blockers: Blockers, cycles: _Cycles) -> tuple[Reason, ...]:
+    """Return why jobs cannot move, with the cycle that one waits for or is on."""
     reasons = [reason_of(state, job, blockers) for job in left]
     for at, reason in enumerate(reasons):
-        if reason.kind is ReasonKind.DEPENDENCY and (circle := circles.ahead(state.table.jobs[reason.job_id])):
-            reasons[at] = attrs.evolve(reason, stuck=True, detail=_circle_text(circle, reason.job_id))
+        if reason.kind is ReasonKind.DEPENDENCY and (cycle := cycles.ahead(state.table.jobs[reason.job_id])):
+            reasons[at] = attrs.evolve(reason, stuck=True, detail=_cycle_text(cycle, reason.job_id))
     return tuple(reasons)
 
 
@@ -388,7 +388,7 @@ _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 
 
 def _moves(
-    state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, circles: _Circles
+    state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, cycles: _Cycles
 ) -> bool:
     """Return whether a job can proceed without a person: neither it nor its named blockers are stuck."""
     seen = {job.id}
@@ -407,7 +407,7 @@ def _moves(
                 if job_id not in seen and known.get(job_id) is not True and job_id in state.table.jobs:
                     seen.add(job_id)
                     todo.append(state.table.jobs[job_id])
-    if all_wait and circles.ahead(job):
+    if all_wait and cycles.ahead(job):
         known.update(dict.fromkeys(seen, False))
         return False
     known.update(dict.fromkeys(seen, True))

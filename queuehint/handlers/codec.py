@@ -188,7 +188,7 @@ def _make_scan() -> Callable[[Any, int], Iterable[str]]:
     Return the pieces that the encoder makes of a value, given 0.
 
     In CPython the C function that does the work is made once instead of once a call, which takes half the time. It
-    looks for no circles; they end in a RecursionError, after which `check_json` names the place.
+    looks for no cycles; they end in a RecursionError, after which `check_json` names the place.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:

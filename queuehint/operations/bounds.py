@@ -275,7 +275,7 @@ def topological(before: Sequence[Collection[int]], called: Callable[[int], str])
         called: what an index is called in an error.
 
     Raises:
-        CycleError: there is no such order; it names just those on a circle.
+        CycleError: there is no such order; it names just those on a cycle.
 
     Complexity: O(V + E) for what is in order already, else O(V log V + E).
     Source: Kahn 1962, as in graphlib, with a heap for what is ready.
@@ -287,9 +287,9 @@ def topological(before: Sequence[Collection[int]], called: Callable[[int], str])
         sorter.prepare()
     except graphlib.CycleError as error:
         # Each is waited for by the next; ours is told the other way round, from the smallest.
-        circle = error.args[1][:0:-1]
-        first = circle.index(min(circle))
-        raise CycleError([called(index) for index in circle[first:] + circle[:first]]) from None
+        cycle = error.args[1][:0:-1]
+        first = cycle.index(min(cycle))
+        raise CycleError([called(index) for index in cycle[first:] + cycle[:first]]) from None
     ready = list(sorter.get_ready())
     heapq.heapify(ready)
     order: list[int] = []

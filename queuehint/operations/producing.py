@@ -141,7 +141,7 @@ class Enqueue(Operation[Enqueued]):
         DuplicateFlowError: the flow has other jobs already.
         PathClosedError: a claim is at or below a closed path.
         UnknownDependencyError: a dependency is not there, or its record has expired.
-        CycleError: the edges close a circle, by themselves or with the parent's.
+        CycleError: the edges close a cycle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
         QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new.
         ScheduleChangedError: the schedule has another version: another worker has fired.

@@ -376,7 +376,7 @@ class Scheduler(Control, Draining, Scheduling):
         Raises:
             InvalidJobTypeError: a task lacks an argument, or no task takes one.
             UnknownDependencyError: a task depends on one that is not registered here.
-            CycleError: tasks depend on each other in a circle.
+            CycleError: tasks depend on each other in a cycle.
         """
         flow = flow_of_tasks(self, self._jobs, targets, arguments)
         await flow.submit()

@@ -86,7 +86,7 @@ def check_edges(engine: Engine) -> None:
             )
 
 
-def check_circles(engine: Engine) -> None:
+def check_cycles(engine: Engine) -> None:
     """At any time, in the middle of a cut too: no jobs wait for one another along open edges."""
     jobs = engine.table.jobs
     waits = {
@@ -149,7 +149,7 @@ def check_empty(engine: Engine) -> None:
 
 
 def check_refusal(error: QueueHintError, operation: Operation[Any]) -> None:
-    """A circle that is named is one: each job on it depends on the next, and the last on the first."""
+    """A cycle that is named is one: each job on it depends on the next, and the last on the first."""
     if isinstance(error, CycleError) and isinstance(operation, Enqueue):
         needs = {spec.id: {edge.id for edge in spec.depends_on} for spec in operation.jobs}
         if operation.parent is not None and operation.parent[0] in error.cycle:

@@ -15,7 +15,7 @@ from typer.testing import Result
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli import opening
-from queuehint.cli import said as door
+from queuehint.cli import said as typed
 from queuehint.cli.app import PANELS, app
 from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
@@ -64,7 +64,7 @@ def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(RedisBackend, "call_sync", away)
     monkeypatch.setattr(cli_doctor, "diagnose", away)
     yield
-    door._typed.clear()
+    typed._typed.clear()
 
 
 def run(*words: str) -> Result:
@@ -167,7 +167,7 @@ def test_help_and_what_is_typed_right_stay_as_they_are() -> None:
 
 
 def test_what_was_masked_already_stays_as_it_is() -> None:
-    door._typed[:] = ["ls", "--target", URL]
+    typed._typed[:] = ["ls", "--target", URL]
     for text in ("redis://***@db:6379/0: is away", "redis://db/0?password=***, is away", "a: b@c", "at 10:30"):
         assert hidden(text) == text
     assert said(f"no {URL.upper()}\n") == r"no redis://***@127.0.0.1:1/0\n"
@@ -175,7 +175,7 @@ def test_what_was_masked_already_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("url", [*ODD, *WITH_SECRETS])
 def test_a_message_that_quotes_a_part_of_a_url_has_no_password(url: str) -> None:
-    door._typed[:] = ["ls", "--target", url]
+    typed._typed[:] = ["ls", "--target", url]
     parts = re.split("[:/@?#&;=,]", url)
     texts = [url, repr(url), url[url.casefold().index(SECRET.casefold()) :], *url.split("@"), *url.split("?"), *parts]
     if mentions_url(url):
@@ -185,7 +185,7 @@ def test_a_message_that_quotes_a_part_of_a_url_has_no_password(url: str) -> None
 
 @pytest.mark.parametrize("word", [f"queued,{URL}", f"--state=queued,{URL}", f"-t={URL}", f"--{URL}", URL])
 def test_a_url_within_a_word_is_known_as_one(word: str) -> None:
-    door._typed[:] = ["ls", word]
+    typed._typed[:] = ["ls", word]
     assert SECRET not in said(f"what is {SECRET}?")
 
 
@@ -199,6 +199,6 @@ def test_a_url_that_nobody_typed_is_masked() -> None:
 
 
 def test_a_url_that_is_quoted_with_escapes_is_known() -> None:
-    door._typed[:] = ["ls", f"redis://ann:{SECRET}\n\x1b{SECRET}@db"]
+    typed._typed[:] = ["ls", f"redis://ann:{SECRET}\n\x1b{SECRET}@db"]
     for text in (f"{SECRET}\n\x1b{SECRET}", repr(f"{SECRET}\n\x1b{SECRET}"), plain(f"ann:{SECRET}\n\x1b{SECRET}")):
         assert SECRET not in said(f"no {text}")

@@ -140,7 +140,7 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     sched.close_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
     assert (found.exit_code, found.output.splitlines()[-1]) == (0, "clean")
-    # No operation makes a circle.
+    # No operation makes a cycle.
     backend = SqliteBackend(parse_url(url_of(folder)))
     backend.call_sync(CountJobs())
     table = backend.engine.table
@@ -154,7 +154,7 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     assert (found.exit_code, report["clean"]) == (1, False)
     assert (report["facts"]["jobs"], report["facts"]["unfinished"]) == (4, 4)
     first = report["findings"][0]
-    assert [each["kind"] for each in report["findings"]] == ["circle"]
+    assert [each["kind"] for each in report["findings"]] == ["cycle"]
     assert first["what"].endswith(f"wait for one another for ever; cancel one: `queuehint cancel {first['job_id']}`")
     fixing = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix"])
     assert (fixing.exit_code, fixing.output.splitlines()[-2:]) == (

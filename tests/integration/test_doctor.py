@@ -1172,7 +1172,7 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
     client.hdel(store.key("blocked:a"), "x")
     client.hset(store.key("blocked:a"), "c", "dwdk")
     client.zadd(store.key("waiting:c"), {"a": 2})
-    found = [finding for finding in store.look().errors if finding.kind == "circle"]
+    found = [finding for finding in store.look().errors if finding.kind == "cycle"]
     assert [(each.job_id, each.is_repairable) for each in found] == [(found[0].job_id, False)]
     assert "wait for one another for ever; cancel one: `queuehint cancel " in found[0].what
     reason = store.do(Why("b"))
@@ -1191,7 +1191,7 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
         details = [reason.detail for reason in pending.reasons if reason.job_id != "x"]
         assert (pending.moving, details, all(reason.stuck for reason in pending.reasons)) == (False, said, True)
     store.do(Cancel(("b",)))
-    assert not [finding for finding in store.look().errors if finding.kind == "circle"]
+    assert not [finding for finding in store.look().errors if finding.kind == "cycle"]
 
 
 def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:

@@ -105,7 +105,7 @@ def changes(asked: list[Any]) -> list[Any]:
     return [operation for operation in asked if isinstance(operation, (Enqueue, Commit, Draw))]
 
 
-# --- the door ----------------------------------------------------------------------------------------------------
+# --- through the scheduler -------------------------------------------------------------------------------------------
 
 
 async def test_jobs_run_after_what_they_take_from_and_get_its_result() -> None:
@@ -347,7 +347,7 @@ def test_jobs_may_be_named_before_they_are_added() -> None:
     assert shop.did == ["extract", "transform", "load"]
 
 
-def test_a_circle_of_names_is_refused_and_named() -> None:
+def test_a_cycle_of_names_is_refused_and_named() -> None:
     shop = Shop()
     with pytest.raises(CycleError, match=r"^a → b → c → a$"), shop.sched.flow_sync() as flow:
         flow.add(shop.step.using(name="before", after=["a"]))
@@ -768,7 +768,7 @@ def test_a_group_cannot_wait_for_what_it_is_in() -> None:
         flow.add(shop.step)
 
 
-def test_groups_that_wait_for_each_other_by_names_are_a_circle() -> None:
+def test_groups_that_wait_for_each_other_by_names_are_a_cycle() -> None:
     shop = Shop()
     with pytest.raises(CycleError, match=r"^b\.step → a\.step → b\.step$"), shop.sched.flow_sync() as flow:
         a = flow.flow("a", after=["b.step"])
@@ -908,7 +908,7 @@ def test_arguments_that_do_not_fit_are_refused_by_task_and_name() -> None:
     line.sched.run_sync(line.load, line.load, source="", target="")
 
 
-def test_tasks_that_are_unknown_or_in_a_circle_are_refused() -> None:
+def test_tasks_that_are_unknown_or_in_a_cycle_are_refused() -> None:
     sched, _ = scheduler()
 
     @sched.job(depends_on=["b"])

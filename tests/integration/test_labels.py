@@ -1,4 +1,4 @@
-"""Tags and headers, from the door of an application to a handler and its children."""
+"""Tags and headers, from enqueue to a handler and its children."""
 
 from __future__ import annotations
 

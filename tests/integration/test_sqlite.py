@@ -425,7 +425,7 @@ def test_a_process_that_closes_at_the_very_end_ends(shelf: Shelf) -> None:
         "            try: ask()\n"
         "            except BackendUnavailableError as error: print(error)\n"
         "        self.store.close_sync()\n"
-        "last = Last(); last.circle = last\n"
+        "last = Last(); last.cycle = last\n"
         "last.store = Scheduler(sys.argv[1]).backend; last.store.call_sync(Draw(1))\n"
     )
     ended = subprocess.run(

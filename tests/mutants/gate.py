@@ -50,7 +50,7 @@ Kind = Literal[
     "worker",
     "wire",
     "memory",
-    "door",
+    "api",
     "twin",
 ]
 KINDS: Final = get_args(Kind)

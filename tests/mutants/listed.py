@@ -1,7 +1,7 @@
 """All mutants of the gate."""
 
 from tests.mutants import (
-    doors,
+    api,
     events,
     flows,
     graphs,
@@ -31,7 +31,7 @@ MUTANTS = (
     *lua.MUTANTS,
     *shells.MUTANTS,
     *trees.MUTANTS,
-    *doors.MUTANTS,
+    *api.MUTANTS,
     *notes.MUTANTS,
     *operators.MUTANTS,
     *events.MUTANTS,

@@ -627,15 +627,15 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: what cannot be searched for a circle in one go has none",
+        name="Lua: what cannot be searched for a cycle in one go has none",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
-        old="  if has_circle == nil then return",
+        old="  if has_cycle == nil then return",
         new="  if false then return",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a circle is looked for from one end only",
+        name="Lua: a cycle is looked for from one end only",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if found == nil and S[COMMITTING] == 0 then\n",

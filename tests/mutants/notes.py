@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A page of schedules that cannot be read hides those behind it",
-        kind="door",
+        kind="api",
         file="worker/firing.py",
         old="        begin, after = 0, reply.behind\n",
         new="        begin, after = 0, reply.behind if reply.schedules else None\n",
@@ -256,7 +256,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The ends of a flow are read only as long as it has few of them",
-        kind="door",
+        kind="api",
         file="client/flow_handle.py",
         old="            if asked_s - read_s > READ_EVERY_S and stats.states != read_states:\n",
         new="            if asked_s - read_s > READ_EVERY_S and len(awaited) <= 1000:\n",

@@ -57,7 +57,7 @@ MUTANTS = (
     ),  # P11
     Mutant(
         name="A number that is none is taken for JSON",
-        kind="door",
+        kind="api",
         file="handlers/codec.py",
         old=('                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN\n'),
         new="                if False:\n",
@@ -121,11 +121,11 @@ MUTANTS = (
     ),  # P16
     Mutant(
         name="A namespace may hold any text",
-        kind="door",
+        kind="api",
         file="backends/base.py",
         old='_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")',
         new='_NAMESPACE = re.compile(r".+")',
-        caught_by=(tests("tests/integration/test_door_bad_input.py", "-k", "a_namespace_in_the_url_is_checked_too"),),
+        caught_by=(tests("tests/integration/test_api_bad_input.py", "-k", "a_namespace_in_the_url_is_checked_too"),),
     ),  # P16, S-10
     Mutant(
         name="Code that was asked to stop is a failure",
@@ -155,7 +155,7 @@ MUTANTS = (
     ),  # P5
     Mutant(
         name="A local time is taken for one of UTC",
-        kind="door",
+        kind="api",
         file="values/checks.py",
         old=(
             "        if datetime.utcoffset(value) is None:\n"
@@ -177,11 +177,11 @@ MUTANTS = (
     ),  # P6
     Mutant(
         name="Code in a handler may wait for a job",
-        kind="door",
+        kind="api",
         file="handlers/context.py",
         old="    return context is not None and not context.is_over\n",
         new="    return False\n",
-        caught_by=(tests("tests/integration/test_door.py", "-k", "handler or deadlock"),),
+        caught_by=(tests("tests/integration/test_api.py", "-k", "handler or deadlock"),),
     ),  # P7
     Mutant(
         name="A value that was shared is there for ever",
@@ -201,7 +201,7 @@ MUTANTS = (
     ),  # S-08
     Mutant(
         name="An argument is enqueued whatever its annotation says",
-        kind="door",
+        kind="api",
         file="client/job.py",
         old="                if not check.fits(value):\n",
         new="                if False:\n",
@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A value of any annotation is checked for what it is not",
-        kind="door",
+        kind="api",
         file="handlers/arguments.py",
         old="        if len(known) < len(checks):\n            return None\n",
         new="",
@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A user who is None is a user of that name",
-        kind="door",
+        kind="api",
         file="handlers/handler.py",
         old="            if value is None and len(self._parts) == 1 and not text:\n                return None\n",
         new="            value = str(value) if value is None else value\n",
@@ -267,7 +267,7 @@ MUTANTS = (
     ),  # S-12, F-39
     Mutant(
         name="A command cancels a document and asks nobody",
-        kind="door",
+        kind="api",
         file="cli/operate.py",
         old=(
             '    confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(s'
@@ -278,7 +278,7 @@ MUTANTS = (
     ),  # S-15
     Mutant(
         name="A command writes escapes of jobs to the terminal",
-        kind="door",
+        kind="api",
         file="cli/render.py",
         old='    return Text("" if text is None else plain(str(text)), style)\n',
         new='    return Text("" if text is None else str(text), style)\n',
@@ -382,7 +382,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Fields of operations are held against no types",
-        kind="door",
+        kind="api",
         file="operations/bounds.py",
         old="    check_fields(operation)\n",
         new="",
@@ -422,7 +422,7 @@ MUTANTS = (
     ),  # P16
     Mutant(
         name="A scrape says that the store answers when it does not",
-        kind="door",
+        kind="api",
         file="metrics/prometheus.py",
         old="        yield self._up(answer is not None)\n",
         new="        yield self._up(1)\n",

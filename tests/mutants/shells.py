@@ -21,7 +21,7 @@ RULES = tests("tests/integration/test_worker_answers.py", "-k", "exceptions_are_
 HEALTH = tests("tests/unit/test_health.py")
 ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
 BLOCKED = tests("tests/integration/test_worker.py", "-k", "blocks_the_loop or holds_the_gil")
-DRAIN = tests("tests/integration/test_door.py", "-k", "ends_with_the_last_job and memory and None and False")
+DRAIN = tests("tests/integration/test_api.py", "-k", "ends_with_the_last_job and memory and None and False")
 SHARING = "tests/integration/test_sqlite_sharing.py"
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
@@ -277,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A drain beside its own worker is not told that the last job has ended",
-        kind="door",
+        kind="api",
         file="backends/in_process.py",
         old="            waiting.call_drained(self.engine.is_drained)\n",
         new="            pass\n",
@@ -357,7 +357,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A wait that timed out reads the state all the same",
-        kind="door",
+        kind="api",
         file="backends/steps.py",
         old="    return time.monotonic() - begun_s >= wait_s - TICK_S\n",
         new="    return False\n",

@@ -72,7 +72,7 @@ from queuehint.operations import (
     Why,
     WhyChain,
 )
-from queuehint.testing.invariants import check_circles, check_empty, undo_marks
+from queuehint.testing.invariants import check_cycles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
@@ -235,7 +235,7 @@ class RedisLockstep:
         if isinstance(expected, Refused):
             return None
         if not operation.is_question:
-            check_circles(self.engine)
+            check_cycles(self.engine)
             times = [(self.engine.now_ms, self.engine.next_ms), codec.clocked(self.session.answer)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
         if isinstance(expected, SweptPath) and expected.number is not None:

@@ -476,7 +476,7 @@ class TangleOfTwins(Tangle):
 
 @pytest.mark.parametrize("budget", [1, 2])
 def test_graphs_that_fail_wait_and_come_back_in_the_middle_of_cuts_agree(budget: int) -> None:
-    for seed in (*range(8), 11, 47, 50):  # the last ones close a circle wherever a revival may
+    for seed in (*range(8), 11, 47, 50):  # the last ones close a cycle wherever a revival may
         tangle = TangleOfTwins(Random(seed), budget, 8)
         try:
             tangle.play()

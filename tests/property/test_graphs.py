@@ -28,7 +28,7 @@ from queuehint.operations import (
     Tick,
     Why,
 )
-from queuehint.testing.invariants import check_circles, check_edges, check_empty, check_order
+from queuehint.testing.invariants import check_cycles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
 from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
 from queuehint.values.hint import Claim, normalise
@@ -137,7 +137,7 @@ class Crowd:
         reply = self.engine.apply(operation, self.now_ms)
         self.engine.check()
         check_order(self.engine)
-        check_circles(self.engine)
+        check_cycles(self.engine)
         return reply
 
     @property
@@ -283,7 +283,7 @@ class Crowd:
             if more == accounted:
                 break
             accounted = more
-        assert accounted == reasons.keys(), f"{reasons.keys() - accounted} wait in a circle"
+        assert accounted == reasons.keys(), f"{reasons.keys() - accounted} wait in a cycle"
         pending = engine.apply(CountPending(), self.now_ms)
         assert (pending.unfinished, pending.moving) == (len(unfinished), False)
         assert engine.apply(CountEdges(), self.now_ms).orphans == ()
@@ -378,7 +378,7 @@ class Tangle(Crowd):
 
 
 @pytest.mark.parametrize("budget", [1, 2])
-def test_no_revival_closes_a_circle(budget: int) -> None:
+def test_no_revival_closes_a_cycle(budget: int) -> None:
     for seed in range(thorough(100, quick=25)):
         tangle = Tangle(Random(seed), budget, 8)
         try:

@@ -210,8 +210,8 @@ def settle_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(working, "_settle", lambda state, outcome: (settle(state, outcome), Verdict.DONE)[1])
 
 
-def close_circles(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lifecycle, "_is_circle", lambda _self, _job, _children: False)
+def close_cycles(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lifecycle, "_is_cycle", lambda _self, _job, _children: False)
 
 
 BROKEN = [
@@ -224,7 +224,7 @@ BROKEN = [
     lose_a_dependent,
     drop_jobs,
     settle_twice,
-    close_circles,
+    close_cycles,
 ]
 
 

@@ -89,14 +89,14 @@ def test_what_is_left_over_is_moving() -> None:
     assert queue.pending().moving
 
 
-# --- circles ---------------------------------------------------------------------------------------------------------
+# --- cycles ---------------------------------------------------------------------------------------------------------
 
 
-def circle(length: int) -> Queue:
-    """Return a queue with a circle of jobs, which nothing closes any more, and one behind it."""
+def cycle(length: int) -> Queue:
+    """Return a queue with a cycle of jobs, which nothing closes any more, and one behind it."""
     ids = [f"c{number:04}" for number in range(length)]
     queue = Queue(job("x"), checked=False)
-    queue.enqueue(*[job(each, ["circle"], after=[before]) for before, each in pairwise(["x", *ids])])
+    queue.enqueue(*[job(each, ["cycle"], after=[before]) for before, each in pairwise(["x", *ids])])
     queue.enqueue(job("behind", ["behind"], after=[ids[0]]))
     edges, first = queue.engine.table.edges, queue.engine.table.jobs[ids[0]]
     edges.close(first, "x")
@@ -104,8 +104,8 @@ def circle(length: int) -> Queue:
     return queue
 
 
-def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> None:
-    queue = circle(3)
+def test_a_job_on_a_cycle_is_told_who_is_on_it_and_one_behind_it_is_not() -> None:
+    queue = cycle(3)
     assert queue.why("c0001") == reason(
         "c0001",
         DEFERRED,
@@ -126,12 +126,12 @@ def test_a_job_on_a_circle_is_told_who_is_on_it_and_one_behind_it_is_not() -> No
     assert not queue.why("c0000").stuck
 
 
-def test_what_waits_for_a_circle_does_not_move_and_the_circle_is_named() -> None:
-    queue = circle(3)
+def test_what_waits_for_a_cycle_does_not_move_and_the_cycle_is_named() -> None:
+    queue = cycle(3)
     assert queue.start() == ["x"]
     assert queue.pending().moving
     ahead = "for one another, cancel one: c0000, c0002, c0001"
-    pending = queue.pending(("circle",))
+    pending = queue.pending(("cycle",))
     assert not pending.moving
     assert [(each.stuck, each.detail) for each in pending.reasons] == [(True, f"they wait {ahead}")] * 3
     pending = queue.pending(("behind",))
@@ -147,8 +147,8 @@ def test_what_waits_for_a_circle_does_not_move_and_the_circle_is_named() -> None
     assert queue.run() == ["c0002", "c0000", "behind"]
 
 
-def test_what_waits_for_a_circle_and_for_jobs_that_run_moves_as_long_as_these_run() -> None:
-    queue = circle(2)
+def test_what_waits_for_a_cycle_and_for_jobs_that_run_moves_as_long_as_these_run() -> None:
+    queue = cycle(2)
     queue.enqueue(job("both", ["both"], after=["behind", "x"]), job("more", ["both", "1"], after=["x"]))
     assert queue.start() == ["x"]
     assert queue.pending(("both",)).moving
@@ -157,7 +157,7 @@ def test_what_waits_for_a_circle_and_for_jobs_that_run_moves_as_long_as_these_ru
     assert not queue.pending(("both",)).moving
 
 
-def test_a_circle_behind_thousands_of_edges_is_not_looked_for() -> None:
+def test_a_cycle_behind_thousands_of_edges_is_not_looked_for() -> None:
     queue = Queue(*[job(f"x{number}") for number in range(900)], checked=False)
     for layer in range(6):
         others = [f"x{number}" for number in range(899)]
@@ -165,8 +165,8 @@ def test_a_circle_behind_thousands_of_edges_is_not_looked_for() -> None:
     assert [each.detail for each in queue.pending(("y",)).reasons] == [None] * 6
 
 
-def test_of_a_long_circle_ten_jobs_are_named_and_one_of_thousands_is_not_looked_for() -> None:
-    detail = circle(12).why("c0011").detail
+def test_of_a_long_cycle_ten_jobs_are_named_and_one_of_thousands_is_not_looked_for() -> None:
+    detail = cycle(12).why("c0011").detail
     assert detail is not None
     assert detail.endswith(" c0002 and 2 more")
     queue = Queue(*[job(f"x{number}") for number in range(900)], checked=False)

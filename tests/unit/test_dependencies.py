@@ -17,7 +17,7 @@ from queuehint.core.structures.edges import (
     WAIT,
     DependencySets,
     cause_of,
-    circles,
+    cycles,
     edge_action,
     edge_policy,
     needs_of,
@@ -233,10 +233,10 @@ def test_a_job_is_canceled_because_of_one_other_at_a_time() -> None:
     assert (edges.first_canceled_by("b"), len(edges)) == (None, 0)
 
 
-# --- circles ---------------------------------------------------------------------------------------------------------
+# --- cycles ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_circle_is_seen_through_any_number_of_jobs() -> None:
+def test_a_cycle_is_seen_through_any_number_of_jobs() -> None:
     edges = DependencySets()
     chain = jobs(50)
     for before, after in pairwise(chain):
@@ -353,8 +353,8 @@ def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
         table.edges.check(table.jobs, set())
 
 
-def test_each_circle_is_found_once_and_what_waits_for_one_is_on_none() -> None:
+def test_each_cycle_is_found_once_and_what_waits_for_one_is_on_none() -> None:
     waits = {"a": ["b"], "b": ["c", "x"], "c": ["a"], "d": ["a"], "e": ["f"], "f": ["e"]}
-    assert sorted(sorted(circle) for circle in circles(waits)) == [["a", "b", "c"], ["e", "f"]]
-    assert all(after in waits[job_id] for circle in circles(waits) for job_id, after in pairwise([*circle, circle[0]]))
-    assert list(circles({"a": ["b"], "b": []})) == []
+    assert sorted(sorted(cycle) for cycle in cycles(waits)) == [["a", "b", "c"], ["e", "f"]]
+    assert all(after in waits[job_id] for cycle in cycles(waits) for job_id, after in pairwise([*cycle, cycle[0]]))
+    assert list(cycles({"a": ["b"], "b": []})) == []

@@ -92,7 +92,7 @@ UNSEARCHABLE = (
     "length, error",
     [(REACH_MAX, ("queuehint.errors.CycleError", "a child waits for this job")), (REACH_MAX + 1, UNSEARCHABLE)],
 )
-def test_a_circle_is_found_or_refused_however_long(length: int, error: tuple[str, str]) -> None:
+def test_a_cycle_is_found_or_refused_however_long(length: int, error: tuple[str, str]) -> None:
     queue, chain = chain_after_p(length)
     queue.await_children("p", chain[-1])
     record = queue.record("p")
@@ -103,20 +103,20 @@ def test_a_circle_is_found_or_refused_however_long(length: int, error: tuple[str
     assert queue.start() == ["p"]
 
 
-@pytest.mark.parametrize("is_circle", [True, False])
-def test_what_is_far_behind_many_others_is_found_from_the_other_end(is_circle: bool) -> None:
+@pytest.mark.parametrize("is_cycle", [True, False])
+def test_what_is_far_behind_many_others_is_found_from_the_other_end(is_cycle: bool) -> None:
     others = range(REACH_MAX - 1)
     queue = Queue(job("p"), job("other"), *[job(f"x{number}") for number in others[1:]], checked=False)
     queue.start()
     queue.enqueue(job("m", after=["p"]), job("n", after=["p"]), job("q", after=["m", "n"]))
     queue.enqueue(*[job(f"y{number}", after=[f"x{number}"]) for number in others[1:]])
     queue.enqueue(job("z", after=[f"y{number}" for number in others[1:]]))
-    queue.enqueue(*[job(each, after=[before]) for before, each in pairwise(["p" if is_circle else "other", *"bcdef"])])
+    queue.enqueue(*[job(each, after=[before]) for before, each in pairwise(["p" if is_cycle else "other", *"bcdef"])])
     queue.enqueue(job("child", after=["f", "z"]))
     queue.await_children("p", "child")
     record = queue.record("p")
-    assert record.state is (FAILED if is_circle else DEFERRED)
-    assert [error.type for error in record.errors] == ["queuehint.errors.CycleError"] * is_circle
+    assert record.state is (FAILED if is_cycle else DEFERRED)
+    assert [error.type for error in record.errors] == ["queuehint.errors.CycleError"] * is_cycle
 
 
 def test_what_has_many_to_wait_for_is_a_child_as_long_as_few_wait_for_the_job() -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_many_wait_for_has_no_children_that_wait_for_many() -> None:
     assert (record.state, record.errors[0].type, record.errors[0].message) == (FAILED, *UNSEARCHABLE)
 
 
-def test_while_a_commit_goes_on_no_search_from_the_other_end_says_that_there_is_no_circle() -> None:
+def test_while_a_commit_goes_on_no_search_from_the_other_end_says_that_there_is_no_cycle() -> None:
     queue = Queue(job("p"), checked=False)
     queue.start()
     for part in range(4):

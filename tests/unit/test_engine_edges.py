@@ -13,7 +13,7 @@ from queuehint.core.structures.job import Job
 from queuehint.errors import DuplicateJobError
 from queuehint.operations import Verdict
 from queuehint.testing.driver import Queue, job
-from queuehint.testing.invariants import check_circles
+from queuehint.testing.invariants import check_cycles
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
 from queuehint.values.record import JobState
@@ -361,7 +361,7 @@ def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(budget: i
     queue.fail("d")
     queue.await_children("e", "c")
     queue.redrive("d", downstream=True)
-    check_circles(queue.engine)
+    check_cycles(queue.engine)
     queue.wait(0)
     queue.run()
     queue.wait(0)

@@ -16,7 +16,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.testing.driver import Queue, job
-from queuehint.testing.invariants import check_circles
+from queuehint.testing.invariants import check_cycles
 from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
 
@@ -77,14 +77,14 @@ def test_a_job_that_is_taken_up_late_depends_on_nobody_who_came_after_the_commit
         queue.enqueue(job("k", after=["b"]))
         queue.commit("T")
     queue.wait(0)
-    check_circles(queue.engine)
+    check_cycles(queue.engine)
     assert queue.record("b").cause == "dependency a has expired"
     queue.run()
     queue.wait(0)
     assert not queue.stats().unfinished
 
 
-def test_the_search_for_a_circle_follows_what_a_committed_job_will_wait_for() -> None:
+def test_the_search_for_a_cycle_follows_what_a_committed_job_will_wait_for() -> None:
     queue = Queue(job("p"), job("q"), budget=1)
     queue.start()
     queue.stage("S", job("gone"), job("a", after=["p"]), job("b", after=["gone", "q"]))

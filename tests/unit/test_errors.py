@@ -153,8 +153,8 @@ class _Frame:
         return "array([[1],\n       [2]]) \x1b[31m"
 
 
-_CIRCLE: list[Any] = [1]
-_CIRCLE.append(_CIRCLE)
+_CYCLE: list[Any] = [1]
+_CYCLE.append(_CYCLE)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ _CIRCLE.append(_CIRCLE)
         (_Point(1, [2]), "_Point((1, [2]))"),
         (_Odd([1, 2]), "_Odd([1, 2])"),
         (_Frame(), "<_Frame>"),
-        (_CIRCLE, "[1, " * 19 + "[1,…"),
+        (_CYCLE, "[1, " * 19 + "[1,…"),
         (range(10**12), "range(0, 1000000000000)"),
         (1.5, "1.5"),
         (True, "True"),

@@ -52,7 +52,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     try:
         TopologicalSorter(found).prepare()
     except CycleError as error:
-        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+        pytest.fail(f"a cycle of imports: {' -> '.join(error.args[1])}")
 
 
 def test_every_operation_has_one_handler_in_a_module_of_the_engine() -> None:

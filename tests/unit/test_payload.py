@@ -106,16 +106,16 @@ def test_a_key_that_is_no_str_is_refused(key: Any) -> None:
     assert refusal({"b": {key: 1, str(key): 2}}) == message
 
 
-def test_a_circle_is_refused() -> None:
-    circle: list[Any] = [1]
-    circle.append({"x": circle})
-    assert refusal(circle) == "$.a[1].x: circular reference"
+def test_a_cycle_is_refused() -> None:
+    cycle: list[Any] = [1]
+    cycle.append({"x": cycle})
+    assert refusal(cycle) == "$.a[1].x: circular reference"
     own: dict[str, Any] = {}
     own["self"] = own
     assert refusal(own) == "$.a.self: circular reference"
 
 
-def test_the_same_list_twice_is_no_circle() -> None:
+def test_the_same_list_twice_is_no_cycle() -> None:
     twice = [1]
     assert loads(dumps([twice, twice, {"x": twice}])) == [[1], [1], {"x": [1]}]
 

@@ -224,14 +224,14 @@ def test_one_value_in_many_places_is_met_once_and_pointed_at_everywhere() -> Non
 
 
 @pytest.mark.parametrize("mark", [None, ref("A"), template("{{A}}")], ids=["none", "reference", "template"])
-def test_circles_do_not_hang(mark: Any) -> None:
-    circle: list[Any] = [1]
-    circle += [circle, {"x": circle}, circle]
-    arguments = {"a": circle, "b": {"c": circle}}
+def test_cycles_do_not_hang(mark: Any) -> None:
+    cycle: list[Any] = [1]
+    cycle += [cycle, {"x": cycle}, cycle]
+    arguments = {"a": cycle, "b": {"c": cycle}}
     if mark is None:
         assert extract(arguments).arguments is arguments
         return
-    circle.append(mark)
+    cycle.append(mark)
     with pytest.raises(PayloadError, match="circular reference"):
         extract(arguments)
     assert extract({"a": [1], "b": mark}).pointers == ("/b",)

@@ -199,7 +199,7 @@ def test_the_order_is_the_least_of_all_that_put_dependencies_first(data: st.Data
     assert list(topological(before, str)) == expected
 
 
-# --- circles -----------------------------------------------------------------------------------------------------
+# --- cycles -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,33 +211,33 @@ def test_the_order_is_the_least_of_all_that_put_dependencies_first(data: st.Data
         ([job("a", name=None, id="one"), job("b", "three", id="two", name=None), job("c", "two", id="three")], None),
     ],
 )
-def test_a_circle_is_named_and_nothing_but_it(specs: list[JobSpec], cycle: tuple[str, ...] | None) -> None:
+def test_a_cycle_is_named_and_nothing_but_it(specs: list[JobSpec], cycle: tuple[str, ...] | None) -> None:
     with pytest.raises(CycleError) as caught:
         arrange(specs)
     assert caught.value.cycle == (cycle or ("two", "c"))
 
 
-def test_each_job_of_a_circle_waits_for_the_next() -> None:
+def test_each_job_of_a_cycle_waits_for_the_next() -> None:
     specs = [job("a", "c"), job("b", "a"), job("c", "b")]
     with pytest.raises(CycleError, match=r"^a → c → b → a$"):
         arrange(specs)
 
 
-def test_a_job_that_waits_for_itself_is_a_circle() -> None:
+def test_a_job_that_waits_for_itself_is_a_cycle() -> None:
     for spec in (JobSpec(id="a", task="t", depends_on=(Dependency("a"),)), JobSpec(id="1", task="t", name="a")):
         spec = JobSpec(id=spec.id, task="t", name=spec.name, depends_on=(Dependency("a"),))
         with pytest.raises(CycleError, match=r"^a → a$"):
             arrange([spec])
 
 
-def test_a_child_that_waits_for_its_parent_is_a_circle() -> None:
+def test_a_child_that_waits_for_its_parent_is_a_cycle() -> None:
     with pytest.raises(CycleError, match=r"^child → parent → child$"):
         arrange([job("child", "parent", parent="parent")])
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [10_000, pytest.param(FLOW_JOBS_MAX, marks=pytest.mark.nightly)])
-def test_a_long_chain_is_put_in_order_and_its_circle_found_without_recursion(count: int) -> None:
+def test_a_long_chain_is_put_in_order_and_its_cycle_found_without_recursion(count: int) -> None:
     specs = [
         JobSpec(id=f"i{n}", task="t", name=f"n{n}", depends_on=(Dependency(f"n{n - 1}"),) if n else ())
         for n in reversed(range(count))

@@ -29,7 +29,7 @@ TWINS = {
     "jobs/lifecycle.py": {
         "lib/jobs/lifecycle.lua": """
             await_children back_off begin cancel cancel_because_of count_delay delete die discard drop end=finish
-            end_parent evaluate fail fire_timer forget is_circle lose promote prune reap record_error resolve
+            end_parent evaluate fail fire_timer forget is_cycle lose promote prune reap record_error resolve
             resolve_dependents revive revive_dependents
         """,
     },
@@ -56,7 +56,7 @@ TWINS = {
     "structures/timers.py": {"lib/structures/timers.lua": "drop next_ms pop_due"},
     "structures/trie.py": {"lib/structures/gates.lua": "advance before leave place walk_on"},
     "blockers.py": {"lib/asking/reasons.lua": "dead_at holders_of"},
-    "why.py": {"lib/asking/reasons.lua": "circle_reason circle_text reason_of reason_queued"},
+    "why.py": {"lib/asking/reasons.lua": "cycle_reason cycle_text reason_of reason_queued"},
     "asking/chain.py": {"why_chain.lua": "finds_stuck"},
     "work.py": {"lib/jobs/work.lua": "follow more"},
     "schedules.py": {"lib/structures/schedules.lua": "fire next_ms"},

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import attrs
 
 from queuehint.backends.report import (
-    CIRCLES_MAX,
-    MORE_CIRCLES,
+    CYCLES_MAX,
+    MORE_CYCLES,
     Finding,
     Report,
-    circle_finding,
+    cycle_finding,
     order_finding,
     place_finding,
 )
 from queuehint.core.jobs.settled import compare, miscounted, misoffered, stalled, standings_of
-from queuehint.core.structures.edges import circles
+from queuehint.core.structures.edges import cycles
 from queuehint.errors import BackendInUseError
 from queuehint.operations import CountJobs, Operation
 from queuehint.operations.wire import PlaceAnew
@@ -48,11 +48,11 @@ class Examination:
     What an examination of an engine has found.
 
     Args:
-        circles: the first jobs that wait for one another, a tuple of ids each; one more than are reported.
+        cycles: the first jobs that wait for one another, a tuple of ids each; one more than are reported.
         gates: the first findings about jobs at wrong gates, and gates that are not as the jobs make them.
     """
 
-    circles: tuple[tuple[str, ...], ...]
+    cycles: tuple[tuple[str, ...], ...]
     gates: tuple[Finding, ...]
 
 
@@ -62,11 +62,11 @@ class Examine(Operation[Examination]):
 
 
 def examine(engine: Engine, path: str) -> Examination:
-    """Look for jobs that wait in a circle, and at the gates; O(jobs)."""
+    """Look for jobs that wait in a cycle, and at the gates; O(jobs)."""
     jobs = engine.table.jobs.values()
     edges = {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
-    found = islice(circles(edges), CIRCLES_MAX + 1)
-    return Examination(circles=tuple(map(tuple, found)), gates=tuple(_gates(path, engine)))
+    found = islice(cycles(edges), CYCLES_MAX + 1)
+    return Examination(cycles=tuple(map(tuple, found)), gates=tuple(_gates(path, engine)))
 
 
 class _Store(Protocol):
@@ -80,7 +80,7 @@ class _Store(Protocol):
 
 def diagnose(backend: _Store, *, fix: bool = False) -> Report:
     """
-    Check the pages of a file, its gates and that no jobs wait in a circle.
+    Check the pages of a file, its gates and that no jobs wait in a cycle.
 
     The file is opened, which reads its snapshot and journal; if another process has it, that one is asked. A damaged
     file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
@@ -95,7 +95,7 @@ def diagnose(backend: _Store, *, fix: bool = False) -> Report:
     path = str(backend.address.path)
     found = backend.call_sync(Examine())
     gates, repaired = found.gates, []
-    unchecked = [MORE_CIRCLES] if len(found.circles) > CIRCLES_MAX else []
+    unchecked = [MORE_CYCLES] if len(found.cycles) > CYCLES_MAX else []
     if fix and any(each.is_repairable for each in gates):
         try:
             backend.call_sync(PlaceAnew())
@@ -114,7 +114,7 @@ def diagnose(backend: _Store, *, fix: bool = False) -> Report:
             "unfinished": stats.unfinished,
             "looked_at": f"the pages of the file, its snapshot and journal, {jobs} jobs and what they wait for",
         },
-        findings=(*damage, *gates, *[circle_finding(path, circle) for circle in found.circles[:CIRCLES_MAX]]),
+        findings=(*damage, *gates, *[cycle_finding(path, cycle) for cycle in found.cycles[:CYCLES_MAX]]),
         repaired=tuple(repaired),
         unchecked=tuple(unchecked),
     )

@@ -339,7 +339,7 @@ def _thaw(kinds: list[list[str]], rows: list[Row], options: engine.EngineOptions
             return item
         value = made[item[0]]
         if value is _PENDING:
-            # Tuples may hold tuples, and cannot be changed once they are made; circles go through other objects.
+            # Tuples may hold tuples, and cannot be changed once they are made; cycles go through other objects.
             value = made[item[0]] = tuple([found(each) for each in rows[item[0]][1:]])
         return value
 

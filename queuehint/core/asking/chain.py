@@ -14,7 +14,7 @@ from queuehint import operations as op
 from queuehint.core.blockers import Blockers
 from queuehint.core.state import State, handles
 from queuehint.core.structures.job import Job
-from queuehint.core.why import circle_reason, reason_of
+from queuehint.core.why import cycle_reason, reason_of
 from queuehint.errors import JobNotFoundError
 from queuehint.values.report import Reason, ReasonKind
 
@@ -31,7 +31,7 @@ def why_chain(state: State, question: op.WhyChain) -> op.Chain:
         raise JobNotFoundError(question.job_id)
     chain = _Search(state).chain_of(job)
     last = state.table.jobs[chain[-1].job_id]
-    return op.Chain((*chain[:-1], circle_reason(state, last, chain[-1])))
+    return op.Chain((*chain[:-1], cycle_reason(state, last, chain[-1])))
 
 
 @attrs.define

@@ -201,11 +201,11 @@ class Lifecycle:
                 children.append((child_id, edge))
             elif failed is None and edge_action(edge, child.state) == NOTE:
                 failed = (child_id, child.state)
-        is_circle = self._is_circle(job, [child_id for child_id, _ in children])
-        if is_circle is None:
+        is_cycle = self._is_cycle(job, [child_id for child_id, _ in children])
+        if is_cycle is None:
             error = JobError(type="queuehint.errors.DependencyError", message=UNSEARCHABLE)
             return self.fail(job, error, 0, final=True)
-        if is_circle:
+        if is_cycle:
             error = JobError(type="queuehint.errors.CycleError", message="a child waits for this job")
             return self.fail(job, error, 0, final=True)
         if outcome.result is not None:
@@ -218,7 +218,7 @@ class Lifecycle:
             self._end_parent(job)
         return None
 
-    def _is_circle(self, job: Job, children: list[str]) -> bool | None:
+    def _is_cycle(self, job: Job, children: list[str]) -> bool | None:
         """
         Return whether a child waits for a job; None if the search is too long.
 

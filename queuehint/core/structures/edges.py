@@ -279,7 +279,7 @@ class DependencySets:
         number = next(canceled.irange(after, inclusive=(False, True)), None)
         return None if number is None else canceled[number]
 
-    # --- circles -------------------------------------------------------------------------------------------------
+    # --- cycles -------------------------------------------------------------------------------------------------
 
     @staticmethod
     def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool | None:
@@ -374,7 +374,7 @@ class DependencySets:
         )
 
 
-def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
+def cycles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
     """
     Yield cycles of jobs, each of which waits for the next; remove one job of each cycle before the next search.
 
@@ -383,7 +383,7 @@ def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
 
     Complexity: O(V + E) a cycle.
 
-    >>> list(circles({"a": ["b"], "b": ["a", "c"], "c": []}))
+    >>> list(cycles({"a": ["b"], "b": ["a", "c"], "c": []}))
     [['a', 'b']]
     """
     left = dict(waits)
@@ -392,11 +392,11 @@ def circles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
             TopologicalSorter(left).prepare()
         except GraphCycleError as error:
             # From a job to its dependent, with the first once more at the end.
-            circle = error.args[1][:0:-1]
+            cycle = error.args[1][:0:-1]
         else:
             return
-        del left[circle[0]]
-        yield circle
+        del left[cycle[0]]
+        yield cycle
 
 
 def _order(entry: tuple[int, Job]) -> int:

@@ -411,7 +411,7 @@ class Unknowns:
             ({"a": "", "b": "ac", "c": "bd", "d": ""}, {"b", "c"}),
         ],
     )
-    def test_a_circle_is_refused_naming_just_the_jobs_on_it(
+    def test_a_cycle_is_refused_naming_just_the_jobs_on_it(
         self, store: Store, edges: dict[str, str], cycle: set[str]
     ) -> None:
         store.enqueue(job("before"))
@@ -423,7 +423,7 @@ class Unknowns:
         assert all(after in edges[each] for each, after in zip(caught.value.cycle, around, strict=True))
         assert store.everything() == before
 
-    def test_a_chain_of_a_thousand_is_no_circle_and_the_circle_of_a_thousand_is_found(self, store: Store) -> None:
+    def test_a_chain_of_a_thousand_is_no_cycle_and_the_cycle_of_a_thousand_is_found(self, store: Store) -> None:
         ids = [str(number) for number in range(1000)]
         jobs = [job(each, after=[ids[at + 1]] if at < 999 else []) for at, each in enumerate(ids)]
         with pytest.raises(CycleError) as caught:

@@ -131,7 +131,7 @@ class FanIn:
             pass
         assert (store.state("last"), store.edges().open_edges) == (CANCELED, 0)
 
-    def test_a_portion_closes_no_circle_through_a_part_that_is_not_in_order(self, store: Store) -> None:
+    def test_a_portion_closes_no_cycle_through_a_part_that_is_not_in_order(self, store: Store) -> None:
         store.stage("T", job("a"))
         store.stage("T", job("first", after=["last"]), job("between", after=["first"]), job("last"))
         for other in ("first", "between"):

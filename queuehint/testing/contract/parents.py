@@ -148,7 +148,7 @@ class FailedParents:
         store.await_children("r", "a")
         assert store.record("r").cause == "failed"
 
-    def test_a_circle_of_parents_is_found(self, store: Store) -> None:
+    def test_a_cycle_of_parents_is_found(self, store: Store) -> None:
         store.enqueue(job("p"), job("q"))
         store.start()
         store.await_children("p", "q")

@@ -140,7 +140,7 @@ class Children:
         assert store.states("p", "q", "r") == "FINISHED FAILED FINISHED"
         assert [store.record(each).result for each in "pqr"] == [b"1", None, b"1"]
 
-    def test_a_circle_through_any_number_of_jobs_fails_the_job(self, store: Store) -> None:
+    def test_a_cycle_through_any_number_of_jobs_fails_the_job(self, store: Store) -> None:
         store.enqueue(job("p"))
         store.start()
         for part in range(2):

@@ -152,7 +152,7 @@ def refuses_by_itself(operation: Enqueue) -> type[QueueHintError] | None:
     named = [specs[job_id] for ids in edges.values() for job_id in ids]
     if any(spec.key is not None and spec.on_conflict != "reject" for spec in named):
         return InvalidJobError
-    # What waits for nothing that is left can go first; if nothing can, there is a circle.
+    # What waits for nothing that is left can go first; if nothing can, there is a cycle.
     while edges:
         free = [job_id for job_id, ids in edges.items() if not ids & edges.keys()]
         if not free:

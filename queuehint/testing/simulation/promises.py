@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from queuehint.core.structures.event_log import Journal
 from queuehint.operations import Enqueue, Exchange, Renew, Verdict
-from queuehint.testing.invariants import check_circles, check_edges, check_order, check_ready, placed
+from queuehint.testing.invariants import check_cycles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.trace import TraceEvent
 from queuehint.values.event import EventKind
@@ -153,7 +153,7 @@ class Promises:
             self._let_go()
         self.check(engine)
         if moves and engine.table.edges.open > 1:
-            check_circles(engine)
+            check_cycles(engine)
 
     def _let_go(self) -> None:
         """Forget the places of dead jobs that have canceled those behind them."""
@@ -256,7 +256,7 @@ class Promises:
         table = engine.table
         engine.check()
         check_order(engine)
-        check_circles(engine)
+        check_cycles(engine)
         if not table.leftovers:
             if not table.pauses and not table.limits.limiters:
                 check_ready(engine)

@@ -40,7 +40,7 @@ from queuehint.operations import (
     Why,
 )
 from queuehint.testing.invariants import (
-    check_circles,
+    check_cycles,
     check_empty,
     check_order,
     check_ready,
@@ -169,7 +169,7 @@ class Lockstep:
                 return
             self.engine.check()
             check_order(self.engine)
-            check_circles(self.engine)
+            check_cycles(self.engine)
             self.put(Tick())
         raise AssertionError("leftover work never ends")
 
@@ -313,7 +313,7 @@ class Lockstep:
         self._compare_tree(self.put(Tree(claim.path, 1)), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
-        """R3: a wait for a place points to smaller places only, so no waits can form a circle."""
+        """R3: a wait for a place points to smaller places only, so no waits can form a cycle."""
         for actor in known:
             reason = self.put(Why(actor.id))
             self.model.check_reason(actor, reason)

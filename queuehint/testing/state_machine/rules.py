@@ -181,7 +181,7 @@ class OperationMachine(RuleBasedStateMachine):
         return spec
 
     def woven(self, made: list[Any], links: list[Any], known: list[str], **fields: Any) -> list[JobSpec]:
-        """Jobs that depend on each other and on known ones, in any direction, in circles too."""
+        """Jobs that depend on each other and on known ones, in any direction, in cycles too."""
         first = len(self._specs) + 1
         every = [*[str(first + at) for at in range(len(made))], *known]
         specs = []

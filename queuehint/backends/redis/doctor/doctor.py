@@ -35,8 +35,8 @@ from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums
 from queuehint.backends.redis.examination import CLOCK_LATE_MS
 from queuehint.backends.redis.transport import Sleep
-from queuehint.backends.report import CIRCLES_MAX, MORE_CIRCLES, Finding, Report, circle_finding
-from queuehint.core.structures.edges import circles
+from queuehint.backends.report import CYCLES_MAX, MORE_CYCLES, Finding, Report, cycle_finding
+from queuehint.core.structures.edges import cycles
 from queuehint.errors import BackendError
 from queuehint.values.hint import conflict, gate_key
 
@@ -188,7 +188,7 @@ class _Doctor:
                 self._sums.look_at_state(this, after)
                 self._sums.look_at_sums(this, after)
                 yield from self._look_at_conflicts(this)
-                yield from self._look_at_circles(this)
+                yield from self._look_at_cycles(this)
                 break
         return this
 
@@ -326,7 +326,7 @@ class _Doctor:
                 this.add(repairable("job", self._key("jobs"), what, job_id=about), about)
             this.add(problem(kind, name, self._key(name), item, about, found), item or about)
 
-    # --- running together, waiting in circles ------------------------------------------------------------------------
+    # --- running together, waiting in cycles ------------------------------------------------------------------------
 
     def _look_at_conflicts(self, this: Pass) -> Talk:
         """Check that no two running jobs conflict."""
@@ -338,21 +338,21 @@ class _Doctor:
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
 
-    def _look_at_circles(self, this: Pass) -> Talk:
+    def _look_at_cycles(self, this: Pass) -> Talk:
         """Check that open edges form no cycle, in which no job would ever run."""
         waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
-        for found, circle in enumerate(circles(waits)):
-            if found == CIRCLES_MAX:
-                this.notes.append(MORE_CIRCLES)
+        for found, cycle in enumerate(cycles(waits)):
+            if found == CYCLES_MAX:
+                this.notes.append(MORE_CYCLES)
                 return
-            # They were not all read at one time; what is a circle stays one.
+            # They were not all read at one time; what is a cycle stays one.
             now: dict[str, list[str]] = {}
-            for batch in batches(circle, BATCH):
+            for batch in batches(cycle, BATCH):
                 now |= waits_of(
                     by_name((yield from self._session.execute_script("doctor/heads", tuple(map(bytes_of, batch)))))
                 )
-            if all(other in now.get(job_id, ()) for job_id, other in pairwise([*circle, circle[0]])):
-                this.add(circle_finding(self._key("deferred"), circle), circle[0])
+            if all(other in now.get(job_id, ()) for job_id, other in pairwise([*cycle, cycle[0]])):
+                this.add(cycle_finding(self._key("deferred"), cycle), cycle[0])
 
     # --- repairs -----------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ local function pending_jobs(limit)
   return found, looked_at < LOOKED_AT_ALL_MAX
 end
 
-local circles, edges_left = {}, CIRCLE_EDGES_MAX
+local cycles, edges_left = {}, CYCLE_EDGES_MAX
 
 -- The first DEFERRED job that one waits for; nil where there is none, or too much has been looked at.
 local function next_ahead(job)
@@ -49,18 +49,18 @@ local function next_ahead(job)
   end
 end
 
--- The circle of open edges that a job is on or waits for, where nothing that it waits for goes on by itself; empty where
+-- The cycle of open edges that a job is on or waits for, where nothing that it waits for goes on by itself; empty where
 -- none is found.
-local function circle_ahead(job)
+local function cycle_ahead(job)
   local way, place, at = {}, {}, job
-  while at and not place[at.id] and not circles[at.id] do
+  while at and not place[at.id] and not cycles[at.id] do
     way[#way + 1], place[at.id] = at.id, #way + 1
     at = next_ahead(at)
   end
-  local circle = at and circles[at.id] or {}
-  if at and place[at.id] then circle = {unpack(way, place[at.id])} end
-  for _, id in ipairs(way) do circles[id] = circle end
-  return circle
+  local cycle = at and cycles[at.id] or {}
+  if at and place[at.id] then cycle = {unpack(way, place[at.id])} end
+  for _, id in ipairs(way) do cycles[id] = cycle end
+  return cycle
 end
 
 local known = {}
@@ -88,7 +88,7 @@ local function moves(job)
       all_wait = false
     end
   end
-  if all_wait and #circle_ahead(job) > 0 then
+  if all_wait and #cycle_ahead(job) > 0 then
     for id in pairs(seen) do known[id] = false end
     return false
   end
@@ -117,8 +117,8 @@ local reply = {count, moving and 1 or 0}
 for at = 1, math.min(#reasons_of, REASONS_MAX) do
   local job = reasons_of[at]
   local reason = reason_of(job)
-  local circle = reason.kind == 'dependency' and circle_ahead(job) or {}
-  if #circle > 0 then reason.stuck, reason.detail = true, circle_text(circle, job.id) end
+  local cycle = reason.kind == 'dependency' and cycle_ahead(job) or {}
+  if #cycle > 0 then reason.stuck, reason.detail = true, cycle_text(cycle, job.id) end
   reply[#reply + 1] = reply_of(job, reason)
 end
 return reply

@@ -9,4 +9,4 @@ args.count(9)
 
 local job = jobs.find(ARGV[9])
 if not job then return {} end
-return reply_of(job, circle_reason(job, reason_of(job)))
+return reply_of(job, cycle_reason(job, reason_of(job)))

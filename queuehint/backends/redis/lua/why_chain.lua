@@ -35,7 +35,7 @@ local job = jobs.find(ARGV[9])
 if not job then return {} end
 local chain, reply = finds_stuck(job) and way or first, {}
 for at, hop in ipairs(chain) do
-  if at == #chain then circle_reason(hop[1], hop[2]) end
+  if at == #chain then cycle_reason(hop[1], hop[2]) end
   reply[at] = reply_of(hop[1], hop[2])
 end
 return reply

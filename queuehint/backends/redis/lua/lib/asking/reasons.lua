@@ -288,38 +288,38 @@ local function reply_of(job, reason)
   return reply
 end
 
-local CIRCLE_EDGES_MAX = 4000 -- @const
+local CYCLE_EDGES_MAX = 4000 -- @const
 
--- What is said of a job on a circle of open edges, or of one that waits for it.
-local function circle_text(circle, job_id)
+-- What is said of a job on a cycle of open edges, or of one that waits for it.
+local function cycle_text(cycle, job_id)
   local who = 'it waits for jobs that wait'
-  for _, id in ipairs(circle) do
+  for _, id in ipairs(cycle) do
     if id == job_id then who = 'they wait' end
   end
-  local named, more = table.concat(circle, ', ', 1, math.min(#circle, JOBS_NAMED_MAX)), #circle - JOBS_NAMED_MAX
+  local named, more = table.concat(cycle, ', ', 1, math.min(#cycle, JOBS_NAMED_MAX)), #cycle - JOBS_NAMED_MAX
   return who .. ' for one another, cancel one: ' .. named .. (more > 0 and ' and ' .. more .. ' more' or '')
 end
 
--- A circle of open edges through a job, from the job on; nil where there is none. None is ever closed; one in a store may be
+-- A cycle of open edges through a job, from the job on; nil where there is none. None is ever closed; one in a store may be
 -- of an earlier release. Breadth first.
-local function circle_of(job)
+local function cycle_of(job)
   local before, todo, looked_at, at = {[job.id] = false}, {job.id}, 0, 1
   while at <= #todo do
     local id = todo[at]
     local here = jobs.of(id)
     if here and not OVER[here[STATE]] and here[BLOCKED] > 0 then
       looked_at = looked_at + here[BLOCKED]
-      if looked_at > CIRCLE_EDGES_MAX then return nil end
+      if looked_at > CYCLE_EDGES_MAX then return nil end
       local ids = redis.call('HKEYS', store.blocked(id))
       table.sort(ids, form.less)
       for _, other in ipairs(ids) do
         if other == job.id then
-          local circle = {}
+          local cycle = {}
           while id do
-            table.insert(circle, 1, id)
+            table.insert(cycle, 1, id)
             id = before[id]
           end
-          return circle
+          return cycle
         end
         if before[other] == nil then
           before[other] = id
@@ -331,9 +331,9 @@ local function circle_of(job)
   end
 end
 
--- The reason of a job, which names the circle of open edges through it if there is one.
-local function circle_reason(job, reason)
-  local circle = reason.kind == 'dependency' and circle_of(job)
-  if circle then reason.stuck, reason.detail = true, circle_text(circle, job.id) end
+-- The reason of a job, which names the cycle of open edges through it if there is one.
+local function cycle_reason(job, reason)
+  local cycle = reason.kind == 'dependency' and cycle_of(job)
+  if cycle then reason.stuck, reason.detail = true, cycle_text(cycle, job.id) end
   return reason
 end

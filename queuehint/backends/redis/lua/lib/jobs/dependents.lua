@@ -68,7 +68,7 @@ end
 
 -- Bring back, in order of number, the jobs that were canceled because of one that was brought back itself. One that is
 -- canceled anew is not looked at again: item[3] is the last number looked at. Each only once its own end is told to all that
--- wait for it: one that is revived is bound to what it needs without a search, and this closes no circle because no
+-- wait for it: one that is revived is bound to what it needs without a search, and this closes no cycle because no
 -- unfinished job waits for it.
 function dependents.revive(item, budget)
   local used = 0

@@ -101,7 +101,7 @@ end
 
 -- Whether a child waits for a job; nil if that takes too long. It is looked for along what the children wait for, and if
 -- that is too much, along what waits for the job: one of both is little, as a rule.
-local function is_circle(job, child_ids)
+local function is_cycle(job, child_ids)
   local found = edges.reaches(child_ids, job.id, {count = 0})
   if found == nil and S[COMMITTING] == 0 then
     local ids = {}
@@ -130,9 +130,9 @@ function lifecycle.await_children(job, ids, on_failure)
       end
     end
   end
-  local has_circle = is_circle(job, child_ids)
-  if has_circle == nil then return lifecycle.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
-  if has_circle then return lifecycle.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
+  local has_cycle = is_cycle(job, child_ids)
+  if has_cycle == nil then return lifecycle.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
+  if has_cycle then return lifecycle.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
   if failed then job[CHILD_FAILED] = failed end
   if #children > 0 then return transitions.await_children(job, children) end
   return lifecycle.end_parent(job)

@@ -2,10 +2,10 @@
 
 from tests.mutants.gate import Mutant, tests
 
-TEXTS = tests("tests/integration/test_door_texts.py", marks="not redis and not nightly")
-HANDLES = tests("tests/integration/test_door_handles.py", marks="not redis and not nightly")
+TEXTS = tests("tests/integration/test_api_strings.py", marks="not redis and not nightly")
+HANDLES = tests("tests/integration/test_api_handles.py", marks="not redis and not nightly")
 WITHHELD = tests("tests/integration/test_withheld.py")
-ARGUMENTS = tests("tests/integration/test_door_arguments.py")
+ARGUMENTS = tests("tests/integration/test_api_arguments.py")
 SECRETS = tests("tests/integration/test_cli_secrets.py")
 MASKS = tests("tests/unit/test_masks.py")
 REPRS = tests("tests/unit/test_reprs.py")
@@ -14,7 +14,7 @@ DATA = tests("tests/integration/test_secrets.py", marks="not redis and not night
 MUTANTS = (
     Mutant(
         name="A namespace is what was handed in, and not what was checked",
-        kind="door",
+        kind="api",
         file="backends/base.py",
         old='got {shown(text)}")\n    return text\n',
         new='got {shown(text)}")\n    return namespace\n',
@@ -22,7 +22,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A reason of a cancellation is what was handed in, and not what was checked",
-        kind="door",
+        kind="api",
         file="scheduler/operating.py",
         old='    reason = None if reason is None else check_name(reason, parameter="reason")\n',
         new='    _ = None if reason is None else check_name(reason, parameter="reason")\n',
@@ -30,7 +30,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Arguments are right once others of their types were",
-        kind="door",
+        kind="api",
         file="client/job.py",
         old="                is_sure = False\n",
         new="",
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Places are known by the arguments, whatever these take themselves for",
-        kind="door",
+        kind="api",
         file="handlers/handler.py",
         old="            if _is_texts(map(type, place)):\n",
         new="            if all(isinstance(segment, str) for segment in place):\n",
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A handle of another store is taken for one of this",
-        kind="door",
+        kind="api",
         file="client/handle.py",
         old="            if _identity(mine.backend) != _identity(client.backend):\n",
         new="            if type(mine.backend) is not type(client.backend):\n",
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A filter of which all is None is every job",
-        kind="door",
+        kind="api",
         file="scheduler/records/bulk.py",
         old="    if not every and asked == RecordFilter():\n",
         new="    if False:\n",
@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     Mutant(
         name="An order to what fits ends with the first page",
-        kind="door",
+        kind="api",
         file="scheduler/records/bulk.py",
         old="        if after is None or not left:\n",
         new="        if True:\n",
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The id of a handle is taken wherever it is from",
-        kind="door",
+        kind="api",
         file="client/handle.py",
         old="    return job.id_for(client, parameter) if isinstance(job, JobHandle) else check_id(job)\n",
         new="    return job.id if isinstance(job, JobHandle) else check_id(job)\n",
@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A job waits for children of another store",
-        kind="door",
+        kind="api",
         file="worker/outcomes.py",
         old="                context.check_children(answer)\n",
         new="                pass\n",
@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What a redaction that fails was given is in the traceback that is logged",
-        kind="door",
+        kind="api",
         file="worker/failures.py",
         old='            logger.error("redact failed", extra=extra)  # noqa: TRY400\n',
         new='            logger.exception("redact failed", extra=extra)\n',
@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The exception itself is logged beside its redacted text",
-        kind="door",
+        kind="api",
         file="worker/failures.py",
         old="            if text and self._redact is None:\n",
         new="            if text:\n",
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A drain runs the jobs of a store that others share without being asked",
-        kind="door",
+        kind="api",
         file="scheduler/draining.py",
         old="        return self.backend.is_local if run is None else",
         new="        return True if run is None else",
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A result behind a dead dependency is waited for",
-        kind="door",
+        kind="api",
         file="client/stuck.py",
         old="                    raise failure_of(dead, self.job_id)\n",
         new="                    pass\n",
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A redaction that raises no Exception leaves the job to run for ever",
-        kind="door",
+        kind="api",
         file="worker/failures.py",
         old="        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
         new="        except Exception as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A listener that raises no Exception is told nothing more",
-        kind="door",
+        kind="api",
         file="scheduler/listening.py",
         old="                except BaseException as error:\n                    task",
         new="                except Exception as error:\n                    task",
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         name="An iterable is read to its end before it is counted",
-        kind="door",
+        kind="api",
         file="values/checks.py",
         old="    items = list(islice(value, most + 1))\n",
         new="    items = list(value)\n",
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A message holds whatever it quotes",
-        kind="door",
+        kind="api",
         file="errors.py",
         old="        return printable(super().__str__())\n",
         new="        return super().__str__()\n",
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A text is taken for the path of its letters",
-        kind="door",
+        kind="api",
         file="values/hint.py",
         old="    return key_of(parse_path(path))\n",
         new="    return key_of(tuple(path))\n",
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A value is written out whole before it is cut",
-        kind="door",
+        kind="api",
         file="errors.py",
         old="            if len(text) > VALUE_LENGTH_MAX:\n                break\n",
         new="",
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A value of any class is asked for its text",
-        kind="door",
+        kind="api",
         file="errors.py",
         old='    else:\n        yield f"<{kind.__name__}>"\n',
         new="    else:\n        yield repr(value)\n",
@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The parser's own words are printed as they are",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="        told = _BadUsage(said(message) + (HINT",
         new="        told = _BadUsage(message + (HINT",
@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A host of any signs is shown",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old=' or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
         new=":\n",
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The first @ ends the password",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old='userinfo, _, hosts = rest[2:size].rpartition("@")',
         new='userinfo, _, hosts = rest[2:size].partition("@")',
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A URL that lost a slash is shown",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old="if rest[:1] in {'', '/'} and '@' not in rest else",
         new="if rest[:1] in {'', '/'} else",
@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What begins like no store is shown without slashes",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old="        if scheme not in _SERVED:\n            return HIDDEN\n",
         new="",
@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The value of an option is shown whatever it is",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old="value if known and known.fullmatch(value) else HIDDEN",
         new="value if known else HIDDEN",
@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The name of an option is shown whatever it is",
-        kind="door",
+        kind="api",
         file="backends/masks.py",
         old="    return name if _OPTION.fullmatch(name) else HIDDEN\n",
         new="    return name\n",
@@ -230,7 +230,7 @@ MUTANTS = (
     ),
     Mutant(
         name="Parts of a URL that are not shown may be quoted",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="    parts = {part for piece in pieces for part in hidden_parts(piece)}\n",
         new="    parts: set[str] = set()\n",
@@ -238,7 +238,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A URL is hidden only as it was written",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old=", text, flags=re.IGNORECASE)",
         new=", text)",
@@ -246,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A URL in another form than it was typed is shown",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="        for form in {piece, repr(piece)[1:-1], plain(piece)}:\n",
         new="        for form in {piece}:\n",
@@ -254,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A URL among the words of somebody else is shown",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="    return _IN_A_TEXT.sub(lambda found: masked(found[0]), text)\n",
         new="    return text\n",
@@ -262,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What the environment holds is said",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="    for word in (*_typed, *told):\n",
         new="    for word in _typed:\n",
@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         name="An option is looked at as a whole",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old='*(bare.split("=", 1) if bare != word else ())',
         new="",
@@ -278,7 +278,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A list is looked at as a whole",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old='*bare.split(","), ',
         new="",
@@ -286,7 +286,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What a terminal obeys is printed",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="    return plain(hidden(text))\n",
         new="    return hidden(text)\n",
@@ -294,7 +294,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A URL where none belongs is not answered with where it does",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old=' + (HINT if mentions_url(message) else "")',
         new="",
@@ -302,7 +302,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What running a command refuses is said by the parser",
-        kind="door",
+        kind="api",
         file="cli/said.py",
         old="        with _parser_says():\n            return super().invoke(ctx)\n",
         new="        return super().invoke(ctx)\n",
@@ -310,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A limit that was made by hand may be at any path",
-        kind="door",
+        kind="api",
         file="values/limit.py",
         old="            parse_path(self.path)\n            if type(self.path) is not tuple or any(",
         new="            if type(self.path) is not tuple or all(",
@@ -318,7 +318,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A recurrence that was made by hand may miss its times in any way",
-        kind="door",
+        kind="api",
         file="values/schedule.py",
         old='        object.__setattr__(self, "missed", check_choice(self.missed, MISSED, parameter="missed"))\n',
         new="",
@@ -326,7 +326,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The repr of a spec holds the arguments of its job",
-        kind="door",
+        kind="api",
         file="values/spec.py",
         old='attrs.field(default=b"{}", repr=sized)',
         new='attrs.field(default=b"{}")',
@@ -334,7 +334,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The repr of a template holds its whole text",
-        kind="door",
+        kind="api",
         file="handlers/references.py",
         old='return f"template({shown(self.text)})"',
         new='return f"template({self.text!r})"',
@@ -342,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What is said of an argument that cannot be read quotes it",
-        kind="door",
+        kind="api",
         file="handlers/codec.py",
         old='        why = f" ({type(error).__name__})"\n    return f"cannot be read',
         new='        why = f" ({error})"\n    return f"cannot be read',
@@ -350,7 +350,7 @@ MUTANTS = (
     ),
     Mutant(
         name="The values that do not fit hang on what is said of them",
-        kind="door",
+        kind="api",
         file="handlers/codec.py",
         old='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None',
         new='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from error',
@@ -358,7 +358,7 @@ MUTANTS = (
     ),
     Mutant(
         name="What stands in place of an outcome is shown",
-        kind="door",
+        kind="api",
         file="operations/fields.py",
         old="            if kind in _OF_DATA:\n",
         new="            if kind is JobSpec:\n",
@@ -366,7 +366,7 @@ MUTANTS = (
     ),
     Mutant(
         name="An iterator of jobs is read to its end",
-        kind="door",
+        kind="api",
         file="values/checks.py",
         old="        if index == most:\n            raise",
         new="        if index == most and type(value) in _SIZED:\n            raise",

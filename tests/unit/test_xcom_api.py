@@ -161,8 +161,8 @@ def test_a_time_to_live_that_is_none_is_refused(ttl: Any, error: type[Exception]
     assert store.asked == []
 
 
-CIRCLE: list[Any] = []
-CIRCLE.append(CIRCLE)
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ CIRCLE.append(CIRCLE)
         (b"x", "bytes is not JSON"),
         (float("nan"), "nan is not JSON"),
         ({1: 2}, "JSON keys are str"),
-        (CIRCLE, "circular"),
+        (CYCLE, "circular"),
         ("\ud800", "not encodable"),
         (Reference("A", None), "Reference is not JSON"),
         ("x" * ((1 << 20) + 1), "more than 1048576 bytes"),
         ("x" * (1 << 20), "takes 1048578 bytes"),
     ],
-    ids=["set", "bytes", "nan", "key", "circle", "surrogate", "reference", "long", "quotes"],
+    ids=["set", "bytes", "nan", "key", "cycle", "surrogate", "reference", "long", "quotes"],
 )
 def test_a_value_that_is_not_json_of_a_mebibyte_is_refused(value: Any, words: str) -> None:
     store = Store()

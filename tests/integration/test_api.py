@@ -1296,7 +1296,7 @@ async def test_a_full_worker_still_serves_its_pool() -> None:
 async def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
     sched, _ = scheduler()
     work = make_job(sched)
-    # Behind the handler's own path, on another, and behind a third job: every wait may close a circle.
+    # Behind the handler's own path, on another, and behind a third job: every wait may close a cycle.
     pending = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
     third = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
 
