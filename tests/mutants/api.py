@@ -4,7 +4,7 @@ from tests.mutants.gate import Mutant, tests
 
 TEXTS = tests("tests/integration/test_api_strings.py", marks="not redis and not nightly")
 HANDLES = tests("tests/integration/test_api_handles.py", marks="not redis and not nightly")
-WITHHELD = tests("tests/integration/test_withheld.py")
+WITHHELD = tests("tests/integration/test_redaction.py")
 ARGUMENTS = tests("tests/integration/test_api_arguments.py")
 SECRETS = tests("tests/integration/test_cli_secrets.py")
 MASKS = tests("tests/unit/test_masks.py")
@@ -122,7 +122,7 @@ MUTANTS = (
         file="worker/failures.py",
         old="        except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
         new="        except Exception as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends\n",
-        caught_by=(tests("tests/integration/test_withheld.py", "-k", "no_log and Odd-raise"),),
+        caught_by=(tests("tests/integration/test_redaction.py", "-k", "no_log and Odd-raise"),),
     ),
     Mutant(
         name="A listener that raises no Exception is told nothing more",

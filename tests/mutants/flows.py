@@ -1,4 +1,4 @@
-"""Mutants of timeouts of flows, in the engine, in Lua and at the door."""
+"""Mutants of timeouts of flows, in the engine, in Lua and in the public API."""
 
 from tests.mutants.catchers import CONFORMANCE, CONFORMANCE_ON_REDIS
 from tests.mutants.gate import Mutant, tests

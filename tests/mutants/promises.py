@@ -442,7 +442,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="        self.dropped += len(message.lines) if isinstance(message, Log) else 1\n",
         new="",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "settles_and_claims_whatever"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "settles_and_claims_whatever"),),
     ),  # P15
     Mutant(
         name="A stream of events never says that it has missed some",

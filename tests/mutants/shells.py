@@ -5,7 +5,7 @@ from tests.mutants.gate import Mutant, tests
 CONVERSATION = tests("tests/unit/test_redis_session.py")
 FUNCTIONS = tests("tests/unit/test_redis_functions.py")
 LIBRARIES = tests("tests/integration/test_doctor.py", "-k", "libraries_of_other_releases")
-NOTES = tests("tests/integration/test_worker_notes.py", "-k", "memory")
+NOTES = tests("tests/integration/test_outbox.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")

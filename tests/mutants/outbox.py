@@ -3,7 +3,7 @@
 from tests.mutants.catchers import CONFORMANCE
 from tests.mutants.gate import Mutant, tests
 
-NOTES = tests("tests/integration/test_worker_notes.py")
+NOTES = tests("tests/integration/test_outbox.py")
 
 MUTANTS = (
     Mutant(
@@ -60,7 +60,7 @@ MUTANTS = (
         file="worker/firing.py",
         old="        begin, after = 0, reply.behind\n",
         new="        begin, after = 0, reply.behind if reply.schedules else None\n",
-        caught_by=(tests("tests/integration/test_timekeeping.py", "-k", "that_cannot_be_read"),),
+        caught_by=(tests("tests/integration/test_firing.py", "-k", "that_cannot_be_read"),),
     ),
     Mutant(
         name="A record whose spec cannot be read is written with what can be read of it",
@@ -140,7 +140,7 @@ MUTANTS = (
         file="worker/firing.py",
         old="come_due(schedule.recurrence, schedule.next_ms, now_ms, most)",
         new="come_due(schedule.recurrence, schedule.next_ms, now_ms, FIRINGS_MAX)",
-        caught_by=(tests("tests/integration/test_timekeeping.py"),),
+        caught_by=(tests("tests/integration/test_firing.py"),),
     ),
     Mutant(
         name="Reading a journal keeps claims on long paths",
@@ -212,7 +212,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="        is_due = is_last or now_s >= self._due_s\n",
         new="        is_due = True\n",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "often"),),
     ),
     Mutant(
         name="What many jobs say costs an exchange each",
@@ -220,7 +220,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="        if may_go_together or self._unanswered is not None:\n",
         new="        if self._unanswered is not None:\n",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "is_one_exchange"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "is_one_exchange"),),
     ),
     Mutant(
         name="What one job says holds up what all others say",
@@ -228,7 +228,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="            if is_again and self._is_passed_over:\n",
         new="            if False:\n",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "cuts_each"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "cuts_each"),),
     ),
     Mutant(
         name="What was sent without an answer is put together anew",
@@ -236,7 +236,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="            self._unanswered = None if post is None else (taken, post)\n",
         new="",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "without_an_answer"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "without_an_answer"),),
     ),
     Mutant(
         name="Lua: notes are stored where there is no room for a result",
@@ -244,7 +244,7 @@ MUTANTS = (
         file="backends/redis/lua/post.lua",
         old="if has_result and memory.used_share() >= 1 then return redis.error_reply('STORE_FULL') end\n",
         new="",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "full_redis"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "full_redis"),),
     ),
     Mutant(
         name="Each note of a handler costs an exchange",
@@ -252,7 +252,7 @@ MUTANTS = (
         file="worker/worker.py",
         old="        self._outbox = Outbox(backend, codec, self._event.set_for_notes)\n",
         new="        self._outbox = Outbox(backend, codec, self._event.set)\n",
-        caught_by=(tests("tests/integration/test_worker_notes.py", "-k", "often or alone"),),
+        caught_by=(tests("tests/integration/test_outbox.py", "-k", "often or alone"),),
     ),
     Mutant(
         name="The ends of a flow are read only as long as it has few of them",
