@@ -114,6 +114,8 @@ class Worker:
     """Keeps the leases of its jobs."""
     presence_class: ClassVar[type[Presence]] = Presence
     """Tells the store about the worker."""
+    watch_class: ClassVar[type[LoopWatch]] = LoopWatch
+    """Reports code that blocks its event loop."""
     uses_processes: ClassVar[bool] = True
     """Whether handlers declared with ``process=True`` run in processes; else as any plain function."""
 
@@ -182,7 +184,7 @@ class Worker:
             marks=marks_of(helper),
         )
         self._resources = Resources(self.name, lifespan, self._runner.outcomes.failures)
-        self._watch = LoopWatch(self.name, backend, self._slots, abandon_after_s)
+        self._watch = self.watch_class(self.name, backend, self._slots, abandon_after_s)
         self._block_watch = BlockWatch(self._slots)
         self._outcomes = Settlements()
         self._renewal: Renewal | None = None

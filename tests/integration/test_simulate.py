@@ -24,6 +24,7 @@ from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.values.hint import Claim
 from queuehint.values.report import WorkerInfo
 from queuehint.worker.exchanges import Exchanges
+from queuehint.worker.leases.renewal import BLOCKED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,6 +214,17 @@ def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
     assert sum("enqueued" in line for line in error.story) == 1
     test = "tests/integration/test_simulate.py::test_a_handler_that_must_not_run_twice_is_found_with_one_fault"
     assert error.command == f"QUEUEHINT_SEED={error.seed} python -m pytest {test}"
+
+
+def test_a_process_that_stands_still_is_not_taken_for_code_that_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        await asyncio.sleep(30)
+
+    jobs: list[Any] = [("work", [str(number)], []) for number in range(4)]
+    world = simulate({"work": work}, jobs, faults=FaultPlan(pause=0.3), seed=1)
+    stood_s = [float(line.split()[-2]) for line in world.story if "stands still for" in line]
+    assert max(stood_s) > 2 * BLOCKED_S
+    assert not [record for record in caplog.records if record.__dict__.get("event") == "worker.blocked"]
 
 
 charges: list[str] = []

@@ -85,12 +85,16 @@ class LoopWatch:
         blocked_s, self._beaten_s = now - self._beaten_s - BEAT_S, now
         if blocked_s >= BLOCKED_S and not self._is_blocked:
             # Nobody looked from another thread, or no thread ran either.
-            logger.warning(
-                "code has blocked the event loop of a worker; its other jobs did not run",
-                extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
-            )
+            self._report_late(blocked_s)
         if self._renewal is not None:
             self._renewal.beat()
+
+    def _report_late(self, blocked_s: float) -> None:
+        """Report, once the loop runs again, that it did not."""
+        logger.warning(
+            "code has blocked the event loop of a worker; its other jobs did not run",
+            extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
+        )
 
     @property
     def blocked_s(self) -> float:
