@@ -55,8 +55,7 @@ def _print_record(printer: Printer, record: JobRecord, reason: Reason | None, *,
         printer.head("attempts")
     for attempt in record.history if len(record.history) > 1 else ():
         until = "" if attempt.ended_ms is None else f" to {iso(attempt.ended_ms)}"
-        worker = f" by {attempt.worker}" if attempt.worker else ""
-        printer.lines(f"{iso(attempt.started_ms)}{until} {attempt.outcome}{worker}")
+        printer.lines(f"{iso(attempt.started_ms)}{until} {attempt.outcome} by {attempt.worker}")
     if record.errors:
         printer.head("errors")
     for error in record.errors:

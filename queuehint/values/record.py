@@ -66,7 +66,7 @@ class Attempt:
 
     Args:
         started_ms, ended_ms: from when to when; *ended_ms* is None while it runs.
-        worker: which worker; None where the job has finished at its first attempt.
+        worker: which worker.
         outcome: as the kind of the event of its end: ``"finished"``, ``"failed"``, ``"retried"``, ``"snoozed"``,
             ``"released"``, ``"lost"``, ``"canceled"``, ``"deferred"`` if it waits for its children since; ``"started"``
             while it runs.
@@ -77,7 +77,7 @@ class Attempt:
 
     started_ms: int
     ended_ms: int | None
-    worker: str | None
+    worker: str
     outcome: AttemptOutcome
     error: JobError | None = None
 
@@ -93,7 +93,7 @@ def history_of(
     """
     Return the last attempts of a job with their errors: those noted, and the one that its other fields tell of.
 
-    Of a job that finishes at its first attempt none is noted.
+    Of a job that finishes at its first attempt none is noted: its *worker* stays with it.
     """
     found, left = [], list(errors)
     for attempt in reversed(past):
@@ -103,11 +103,11 @@ def history_of(
         while left and left[-1].at_ms > attempt.started_ms:
             left.pop()
     found.reverse()
-    if started_ms is not None:
+    if started_ms is not None and worker is not None:
         if state is JobState.STARTED:
             found.append(Attempt(started_ms=started_ms, ended_ms=None, worker=worker, outcome="started"))
         elif state is JobState.FINISHED and not past:
-            found.append(Attempt(started_ms=started_ms, ended_ms=ended_ms, worker=None, outcome="finished"))
+            found.append(Attempt(started_ms=started_ms, ended_ms=ended_ms, worker=worker, outcome="finished"))
     return tuple(found[-ATTEMPTS_KEPT:])
 
 

@@ -1201,6 +1201,27 @@ def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
     assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]
 
 
+def test_a_job_that_finished_at_its_first_attempt_alone_has_a_worker_after_its_end(store: Store) -> None:
+    def run(kind: OutcomeKind) -> None:
+        grants = store.do(Exchange("w", pools=("default",), limit=3)).grants
+        ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=kind) for each in grants)
+        store.do(Exchange("w", settle=ended))
+
+    store.do(Enqueue((job("again", "a"),)))
+    run(OutcomeKind.RELEASED)
+    store.do(Enqueue((job("once", "b"), JobSpec(id="once-array", task="t", claims=(Claim(("c",)), Claim(("d",)))))))
+    run(OutcomeKind.FINISHED)
+    store.do(Enqueue((job("never", key="k"),)))
+    assert store.look().is_clean
+    for job_id in ("again", "never"):
+        store.change_packed("jobs", job_id, "value[7] = 'w'")
+    findings = [finding for finding in store.look().errors if finding.kind == "head"]
+    assert {finding.job_id: finding.what.split(" has ")[-1] for finding in findings} == {
+        "again": "a worker and is not STARTED",
+        "never": "a worker and is not STARTED",
+    }
+
+
 # --- while others work -----------------------------------------------------------------------------------------------
 
 

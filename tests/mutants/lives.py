@@ -317,6 +317,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A job that finishes at its first attempt forgets which worker ran it",
+        kind="records",
+        file="core/jobs/table.py",
+        old="        if is_noted:\n            job.worker = None\n",
+        new="        job.worker = None\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A record is kept from the enqueue on, not from the end",
         kind="records",
         file="core/jobs/table.py",

@@ -104,6 +104,22 @@ MUTANTS = (
     ),
     # --- plain jobs ---
     Mutant(
+        name="Lua: a plain job that finishes alone forgets which worker ran it",
+        kind="records",
+        file=f"{LUA}/lib/plain/exchange_one.lua",
+        old="  job[TIMER], job[TIMER_MS], job[ENDED] = PRUNE, prune_ms, NOW\n",
+        new="  job[TIMER], job[TIMER_MS], job[ENDED], job[WORKER] = PRUNE, prune_ms, NOW, ''\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a job that is not plain and finishes at its first attempt forgets which worker ran it",
+        kind="records",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="  if not is_first then job[WORKER] = false end\n",
+        new="  job[WORKER] = false\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a job that is given a field no plain head has stays plain",
         kind="records",
         file=f"{LUA}/lib/formats/head_format.lua",

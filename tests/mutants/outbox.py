@@ -306,8 +306,8 @@ MUTANTS = (
         name="An attempt that was given back is not noted",
         kind="records",
         file="core/jobs/table.py",
-        old="        if kind is not EventKind.FINISHED or (",
-        new="        if kind not in (EventKind.FINISHED, EventKind.RELEASED) or (",
+        old="        is_noted = kind is not EventKind.FINISHED or (",
+        new="        is_noted = kind not in (EventKind.FINISHED, EventKind.RELEASED) or (",
         caught_by=(CONFORMANCE,),
     ),
 )

@@ -334,9 +334,9 @@ def test_drawings_have_every_attempt_with_its_worker_and_its_error() -> None:
     bad = JobError(type="ValueError", message="bad: 5", at_ms=3)
     first = Attempt(started_ms=1, ended_ms=3, worker="w1", outcome="retried", error=bad)
     gone = Attempt(started_ms=3, ended_ms=6, worker="w2", outcome="lost")
-    last = Attempt(started_ms=7, ended_ms=9, worker=None, outcome="finished")
+    last = Attempt(started_ms=7, ended_ms=9, worker="w3", outcome="finished")
     tried = past("a", times=(0, 7, 9), token=3, task="edit")
-    tried = attrs.evolve(tried, worker="w3", attempts=(first, gone, last))
+    tried = attrs.evolve(tried, attempts=(first, gone, last))
     waits = attrs.evolve(past("b", "SCHEDULED", (None, None, None)), attempts=(first,))
     canceled = attrs.evolve(past("c", "CANCELED", (0, 4, 5)), attempts=(attrs.evolve(gone, outcome="canceled"),))
 

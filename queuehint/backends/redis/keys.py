@@ -31,7 +31,7 @@ KEYS: Final = (
         "`state`: the counters of the namespace, packed; `retention`, if it was set; `test`: for tests",
         "never",
     ),
-    Key("jobs", "hash", "id -> head: all that changes of a job, packed", "prune"),
+    Key("jobs", "hash", "id -> head: all that changes of a job, and the workers of its attempts, packed", "prune"),
     Key(
         "specs",
         "hash",

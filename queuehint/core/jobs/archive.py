@@ -95,7 +95,7 @@ def forget(table: JobTable, job: Job, until_ms: int, *, digest_from: int = DIGES
     """
     _unindex(table, job)
     job.gone = True
-    job.result = None
+    job.result = job.worker = None
     if job.extras is not None:
         old, job.extras = job.extras, None
         if old.asked is not None or old.holds or old.blocked:

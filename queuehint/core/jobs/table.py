@@ -458,7 +458,8 @@ class JobTable:
 
     def _stop(self, job: Job, kind: EventKind) -> None:
         """Take a STARTED job out of the registry and its lease out of the timers."""
-        if kind is not EventKind.FINISHED or (job.extras is not None and job.extras.past):
+        is_noted = kind is not EventKind.FINISHED or (job.extras is not None and bool(job.extras.past))
+        if is_noted:
             job.note_attempt(kind.value, self.journal.now_ms)
         self.registry.leave(job)
         if self.limits.limiters:
@@ -468,7 +469,8 @@ class JobTable:
             self.unknown_task_counts.pop(job.id, None)
         if job.cancel is not None:
             self.forget_cancellation(job)
-        job.worker = None
+        if is_noted:
+            job.worker = None
 
     def withdraw(self, job: Job) -> None:
         """Remove a job from the ready queue, or from where it is parked."""

@@ -128,9 +128,11 @@ class Job:
     ``missing`` counts those not granted yet. ``ready``, ``timer`` and ``expiry`` are its entries in the ready queue
     and among the timers, None while it has none; ``parked`` is the heap of the paused path or limit it is parked in.
     ``cancel`` is why a cancellation was requested while it ran. ``first_ms`` is when it was first started, ``gone``
-    says that its record has expired and only its id is kept. ``block`` is the block of the record index that
-    lists it, None while it is hidden: only the index looks into it, and a change of the job's state sets its ``states``
-    to None. ``level`` is its rank: its priority, or a higher one inherited from a job behind it.
+    says that its record has expired and only its id is kept. ``worker`` runs it while it is STARTED; of a job that
+    has finished at its first attempt, of which no attempt is noted, it is the one that ran it. ``block`` is the block
+    of the record index that lists it, None while it is hidden: only the index looks into it, and a change of the
+    job's state sets its ``states`` to None. ``level`` is its rank: its priority, or a higher one inherited from a job
+    behind it.
     """
 
     __slots__ = (
@@ -290,7 +292,7 @@ class Job:
 
     def note_attempt(self, outcome: str, now_ms: int) -> None:
         """Note that the attempt of a STARTED job ends."""
-        assert self.started_ms is not None
+        assert self.started_ms is not None and self.worker is not None
         attempt = Attempt(started_ms=self.started_ms, ended_ms=now_ms, worker=self.worker, outcome=outcome)  # type: ignore[arg-type]
         self.need_extras().past.append(attempt)
 
@@ -314,7 +316,7 @@ class Job:
             attempts=self.attempts,
             losses=self.losses,
             token=self.token,
-            worker=self.worker,
+            worker=self.worker if self.state is JobState.STARTED else None,
             enqueued_ms=self.enqueued_ms,
             due_ms=self.due_ms,
             queued_ms=self.queued_ms,

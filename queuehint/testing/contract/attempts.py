@@ -235,6 +235,31 @@ class History:
         store.settle("b", OutcomeKind.FAILED, error=error())
         assert [attempt.outcome for attempt in store.record("b").history] == ["canceled"]
 
+    def test_a_job_that_ended_at_its_first_attempt_says_which_worker_ran_it(self, store: Store) -> None:
+        def told(*ids: str) -> list[tuple[str | None, list[str]]]:
+            records = [store.record(job_id) for job_id in ids]
+            return [(record.worker, [attempt.worker for attempt in record.history]) for record in records]
+
+        # A store may keep a job of which there is little to say, and settle one alone, in a shorter way.
+        store.enqueue(job("alone", ["x"]))
+        store.start(worker="two w")
+        store.finish("alone")
+        store.enqueue(job("a"), job("keyed", key="k"), job("failed", max_attempts=1), job("canceled"))
+        store.start(worker="one")
+        assert told("a", "keyed") == [("one", ["one"])] * 2
+        store.cancel("canceled")
+        outcomes = [store.outcome("a"), store.outcome("keyed")]
+        outcomes += [store.outcome(job_id, OutcomeKind.FAILED, error=error()) for job_id in ("failed", "canceled")]
+        store.exchange(*outcomes)
+        store.enqueue(job("long"))
+        store.start(worker="w" * 256)
+        store.finish("long")
+        assert told("alone", "a", "keyed", "failed", "canceled", "long") == [
+            (None, ["two w"]),
+            *[(None, ["one"])] * 4,
+            (None, ["w" * 256]),
+        ]
+
     def test_a_parent_and_a_dead_job_that_is_redriven_keep_theirs(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("p"))
         store.start()

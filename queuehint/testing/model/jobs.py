@@ -75,6 +75,7 @@ class Actor:
         self.alarms: dict[TimerKind, int] = {}
         self.token: int | None = None
         self.worker: str | None = None
+        self.last_worker: str | None = None
         self.cancel: str | None = None
         self.cause: str | None = None
         self.result: bytes | None = None

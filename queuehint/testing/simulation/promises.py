@@ -64,7 +64,7 @@ class Recorder(Journal):
                     kind=cast("Kind", str(kind)),
                     job=job.id,
                     at_ms=self.now_ms,
-                    worker=job.worker,
+                    worker=job.worker if job.state is JobState.STARTED else None,
                     token=job.token,
                     old=None if old is None else str(old),
                     state=None if kind is PRUNED else str(job.state),

@@ -226,7 +226,7 @@ class Lockstep:
                 job.attempts,
                 job.losses,
                 job.token,
-                job.worker,
+                job.worker if job.state is STARTED else None,
                 job.due_ms,
                 job.gone,
                 job.spec,
@@ -252,6 +252,8 @@ class Lockstep:
                 actor.cause,
                 actor.result,
             )
+            history = job.record().history
+            assert actor.gone or (history[-1].worker if history else None) == actor.last_worker
             assert job.level == job.spec.priority or (job.level > job.spec.priority and job.seq)
             extras = job.extras
             if extras is not None:

@@ -52,7 +52,7 @@ class Past:
             started_ms=record.started_ms,
             ended_ms=record.ended_ms,
             failed_ms=tuple(error.at_ms for error in record.errors),
-            worker=record.worker,
+            worker=record.history[-1].worker if record.history else None,
             token=record.token,
             attempts=record.history,
         )
@@ -126,10 +126,8 @@ def _attempts(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
     for number, attempt in enumerate(past.attempts, 1):
         is_last = number == len(past.attempts)
         token = past.token if is_last else None
-        # Of one that has finished at once only the record itself names the worker.
-        worker = attempt.worker or (past.worker if is_last else None)
         began_ms, ended_ms, error = attempt.started_ms, attempt.ended_ms, attempt.error
-        started = TraceEvent(kind="started", job=past.job.id, at_ms=began_ms, worker=worker, token=token)
+        started = TraceEvent(kind="started", job=past.job.id, at_ms=began_ms, worker=attempt.worker, token=token)
         events.append(((began_ms, token or 0), started))
         if ended_ms is not None:
             ended = TraceEvent(

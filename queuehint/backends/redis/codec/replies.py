@@ -318,7 +318,7 @@ def _record(item: list[Any]) -> JobRecord:
         attempts=int(attempts),
         losses=int(losses),
         token=parse_token(token),
-        worker=worker or None,
+        worker=(worker or None) if job_state is JobState.STARTED else None,
         enqueued_ms=int(enqueued),
         due_ms=number_of(due),
         queued_ms=number_of(queued),

@@ -86,7 +86,9 @@ class _Clients:
         ranks = {job_id: rank for rank, job_id in enumerate(self.store.promises.placed)}
         return (
             tuple(self.at),
-            tuple([(job.id, job.state, ranks.get(job.id), job.worker, job.attempts, job.cancel) for job in jobs]),
+            tuple(
+                [(job.id, job.state, ranks.get(job.id), job.record().worker, job.attempts, job.cancel) for job in jobs]
+            ),
         )
 
     def check(self) -> None:

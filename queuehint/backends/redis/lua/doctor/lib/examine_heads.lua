@@ -180,7 +180,7 @@ function examine.contradiction(job)
     if kind ~= LEASE then return 'is STARTED without a lease' end
     if not job[TOKEN] or not job[WORKER] then return 'is STARTED without a token or a worker' end
     if not has_all then return 'is STARTED without all its gates' end
-  elseif job[WORKER] then
+  elseif job[WORKER] and (state ~= FINISHED or job[HISTORY] or job[GONE]) then
     return 'has a worker and is not STARTED'
   elseif kind == LEASE and not (job[PRESENCE] and not is_over) then
     return 'has a lease and is not STARTED'

@@ -1,12 +1,12 @@
 --[[ head_format: how a head is stored. Most jobs are plain: they use nothing special. `plain` alone decides that, at every
   write; any other head is an array (lib/jobs/fields) by cmsgpack. The two formats differ in storage and speed only: both are
   read into the same table.
-  A plain head is the letter of its state, numbers, while it runs its token and its worker, then the facts, a text that is
+  A plain head is the letter of its state, numbers, once it was started its token and its worker, then the facts, a text that is
   written once and in which nothing of the job's own stands, so that it is taken apart once for many jobs, and the claim.
   The facts are what the reply to its worker has between losses and claims: priority, pool, user, task, service, key (''),
   presence (''), policy, a line each. ]]
 local NO_DEPTH = 255 -- @const
-local QUEUED_FORM, STARTED_FORM, FINISHED_FORM = '>BI2I7I7I7', '>BI2BI2I7I7I7I7I7', '>BI2BI7I7I7I7I7' -- @const
+local QUEUED_FORM, STARTED_FORM, FINISHED_FORM = '>BI2I7I7I7', '>BI2BI2I7I7I7I7I7', '>BI2I7I7I7I7I7Bc0Bc0' -- @const
 local FACTS_FORM = '^(%d)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n\n([^\n]*)\n$' -- @const
 local heads = {}
 
@@ -100,10 +100,9 @@ function heads.read(id, packed)
     }, heads.facts(string.sub(packed, facts_at, facts_at + size - 1)))
   end
   if letter == 70 then
-    local result, size, token_size, number, enqueued_ms, started_ms, ended_ms, prune_ms, from = struct.unpack(FINISHED_FORM, packed, 2)
-    local facts_at = from + token_size
+    local result, size, number, enqueued_ms, started_ms, ended_ms, prune_ms, token, worker, facts_at = struct.unpack(FINISHED_FORM, packed, 2)
     return setmetatable({
-      FINISHED, number, 0, 3, 1, string.sub(packed, from, facts_at - 1), false, enqueued_ms, enqueued_ms,
+      FINISHED, number, 0, 3, 1, token, worker, enqueued_ms, enqueued_ms,
       started_ms, started_ms, PRUNE, prune_ms, false, false,
       [CLAIMS] = string.sub(packed, facts_at + size), [ENDED] = ended_ms, [RESULT] = result > 0 and (result == 1 and 'n' or 's'),
       id = id, packed = packed, is_plain = true, ready_member = false, is_new_offer = false,
@@ -142,10 +141,10 @@ function heads.plain(job)
     return string.char(82) .. struct.pack(STARTED_FORM, walks and walks[1] or NO_DEPTH, #facts, #token, #worker, job[NUMBER], job[SEQ],
       job[ENQUEUED], job[STARTED_AT], job[TIMER_MS]) .. token .. worker .. facts .. claims
   end
-  local result = job[RESULT]
-  if state ~= FINISHED or job[VERSION] ~= 3 or job[TIMER] ~= PRUNE or walks then return nil end
-  return string.char(70) .. struct.pack(FINISHED_FORM, result and (result == 'n' and 1 or 2) or 0, #facts, #token, job[NUMBER],
-    job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS]) .. token .. facts .. claims
+  local result, worker = job[RESULT], job[WORKER]
+  if state ~= FINISHED or job[VERSION] ~= 3 or job[TIMER] ~= PRUNE or walks or not worker or #worker > 255 then return nil end
+  return string.char(70) .. struct.pack(FINISHED_FORM, result and (result == 'n' and 1 or 2) or 0, #facts, job[NUMBER],
+    job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS], #token, token, #worker, worker) .. facts .. claims
 end
 
 -- The plain head of a job that became a full one and may be plain again, for nobody waits for it any more.

@@ -6,6 +6,7 @@
   EXPIRY_MS: when it is canceled, if it is not started before; of one that is over, until when it keeps its KEY.
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none if the first attempt finished it.
+  WORKER: runs it while it is STARTED; of one that its first attempt finished, which has no HISTORY, the one that ran it.
   USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
   AWAITED: other jobs have waited for this one; RESOLVING: it has ended, and the sweep over its dependents has not.
   SINCE: 0 where it equals NUMBER.

@@ -109,14 +109,15 @@ end
 
 -- Take a STARTED job out of the registry and its lease out of the timers; *kind* is the event of the end of its attempt.
 function transitions.stop(job, kind)
-  if kind and (kind ~= 'finished' or job[HISTORY]) then note_attempt(job, kind) end
+  local is_first = kind == 'finished' and not job[HISTORY]
+  if kind and not is_first then note_attempt(job, kind) end
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   if not job.is_plain then
     if job[UNKNOWN_TASKS] > 0 then job[UNKNOWN_TASKS] = 0 end
     if job[CANCEL] then transitions.forget_cancellation(job) end
   end
-  job[WORKER] = false
+  if not is_first then job[WORKER] = false end
 end
 
 -- Return a STARTED job to its place: -> QUEUED, ready at once or after a back-off.

@@ -134,7 +134,7 @@ end
 
 -- Make a job FINISHED; return its head, nil if that is not plain.
 local function end_job(job, kind, prune_ms)
-  job[STATE], job[VERSION], job[WORKER], job[WALKS], job[SEQ] = FINISHED, job[VERSION] + 1, false, false, 0
+  job[STATE], job[VERSION], job[WALKS], job[SEQ] = FINISHED, job[VERSION] + 1, false, 0
   job[TIMER], job[TIMER_MS], job[ENDED] = PRUNE, prune_ms, NOW
   if kind ~= 'z' then job[RESULT] = kind == 'f' and 's' or 'n' end
   return heads.plain(job)
