@@ -78,6 +78,10 @@ class RedisServer:
         self._folder.cleanup()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def used_bytes(self) -> int:
         return int(self.client.info("memory")["used_memory"])
 

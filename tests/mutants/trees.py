@@ -60,6 +60,14 @@ MUTANTS = (
         caught_by=(REDIS,),
     ),
     Mutant(
+        name="Lua: what was found from one position in the index is taken for what comes after any later one",
+        kind="records",
+        file="backends/redis/lua/lib/asking/places.lua",
+        old=" or (found and form.less(found, position)) then",
+        new=" then",
+        caught_by=(REDIS,),
+    ),
+    Mutant(
         name="Lua: behind a place the search for lines leaves out the names that begin as it does",
         kind="records",
         file="backends/redis/lua/list_lines.lua",

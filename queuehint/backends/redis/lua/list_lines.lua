@@ -29,7 +29,7 @@ local function behind(path)
 end
 
 local position = ARGV[11] ~= '' and behind(ARGV[11]) or key == '' and '\2' or key .. ':'
-local last = key == '' and '+' or '(' .. key .. ';'
+local last = key == '' and '' or key .. ';'
 local cursor = ARGV[11]
 local seen, wanted, passed = {}, {}, 0
 for looked_at = 1, LOOKED_AT_MAX + 1 do

@@ -20,7 +20,7 @@ local nodes, looked_at = 0, 0
 -- that begin as this one does: the gates of all that may come first are asked for.
 local function names_below(key, level, done)
   local prefix = key == '' and '' or key .. ':'
-  local last = key == '' and '+' or '(' .. key .. ';'
+  local last = key == '' and '' or key .. ';'
   local position = prefix .. (done ~= '' and done .. '\1' or key == '' and '\2' or '')
   local names = {done = done}
   local live, at, upto, is_over = {}, 1, done, false
@@ -39,7 +39,7 @@ local function names_below(key, level, done)
       table.sort(some, form.less)
     end
     for index = 1, #some do wanted[index] = prefix .. some[index] end
-    local found = redis.call('HMGET', store.gates, unpack(wanted))
+    local found = gates.known(wanted)
     live, at, upto = {}, 1, name
     for index = 1, #some do
       if found[index] and some[index] ~= some[index - 1] then live[#live + 1] = some[index] end

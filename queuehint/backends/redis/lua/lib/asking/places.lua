@@ -4,19 +4,25 @@
 local places = {reply = {}}
 local has_holds = redis.call('ZCARD', store.holds) > 0
 local indexes_of_gates = has_holds and {store.paths, store.holds} or {store.paths}
+local sought, found, found_path = nil, nil, nil
 
--- The first path, as its queue key, from a position in the indexes on: of jobs that are unfinished or dead and hold their places.
+-- The first path, as its queue key, from a position in the indexes on, and before *last* ("" for the end): of jobs that are
+-- unfinished or dead and hold their places. From a position between the one before and what was found there it is the same.
 function places.seek(position, last)
-  local first
-  for _, set in ipairs(indexes_of_gates) do
-    local member = redis.call('ZRANGEBYLEX', set, '[' .. position, last, 'LIMIT', 0, 1)[1]
-    if member and (not first or form.less(member, first)) then first = member end
+  if not sought or form.less(position, sought) or (found and form.less(found, position)) then
+    sought, found, found_path = position, false, false
+    for _, set in ipairs(indexes_of_gates) do
+      local member = redis.call('ZRANGEBYLEX', set, '[' .. position, '+', 'LIMIT', 0, 1)[1]
+      if member and (not found or form.less(member, found)) then found = member end
+    end
+    if found then found_path = paths.split(found) end
   end
-  return first and paths.split(first)
+  return found and (last == '' or form.less(found, last)) and found_path or nil
 end
 
 lazily(places, function()
 local here, at_or_below = {}, {}
+local has_pauses, has_closed = redis.call('HLEN', store.pauses) > 0, redis.call('HLEN', store.closed) > 0
 
 each_running(function(claim)
   local own = claim.keys[#claim.keys]
@@ -33,7 +39,8 @@ end
 function places.describe(key)
   local gate, reply = gates.of(key), places.reply
   for _, value in ipairs({key, here[key] or 0, at_or_below[key] or 0, gate[WAITING], gate[S_MODE] + gate[X_MODE], gate[IS] + gate[IX],
-    redis.call('HEXISTS', store.pauses, key), redis.call('HEXISTS', store.closed, key), count_dead(key), ''}) do
+    has_pauses and redis.call('HEXISTS', store.pauses, key) or 0, has_closed and redis.call('HEXISTS', store.closed, key) or 0,
+    count_dead(key), ''}) do
     reply[#reply + 1] = value
   end
   return #reply

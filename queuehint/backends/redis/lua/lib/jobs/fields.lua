@@ -95,7 +95,8 @@ function form.session(watcher) return (string.gsub(watcher, '^~', '')) end
 
 -- Order by bytes: Lua's own `<` goes by the server's locale.
 function form.less(left, right)
-  local at = 1
+  local at, last = 1, math.min(#left, #right) - 31
+  while at <= last and string.sub(left, at, at + 31) == string.sub(right, at, at + 31) do at = at + 32 end
   while true do
     local a, b, c, d, e, f = string.byte(left, at, at + 5)
     local u, v, w, x, y, z = string.byte(right, at, at + 5)

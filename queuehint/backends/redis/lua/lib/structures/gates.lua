@@ -44,6 +44,15 @@ function gates.prefetch(some, own)
   end
 end
 
+-- Whether there are gates of these keys: a list of booleans. Those that are there are read.
+function gates.known(keys)
+  local packed = redis.call('HMGET', store.gates, unpack(keys))
+  for at = 1, #keys do
+    if packed[at] then cached[keys[at]] = gate_format.read(packed[at]) end
+  end
+  return packed
+end
+
 -- Whether a mode fits what is held.
 function gates.fits(gate, mode)
   if gate[X_MODE] > 0 then return false end
