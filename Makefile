@@ -113,7 +113,7 @@ pictures: $(STAMP)/test ## Draw the pictures of the documentation, light and dar
 
 .PHONY: chaos
 chaos: $(STAMP)/test redis ## Run jobs on Redis with Sentinel under faults, and judge every event: MINUTES=5 SEED=1
-	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) $(ARGS)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) $(if $(REPO),--repo "$(REPO)") $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.

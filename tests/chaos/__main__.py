@@ -2,7 +2,9 @@
 Run jobs on Redis with Sentinel under faults, and judge every event: ``python -m tests.chaos --minutes 20 --seed 1``.
 
 Prints one line for each fault and a table at the end; the exit code is 1 if a promise was broken. ``--json FILE`` keeps
-the figures, ``--trace FILE`` the events of the history that survived, which `queuehint check-trace` reads.
+the figures, ``--trace FILE`` the events of the history that survived, which `queuehint check-trace` reads, ``--times
+FILE`` when faults, messages of sentinels, failovers and lost acknowledgements were. The load is a recorded history:
+``--repo`` or ``--history`` as in `examples/replay_history.py`, ``--edits`` as in `examples/replay_trace.py`.
 """
 
 from __future__ import annotations
@@ -20,18 +22,24 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from examples.replay_history import HistoryError
+from examples.replay_trace import TraceError
 from queuehint.testing.trace import trace_lines
 from tests.chaos import judging
 from tests.chaos.clocks import ServerClock
+from tests.chaos.failovers import Watch
 from tests.chaos.injecting import WORKERS, Injected, Injector
-from tests.chaos.load import Producer
+from tests.chaos.load import Load, Producer
 from tests.chaos.nodes import Nodes
 from tests.chaos.recording import Recorder, trace_of
 from tests.faults import app, checks
 from tests.faults.worker_processes import Crew
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tests.chaos.failovers import Failover, Message
+    from tests.chaos.judging import Loss
 
 NAMESPACE = "chaos"
 LEASE_S = 2.0
@@ -59,13 +67,22 @@ class Plan:
     kinds: tuple[str, ...] = ()
 
 
-def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+def run(
+    plan: Plan,
+    folder: Path,
+    load: Load,
+    *,
+    trace: Path | None = None,
+    times: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
     """
     Run the load under faults; return the figures.
 
     Args:
         folder: for logs and what handlers say.
         trace: a file for the events of the history that survived, as JSON lines, compressed.
+        times: a file for when what happened, as `_times` yields it, compressed too.
         say: takes each line of progress.
     """
     clock = ServerClock(folder)
@@ -75,9 +92,9 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
         Crew(nodes.url, NAMESPACE, folder, lease=LEASE_S) as crew,
     ):
         injector = Injector(nodes, crew, clock, plan.seed, plan.kinds)
-        with Recorder(nodes, NAMESPACE) as recorder:
+        with Watch(nodes) as watch, Recorder(nodes, NAMESPACE) as recorder:
             injector.start_workers()
-            with Producer(nodes.url, NAMESPACE, plan.seed, plan.rate) as producer:
+            with Producer(nodes.url, NAMESPACE, load.calls(plan.seed), plan.rate) as producer:
                 begun_s = time.monotonic()
                 for kind in injector.order():
                     time.sleep(injector.rng.uniform(*CALM_S))
@@ -99,11 +116,18 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
                 raise SystemExit("no primary has its replicas in the end")
             violations += judging.store_faults(primary, NAMESPACE)
         lines = checks.read_lines(crew.lines_path)
-    lost, not_allowed = judging.lost_jobs(survivor, producer.asked, faults)
+    failovers = watch.failovers()
+    lost, not_allowed = judging.lost_jobs(survivor, recorder.histories.values(), producer.asked, faults, failovers)
     violations += not_allowed
     violations += judging.broken_rules(survivor, recorder.histories.values(), producer.asked)
     violations += judging.old_tokens(lines, clock)
     violations += [f"{fault.kind}: not settled in a minute" for fault in faults if fault.settled_s is None]
+    violations += judging.unseen_kinds(faults)
+    if times is not None:
+        with gzip.open(times, "wt", compresslevel=9, encoding="utf-8") as file:
+            file.writelines(
+                f"{json.dumps(line)}\n" for line in _times(begun_s, faults, watch.messages, failovers, lost)
+            )
     if trace is not None:
         jobs = [each.call.described() for each in producer.asked.values()]
         with gzip.open(trace, "wt", compresslevel=9, encoding="ascii") as file:
@@ -121,9 +145,21 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
         "python": platform.python_version(),
         "workers": WORKERS,
         "lease_s": LEASE_S,
+        "load": load.described(),
         "jobs": len(producer.asked),
         "answers": dict(sorted(producer.answers.items())),
         "acknowledged_and_lost": len(lost),
+        "lost_because": {cause.name.lower(): sum(loss.cause is cause for loss in lost) for cause in judging.Cause},
+        "failovers": {
+            "count": len(failovers),
+            "with_losses": len({loss.failover for loss in lost if loss.failover is not None}),
+            "old_primary_stayed_s": round(
+                max(
+                    (each.demoted_s - each.ordered_s for each in failovers if each.demoted_s < checks.NEVER_S), default=0
+                ),
+                1,
+            ),
+        },
         "done": kinds.get("finished", 0),
         "attempts": sum(line.event == "start" for line in lines),
         "events": len(survivor.events),
@@ -131,12 +167,14 @@ def run(plan: Plan, folder: Path, *, trace: Path | None = None, say: Callable[[s
         "events_by_kind": kinds,
         "histories": len(recorder.histories),
         "cut_off": {"histories": len(cut_off), "events": sum(cut_off)},
-        "faults": _by_kind(faults, lines, begun_s),
+        "faults": _by_kind(faults, lines, begun_s, lost),
         "violations": violations,
     }
 
 
-def _by_kind(faults: Sequence[Injected], lines: Sequence[checks.Line], begun_s: float) -> dict[str, dict[str, float]]:
+def _by_kind(
+    faults: Sequence[Injected], lines: Sequence[checks.Line], begun_s: float, lost: Sequence[Loss]
+) -> dict[str, dict[str, float]]:
     """Return by kind how often it was, the longest pause between ends of attempts, the longest until all settled."""
     ends_s = [begun_s, *(line.t for line in lines if line.event == "end")]
     found: dict[str, dict[str, float]] = {}
@@ -145,10 +183,29 @@ def _by_kind(faults: Sequence[Injected], lines: Sequence[checks.Line], begun_s: 
         spans = [(fault.begun_s, fault.settled_s or fault.begun_s) for fault in each]
         found[kind] = {
             "count": len(each),
+            "seen": sum(fault.is_seen for fault in each),
+            "lost": sum(start_s <= loss.acknowledged_s <= end_s for loss in lost for start_s, end_s in spans),
             "outage_s": round(max(judging.longest_pause(ends_s, *span) for span in spans), 1),
             "settled_s": round(max(end_s - start_s for start_s, end_s in spans), 1),
         }
     return found
+
+
+def _times(
+    begun_s: float,
+    faults: Iterable[Injected],
+    messages: Iterable[Message],
+    failovers: Iterable[Failover],
+    lost: Iterable[Loss],
+) -> Iterator[dict[str, Any]]:
+    """Yield when what happened, a line each: faults, messages of sentinels, failovers, lost acknowledgements."""
+    for what, each in (("fault", faults), ("sentinel", messages), ("failover", failovers), ("lost", lost)):
+        for one in each:
+            fields = attrs.asdict(one)
+            for name, value in fields.items():
+                if name.endswith("_s") and value is not None:
+                    fields[name] = round(value - begun_s, 3) if value < checks.NEVER_S else None
+            yield {"line": what, **fields}
 
 
 def _drain(nodes: Nodes, injector: Injector) -> bool:
@@ -184,10 +241,15 @@ def table(figures: dict[str, Any]) -> str:
         ("jobs done", figures["done"]),
         ("attempts", figures["attempts"]),
         ("acknowledged, lost by failover", figures["acknowledged_and_lost"]),
+        *((f"  {name.replace('_', ' ')}", count) for name, count in figures["lost_because"].items()),
+        ("failovers", f"{figures['failovers']['count']}, {figures['failovers']['with_losses']} of them with losses"),
         ("events judged", f"{figures['events']}, and {figures['cut_off']['events']} of histories cut off"),
         ("histories", f"{figures['histories']}, {figures['cut_off']['histories']} of them cut off"),
         ("faults", sum(each["count"] for each in faults.values())),
-        *((f"  {kind}", f"{each['count']:3}  {each['outage_s']:5} s") for kind, each in faults.items()),
+        *(
+            (f"  {kind}", f"{each['count']:3}, {each['seen']} seen  {each['outage_s']:5} s")
+            for kind, each in faults.items()
+        ),
         ("longest outage", f"{max((each['outage_s'] for each in faults.values()), default=0)} s"),
         ("violations", len(figures["violations"])),
     ]
@@ -204,13 +266,23 @@ def main() -> int:
     parser.add_argument("--min-replicas", type=int, default=0, help="min-replicas-to-write of the servers (0)")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--trace", type=Path, help="a file for the events, such as trace.jsonl.gz")
+    parser.add_argument("--times", type=Path, help="a file for when faults, failovers and losses were: times.jsonl.gz")
+    parser.add_argument("--repo", type=Path, help="a git repository whose history is the load")
+    parser.add_argument("--history", type=Path, help="a history recorded as JSON")
+    parser.add_argument("--edits", type=Path, action="append", default=[], help="a recorded document; may be repeated")
     parser.add_argument("--folder", type=Path, help="an empty folder for logs and what handlers say; kept")
     asked = parser.parse_args()
+    try:
+        load = Load.read(repo=asked.repo, history=asked.history, edits=asked.edits)
+    except (HistoryError, TraceError) as error:
+        parser.error(str(error))
     plan = Plan(seconds=60 * asked.minutes, seed=asked.seed, rate=asked.rate, min_replicas=asked.min_replicas)
     with tempfile.TemporaryDirectory() as made:
         folder = asked.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        figures = run(plan, folder, trace=asked.trace, say=functools.partial(print, flush=True))
+        figures = run(
+            plan, folder, load, trace=asked.trace, times=asked.times, say=functools.partial(print, flush=True)
+        )
     print(table(figures))
     if asked.json is not None:
         asked.json.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")

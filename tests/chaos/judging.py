@@ -3,10 +3,10 @@ What a chaos run is held to: the promises of `docs/reference/promises.md`, no mo
 
 - P1, P3, P11: no rule of `check-trace` is broken in the history that survived, whose jobs are all over at its end, nor
   in any history that a failover cut off.
-- P4: a job that was acknowledged is in the history that survived, unless its acknowledgement came in a *window*: from
-  `LAG_S` before a fault until one primary had two replicas in step again. What a replica had not got is lost with a
-  failover: P13. Nothing is there that
-  nobody enqueued.
+- P4: a job that was acknowledged is in the history that survived, unless a failover explains the loss, by the times of
+  the sentinels and of the servers (P13): the acknowledgement came before the replica was promoted, and not longer
+  before it than the fault that made it lag; or it came from the old primary, between the promotion and the moment when
+  it became a replica. Nothing is there that nobody enqueued.
 - P2: the tokens of a job's attempts grow, across failovers too, unless the clock was set back between two of them.
 - P10, P13: at the end the doctor finds nothing, and counts and records agree.
 """
@@ -14,8 +14,11 @@ What a chaos run is held to: the promises of `docs/reference/promises.md`, no mo
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import attrs
 
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.testing.trace import examine_trace
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tests.chaos.clocks import ServerClock
+    from tests.chaos.failovers import Failover
     from tests.chaos.injecting import Injected
     from tests.chaos.load import Asked
     from tests.chaos.nodes import Node
@@ -64,17 +68,80 @@ def common_events(survivor: History, history: History) -> int:
     return common
 
 
-def lost_jobs(survivor: History, asked: Mapping[str, Asked], faults: Sequence[Injected]) -> tuple[list[str], list[str]]:
+class Cause(StrEnum):
+    """Why a failover has lost an acknowledged job."""
+
+    NOT_REPLICATED = "the replica had not got it when it was promoted"
+    REPLACED = "the old primary acknowledged it when its successor was there"
+
+
+@attrs.frozen
+class Loss:
+    """An acknowledged job that is not in the history that survived."""
+
+    job: str
+    sent_s: float
+    acknowledged_s: float
+    nodes: tuple[int, ...]
+    """The nodes in whose histories it was seen; none if they ended before they were read."""
+    failover: int | None = None
+    """The number of the failover that explains it, from 0; None: none does."""
+    cause: Cause | None = None
+
+
+def lost_jobs(
+    survivor: History,
+    histories: Iterable[History],
+    asked: Mapping[str, Asked],
+    faults: Sequence[Injected],
+    failovers: Sequence[Failover],
+) -> tuple[list[Loss], list[str]]:
     """Return the acknowledged jobs that failovers have lost, and what of that no promise allows."""
     there = {event.id for event in survivor.events if event is not None}
-    lost = [job_id for job_id, each in asked.items() if each.acknowledged_s is not None and job_id not in there]
+    lost = {job_id: each for job_id, each in asked.items() if each.acknowledged_s is not None and job_id not in there}
+    seen: dict[str, set[int]] = {}
+    for history in histories:
+        for event in history.events[common_events(survivor, history) :]:
+            if event is not None and event.id in lost:
+                seen.setdefault(event.id, set()).add(history.key[0])
+    losses = []
+    for job_id, each in lost.items():
+        assert each.sent_s is not None
+        assert each.acknowledged_s is not None
+        loss = Loss(job_id, each.sent_s, each.acknowledged_s, tuple(sorted(seen.get(job_id, ()))))
+        losses.append(explained(loss, faults, failovers))
     violations = [f"job {job_id} came from nowhere" for job_id in sorted(there - asked.keys())]
-    for job_id in lost:
-        at_s = asked[job_id].acknowledged_s
-        assert at_s is not None
-        if not any(fault.begun_s - LAG_S <= at_s <= (fault.settled_s or checks.NEVER_S) for fault in faults):
-            violations.append(f"job {job_id} was acknowledged when nothing was wrong, and is lost")
-    return lost, violations
+    violations += [
+        f"job {loss.job} was acknowledged, is lost, and no failover explains it" for loss in losses if not loss.cause
+    ]
+    return losses, violations
+
+
+def explained(loss: Loss, faults: Sequence[Injected], failovers: Sequence[Failover]) -> Loss:
+    """Return a loss with the failover that explains it, if one does."""
+    for number, failover in enumerate(failovers):
+        if loss.nodes and failover.old not in loss.nodes:
+            continue
+        # A request is run between its begin and its acknowledgement.
+        if failover.ordered_s <= loss.acknowledged_s and loss.sent_s <= failover.demoted_s:
+            return attrs.evolve(loss, failover=number, cause=Cause.REPLACED)
+        lags_from_s = min(
+            [failover.ordered_s]
+            + [
+                fault.begun_s
+                for fault in faults
+                if fault.begun_s <= failover.ordered_s <= (fault.settled_s or checks.NEVER_S)
+            ]
+        )
+        if lags_from_s - LAG_S <= loss.acknowledged_s < failover.ordered_s:
+            return attrs.evolve(loss, failover=number, cause=Cause.NOT_REPLICATED)
+    return loss
+
+
+def unseen_kinds(faults: Sequence[Injected]) -> list[str]:
+    """Return the kinds of faults that never had an effect: what was judged has not met them."""
+    seen = {fault.kind for fault in faults if fault.is_seen}
+    return [f"{kind}: injected, and had no effect" for kind in sorted({fault.kind for fault in faults} - seen)]
 
 
 def old_tokens(lines: Iterable[checks.Line], clock: ServerClock) -> list[str]:

@@ -1,9 +1,10 @@
 """
-The load of a chaos run: the git history that the demo bundles, over and over, as jobs in the order of its commits.
+The load of a chaos run: recorded histories, over and over, as jobs at the places and in the order of the record.
 
-Each file that a commit changed is a job at the file's place; a check of the whole tree, at the root of the places, is
-a barrier among them, and a report without a place depends on the check. A producer asks again, with the same id, until
-each job is acknowledged: then it enqueues the next.
+Each file that a commit of a git history changed is a job at the file's place; a check of the whole tree, at the root
+of the places, is a barrier among them, and a report without a place depends on the check. Each edit of a recorded
+document is a job at the document's place. The sources take turns. A producer asks again, with the same id, until each
+job is acknowledged: then it enqueues the next.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from examples import replay_history
+from examples import replay_history, replay_trace
 from queuehint.errors import (
     BackendFullError,
     BackendUnavailableError,
@@ -30,10 +31,10 @@ from queuehint.testing.trace import TraceJob
 from tests.faults import app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from typing import Any, Self
 
-ROOT = "tree"
 CHECK_EVERY = 4
 PATIENCE_S = 3
 BACKLOG_MAX = 120
@@ -54,20 +55,75 @@ class Call:
         return TraceJob.of(self.id, self.hint, after=[self.after] if self.after else ())
 
 
-def calls(seed: int) -> Iterator[Call]:
-    """Yield the jobs of all rounds."""
-    history = replay_history.load_recorded(replay_history.BUNDLED)
-    rng = random.Random(seed)
+@attrs.frozen
+class Load:
+    """What was recorded: git histories and documents."""
+
+    histories: Sequence[replay_history.History]
+    documents: Sequence[replay_trace.Trace] = ()
+
+    @classmethod
+    def read(cls, *, repo: Path | None = None, history: Path | None = None, edits: Sequence[Path] = ()) -> Load:
+        """
+        Read the records.
+
+        Args:
+            repo: a git repository; without one and without *history*, what `make demo` replays.
+            history: a history as `replay_history.load_recorded` reads it.
+            edits: recorded documents as `replay_trace.load` reads them.
+
+        Raises:
+            HistoryError, TraceError: a record cannot be read.
+        """
+        if repo is not None:
+            histories = [replay_history.load_git(repo)]
+        elif history is not None:
+            histories = [replay_history.load_recorded(history)]
+        else:
+            histories = replay_history.default_histories(limit=None, every=None)
+        return cls(histories, [replay_trace.load(file) for file in edits])
+
+    def described(self) -> dict[str, Any]:
+        """Return what it is, for the figures."""
+        return {
+            "histories": [
+                {
+                    "repository": history.repository,
+                    "commits": len(history.commits),
+                    "changes": sum(len(commit.changes) for commit in history.commits),
+                }
+                for history in self.histories
+            ],
+            "documents": [{"name": each.name, "edits": len(each.transactions)} for each in self.documents],
+        }
+
+    def calls(self, seed: int) -> Iterator[Call]:
+        """Yield the jobs of all rounds, a source after the other; how long their code takes follows from the seed."""
+        sources = [_tree_calls(self.histories, random.Random(seed))]
+        sources += [
+            _edit_calls(number, document.name, random.Random(f"{seed} {number}"))
+            for number, document in enumerate(self.documents, 1)
+        ]
+        for source in itertools.cycle(sources):
+            yield next(source)
+
+
+def _tree_calls(histories: Sequence[replay_history.History], rng: random.Random) -> Iterator[Call]:
     numbers = itertools.count(1)
-    while True:
+    for history in itertools.cycle(histories):
         for number, commit in enumerate(history.commits, 1):
             for path, _ in replay_history.deletions_first(commit.changes):
-                place = tuple(replay_history.place(ROOT, path))
+                place = tuple(replay_history.place(history.repository, path))
                 yield Call(f"f{next(numbers)}", place, None, rng.uniform(5, 60))
             if number % CHECK_EVERY == 0:
-                check = Call(f"c{next(numbers)}", (ROOT,), None, rng.uniform(5, 30))
+                check = Call(f"c{next(numbers)}", (history.repository,), None, rng.uniform(5, 30))
                 yield check
                 yield Call(f"r{next(numbers)}", None, check.id, rng.uniform(5, 30))
+
+
+def _edit_calls(number: int, name: str, rng: random.Random) -> Iterator[Call]:
+    for edit in itertools.count(1):
+        yield Call(f"d{number}-{edit}", (name,), None, rng.uniform(5, 60))
 
 
 @attrs.define
@@ -75,18 +131,20 @@ class Asked:
     """What a producer was told of one job; times are those of `time.monotonic`."""
 
     call: Call
+    sent_s: float | None = None
+    """When the request that was acknowledged was begun."""
     acknowledged_s: float | None = None
 
 
 class Producer:
     """Enqueues the load in a thread, at a rate and with up to `BACKLOG_MAX` jobs unfinished, until the block ends."""
 
-    def __init__(self, url: str, namespace: str, seed: int, rate: float) -> None:
+    def __init__(self, url: str, namespace: str, calls: Iterator[Call], rate: float) -> None:
         self.asked: dict[str, Asked] = {}
         self.answers: Counter[str] = Counter()
         self.error: BaseException | None = None
         self._app = app.make(f"{url}?patience={PATIENCE_S}", namespace=namespace)
-        self._calls = calls(seed)
+        self._calls = calls
         self._rate = rate
         self._unfinished, self._counted_s = 0, 0.0
         self._done = threading.Event()
@@ -135,6 +193,7 @@ class Producer:
             id=call.id, queue_hint=call.hint, after=after, max_losses=LOSSES_MAX, max_attempts=LOSSES_MAX
         )
         while True:
+            asked.sent_s = time.monotonic()
             try:
                 job.enqueue_sync(call.ms)
             except UnknownDependencyError:

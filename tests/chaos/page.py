@@ -10,6 +10,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 FIGURES = FOLDER / "chaos.json"
 TRACE = FOLDER / "chaos-trace.jsonl.gz"
+TIMES = FOLDER / "chaos-times.jsonl.gz"
 PAGE = FOLDER / "chaos.md"
 
 _WHAT = {
@@ -17,6 +18,7 @@ _WHAT = {
     "clock set forward": "the clock of all servers, by up to 4 s",
     "connections reset": "all connections of the primary, its replicas' too, three times",
     "failover ordered": "`SENTINEL FAILOVER`",
+    "failover paused": "the same after `CLIENT PAUSE 5000 WRITE` on the primary",
     "link slow": "20 to 120 ms more each way, between the primary and all others",
     "memory full": "`maxmemory` below what the primary uses",
     "primary cut off": "a partition: the primary hears and answers nobody",
@@ -32,6 +34,16 @@ _WHAT = {
     "workers restarted": "all of them by SIGTERM, one after the other, as a deploy does",
 }
 
+NOT_NONE = (
+    "**None of this brings the losses to none**: a primary knows that replicas were there a moment ago, not that they "
+    "have what it acknowledges. `WAIT` would tell, and queuehint does not send it yet."
+)
+OUTBOX = (
+    "**If no job may be lost, keep the request where it cannot be lost**: in your database, with the id of the job. "
+    "After a failover, and now and then, [enqueue again, with the same id, what is not done](../how-to/redis.md"
+    "#if-no-job-may-be-lost): a job that is there is not enqueued twice."
+)
+
 _TEXT = Path(__file__).with_name("page.txt").read_text("utf-8")
 
 
@@ -39,10 +51,14 @@ def text(figures: dict[str, Any]) -> str:
     """Return the page for the figures of a run."""
     faults, violations = figures["faults"], len(figures["violations"])
     cut_off, answers, kinds = figures["cut_off"], figures["answers"], figures["events_by_kind"]
-    min_replicas = figures["min_replicas"]
+    min_replicas, because, failovers = figures["min_replicas"], figures["lost_because"], figures["failovers"]
     totals = [
         ("acknowledgements", f"{answers.get('acknowledged', 0):,}"),
         ("acknowledged, and lost by a failover", f"{figures['acknowledged_and_lost']:,}"),
+        ("… not replicated when the replica was promoted", f"{because['not_replicated']:,}"),
+        ("… acknowledged by a replaced primary", f"{because['replaced']:,}"),
+        ("failovers", f"{failovers['count']}, of which {failovers['with_losses']} lost jobs"),
+        ("longest time in which an old primary did not know its successor", f"{failovers['old_primary_stayed_s']:g} s"),
         ("jobs done, once each in the history that survived", f"{figures['done']:,}"),
         ("attempts of code, in all histories", f"{figures['attempts']:,}"),
         ("attempts that lost their worker", f"{kinds.get('lost', 0):,}"),
@@ -56,7 +72,8 @@ def text(figures: dict[str, Any]) -> str:
         ("violations", f"{violations}"),
     ]
     rows = [
-        f"| {kind} | {_WHAT[kind]} | {each['count']} | {each['outage_s']} s | {each['settled_s']} s |"
+        f"| {kind} | {_WHAT[kind]} | {each['count']} | {each['seen']} | {each['lost']} | {each['outage_s']} s "
+        f"| {each['settled_s']} s |"
         for kind, each in faults.items()
     ]
     servers = f"with `min-replicas-to-write {min_replicas}`" if min_replicas else "without `min-replicas-to-write`"
@@ -69,7 +86,11 @@ def text(figures: dict[str, Any]) -> str:
         faults=sum(each["count"] for each in faults.values()),
         server=figures["server"],
         min_replicas=servers,
-        min_replicas_number=min_replicas,
+        lost=figures["acknowledged_and_lost"],
+        acknowledged=answers["acknowledged"],
+        lost_share=_share(figures),
+        load="\n".join(f"    - {line}" for line in _load(figures["load"])),
+        commands="\n".join(_commands(figures)),
         workers=figures["workers"],
         lease_s=figures["lease_s"],
         rate=figures["rate"],
@@ -79,23 +100,67 @@ def text(figures: dict[str, Any]) -> str:
     )
 
 
-def _notes(figures: dict[str, Any]) -> list[str]:
+def _load(load: dict[str, Any]) -> list[str]:
+    """Return a sentence for each kind of record."""
     found = [
-        "Ten seconds and more to settle are Sentinel's: it waits so long before it turns a primary it has replaced.",
+        f"the git history of `{history['repository']}`, {history['commits']:,} commits with {history['changes']:,} "
+        "changed files, over and over: each changed file is a job at the file's place; after every fourth commit a "
+        "check at the root is a barrier, and a report depends on it;"
+        for history in load["histories"]
     ]
+    found += [
+        f"the document `{each['name']}`, {each['edits']:,} recorded edits: each is a job at the document's place;"
+        for each in load["documents"]
+    ]
+    return [*found[:-1], f"{found[-1].removesuffix(';')}."]
+
+
+def _commands(figures: dict[str, Any]) -> list[str]:
+    """Return the commands that repeat a run."""
+    words = [f"--min-replicas {figures['min_replicas']}"] if figures["min_replicas"] else []
+    words += [f"--edits {each['name'].removeprefix('trace-')}.json.gz" for each in figures["load"]["documents"]]
+    repository = figures["load"]["histories"][0]["repository"]
+    found = []
+    if is_public := "/" in repository:
+        found.append(f"$ git clone https://github.com/{repository}")
+    found += [
+        f"$ curl -LO https://github.com/josephg/editing-traces/raw/master/sequential_traces/{name}.json.gz"
+        for name in (each["name"].removeprefix("trace-") for each in figures["load"]["documents"])
+    ]
+    repo = f" REPO={repository.rpartition('/')[2]}" if is_public else ""
+    arguments = f' ARGS="{" ".join(words)}"' if words else ""
+    return [*found, f"$ make chaos MINUTES={round(figures['seconds'] / 60)} SEED={figures['seed']}{repo}{arguments}"]
+
+
+def _share(figures: dict[str, Any]) -> str:
+    return f"{100 * figures['acknowledged_and_lost'] / figures['answers']['acknowledged']:.1f} %"
+
+
+def _notes(figures: dict[str, Any]) -> list[str]:
+    found = []
     other = figures.get("without_min_replicas")
     if other is not None:
-        lost, jobs = figures["acknowledged_and_lost"], figures["answers"]["acknowledged"]
         found.append(
-            "A primary that was frozen or cut off, and replaced, has no replicas when it is back, and with "
-            f"`min-replicas-to-write 1` refuses all changes: what was acknowledged was lost {lost} times of {jobs} "
-            f"({100 * lost / jobs:.1f} %). **Without it, it goes on beside its successor until Sentinel turns it, and "
-            f"what it acknowledges is lost**: {other['acknowledged_and_lost']} of {other['answers']['acknowledged']} "
-            f"({100 * other['acknowledged_and_lost'] / other['answers']['acknowledged']:.1f} %) in a run of "
-            f"{round(other['seconds'] / 60)} minutes with the same seed, which broke "
-            f"{'no promise' if not other['violations'] else 'promises'} either way."
+            "**Set `min-replicas-to-write` to 1** (and `min-replicas-max-lag` to a few seconds). A primary that was "
+            "frozen or cut off, and replaced, has no replicas when it is back, and refuses all changes. Without it, it "
+            "goes on beside its successor until Sentinel turns it, and what it acknowledges is lost: "
+            f"{other['acknowledged_and_lost']:,} of {other['answers']['acknowledged']:,} ({_share(other)}) in a run of "
+            f"{round(other['seconds'] / 60)} minutes with the same seed, {other['lost_because']['replaced']:,} of them "
+            f"acknowledged by a replaced primary; with it {figures['lost_because']['replaced']:,} of "
+            f"{figures['answers']['acknowledged']:,}. {_outcome(other)}"
         )
-    return found
+    ordered, paused = (figures["faults"].get(f"failover {how}") for how in ("ordered", "paused"))
+    if ordered is not None and paused is not None:
+        found.append(
+            "**Before you order a failover yourself, let writes wait**: `CLIENT PAUSE 5000 WRITE` on the primary, then "
+            f"`SENTINEL FAILOVER`. {paused['count']} failovers of that kind lost {paused['lost']} jobs, "
+            f"{ordered['count']} without the pause {ordered['lost']}."
+        )
+    return [*found, NOT_NONE, OUTBOX]
+
+
+def _outcome(figures: dict[str, Any]) -> str:
+    return "That run broke no promise either." if not figures["violations"] else "That run broke promises."
 
 
 def main() -> None:
