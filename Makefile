@@ -119,6 +119,14 @@ chaos: $(STAMP)/test redis ## Run jobs on Redis with Sentinel under faults, and 
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# For a quiet machine. What the README and the page about performance quote, by one command; ARGS=--quick tries it.
+.PHONY: figures
+figures: $(STAMP)/bench redis ## Measure what the documentation quotes, write it into the pages, draw it.
+	@sh scripts/node.sh
+	$(BIN)/python -m benchmarks redis --items c --peers procrastinate --json benchmarks/figures/ordered.json $(ARGS)
+	$(BIN)/python -m benchmarks backlog --peers procrastinate,graphile,reserved --json benchmarks/figures/backlog.json $(ARGS)
+	$(BIN)/python -m scripts.pictures
+
 .PHONY: bench-guard
 bench-guard: $(STAMP)/test redis ## Count what a job costs; fail if it is more than before.
 	$(BIN)/python -m benchmarks.guard $(ARGS)

@@ -1,21 +1,22 @@
 """
 Run the code in all Markdown files as doctests; an expected output ends at the fence that closes its block.
 
-In the pages of `PLAIN` the blocks `python` run too, each as a whole; a block `text` right below one is what it prints.
+The blocks `python` run too, each as a whole, in the order of the page; a block `text` right below one is what it
+prints. One that cannot run here says why, in a comment right above: ``<!-- not run: it needs a server -->``.
 """
 
 from __future__ import annotations
 
 import doctest
 import re
-from pathlib import Path
 from typing import Any
 
 pytest_plugins = ["tests.forks"]
 
-ROOT = Path(__file__).parent
-PLAIN = {ROOT / "README.md", ROOT / "docs" / "index.md"}
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^(?P<why><!-- not run: [^\n]+ -->\n\n?)?```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<printed>.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def pytest_configure() -> None:
@@ -38,9 +39,13 @@ def get_doctest(
 ) -> doctest.DocTest:
     """Add the plain blocks of a page to its examples with prompts, in the order of the page."""
     examples = parser.get_examples(string, name)
-    if filename is not None and Path(filename).resolve() in PLAIN:
+    if filename is not None and filename.endswith(".md"):
         for block in BLOCK.finditer(string):
-            source = f"exec(compile({block[1]!r}, {name!r}, 'exec'), globals())\n"
-            examples.append(doctest.Example(source, block[2] or "", lineno=string.count("\n", 0, block.start())))
+            if block["why"]:
+                continue
+            source = f"exec(compile({block['code']!r}, {name!r}, 'exec'), globals())\n"
+            examples.append(
+                doctest.Example(source, block["printed"] or "", lineno=string.count("\n", 0, block.start()))
+            )
         examples.sort(key=lambda example: example.lineno)
     return doctest.DocTest(examples, globs, name, filename, lineno, string)

@@ -1,10 +1,10 @@
 // BullMQ on Node: the same jobs, orders and report as the peers of redis_peers.py.
 //
-//   BENCH='{"url": ..., "jobs": ..., "out": ...}' BULLMQ=folder node bullmq.mjs work|produce one|bulk|flows|paced plain N
+//   BENCH='{"url": ..., "jobs": ..., "out": ...}' NODE_FOLDER=folder node bullmq.mjs work|produce one|bulk|flows|paced plain N
 import fs from "node:fs";
 import { createRequire } from "node:module";
 
-const require = createRequire(process.env.BULLMQ + "/");
+const require = createRequire(process.env.NODE_FOLDER + "/");
 const { Queue, Worker, FlowProducer } = require("bullmq");
 
 const orders = JSON.parse(process.env.BENCH);

@@ -212,22 +212,42 @@ class StreaQ(Contender):
         await self.worker.run_async()
 
 
-class BullMQ(Contender):
-    title = "BullMQ on Node, 50 at once"
-    modes = ("one", "bulk")
-    has_flows = True
+class OnNode(Contender):
+    """A queue of Node: producer and worker are a program of its own."""
+
     folder = Path(sys.prefix, "node")
+    program: str
+    modules: tuple[str, ...]
+    """What has to be installed, the queue itself first."""
 
     @classmethod
     def lacks(cls) -> str:
         if shutil.which("node") is None:
             return "no node"
-        has_it = Path(cls.folder, "node_modules", "bullmq").exists()
-        return "" if has_it else f"try: npm install --prefix {cls.folder} bullmq ioredis"
+        has_it = Path(cls.folder, "node_modules", cls.modules[0].partition("@")[0]).exists()
+        return "" if has_it else f"try: npm install --prefix {cls.folder} {' '.join(cls.modules)}"
 
     @classmethod
     def command(cls) -> tuple[str, ...]:
-        return ("env", f"BULLMQ={cls.folder}", "node", str(Path(__file__).with_name("bullmq.mjs")))
+        return ("env", f"NODE_FOLDER={cls.folder}", "node", str(Path(__file__).with_name(cls.program)))
+
+
+class BullMQ(OnNode):
+    title = "BullMQ on Node, 50 at once"
+    program = "bullmq.mjs"
+    modules = ("bullmq", "ioredis")
+    modes = ("one", "bulk")
+    has_flows = True
+
+
+class Graphile(OnNode):
+    title = "graphile-worker on Node and PostgreSQL, a named queue for each place"
+    program = "graphile.mjs"
+    # The last release for Node 20.
+    modules = ("graphile-worker@0.17.3",)
+    store = "postgres"
+    modes = ()
+    has_places = True
 
 
 class PgQueuer(Contender):
@@ -417,7 +437,20 @@ class Reserved(Contender):
 
 KINDS: dict[str, type[Contender]] = {
     kind.__name__.lower(): kind
-    for kind in (Queuehint, BullMQ, PgQueuer, Dramatiq, Taskiq, Huey, Saq, Rq, Procrastinate, StreaQ, Reserved)
+    for kind in (
+        Queuehint,
+        BullMQ,
+        PgQueuer,
+        Dramatiq,
+        Taskiq,
+        Huey,
+        Saq,
+        Rq,
+        Procrastinate,
+        Graphile,
+        StreaQ,
+        Reserved,
+    )
 }
 
 _METERS: list[Meter] = []

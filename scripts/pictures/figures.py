@@ -26,6 +26,7 @@ OURS = "queuehint"
 NAMES = {
     OURS: "queuehint on Redis",
     "procrastinate": "Procrastinate, `lock`, on PostgreSQL",
+    "graphile": "graphile-worker, named queues, on PostgreSQL",
     "reserved": "a task table with reserved resources, on PostgreSQL",
 }
 SHAPES = {"ordered": ("serial", "jobs/s"), "backlog": ("beside", "s")}
@@ -81,11 +82,13 @@ def ratio(file: str) -> float:
 def summary() -> str:
     """Return the two lines of the README."""
     ordered, backlog = measured("ordered"), measured("backlog")
+    others = sorted(backlog[1:], key=lambda each: each.median)
+    beside = "".join(f"; with {each.name}, after {shown(each.median)} s" for each in others)
     return (
         f"- **Strictly in order over 1 000 paths**: {shown(ordered[0].median)} jobs a second, "
         f"{shown(ratio('ordered'))} times {ordered[1].name} ({shown(ordered[1].median)}).\n"
         f"- **{FREE} free jobs beside {shown(BACKLOG)} that need one place**, ten at once: all have run after "
-        f"{shown(backlog[0].median)} s; with {backlog[1].name}, after {shown(backlog[1].median)} s.\n"
+        f"{shown(backlog[0].median)} s{beside}.\n"
         f"\nThe first: {_lowered(conditions('ordered'))} The second: {_lowered(conditions('backlog'))}\n"
     )
 
@@ -120,9 +123,10 @@ def table(file: str, shapes: list[str]) -> str:
     heads = [f"{shape}, {unit}" for shape in shapes]
     rows = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(shapes)}"]
     found = [measured(file, shape) for shape in shapes]
-    for number, first in enumerate(found[0]):
-        cells = [_with_range(column[number]) for column in found]
-        rows.append(f"| {first.name} | {' | '.join(cells)} |")
+    for name in dict.fromkeys(each.name for column in found for each in column):
+        by_shape = [next((each for each in column if each.name == name), None) for column in found]
+        cells = ["not measured" if each is None else _with_range(each) for each in by_shape]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*rows, "", conditions(file), "", *targets(file), ""])
 
 

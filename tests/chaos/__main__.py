@@ -155,7 +155,8 @@ def run(
             "with_losses": len({loss.failover for loss in lost if loss.failover is not None}),
             "old_primary_stayed_s": round(
                 max(
-                    (each.demoted_s - each.ordered_s for each in failovers if each.demoted_s < checks.NEVER_S), default=0
+                    (each.demoted_s - each.ordered_s for each in failovers if each.demoted_s < checks.NEVER_S),
+                    default=0,
                 ),
                 1,
             ),
@@ -267,6 +268,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--trace", type=Path, help="a file for the events, such as trace.jsonl.gz")
     parser.add_argument("--times", type=Path, help="a file for when faults, failovers and losses were: times.jsonl.gz")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="a kind of fault; may be repeated; all if not given"
+    )
     parser.add_argument("--repo", type=Path, help="a git repository whose history is the load")
     parser.add_argument("--history", type=Path, help="a history recorded as JSON")
     parser.add_argument("--edits", type=Path, action="append", default=[], help="a recorded document; may be repeated")
@@ -276,7 +280,13 @@ def main() -> int:
         load = Load.read(repo=asked.repo, history=asked.history, edits=asked.edits)
     except (HistoryError, TraceError) as error:
         parser.error(str(error))
-    plan = Plan(seconds=60 * asked.minutes, seed=asked.seed, rate=asked.rate, min_replicas=asked.min_replicas)
+    plan = Plan(
+        seconds=60 * asked.minutes,
+        seed=asked.seed,
+        rate=asked.rate,
+        min_replicas=asked.min_replicas,
+        kinds=tuple(asked.kind),
+    )
     with tempfile.TemporaryDirectory() as made:
         folder = asked.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)

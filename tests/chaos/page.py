@@ -138,16 +138,23 @@ def _share(figures: dict[str, Any]) -> str:
 
 def _notes(figures: dict[str, Any]) -> list[str]:
     found = []
-    other = figures.get("without_min_replicas")
-    if other is not None:
+    without, with_all = figures.get("without_min_replicas"), figures.get("with_all_replicas")
+    if without is not None:
         found.append(
             "**Set `min-replicas-to-write` to 1** (and `min-replicas-max-lag` to a few seconds). A primary that was "
-            "frozen or cut off, and replaced, has no replicas when it is back, and refuses all changes. Without it, it "
-            "goes on beside its successor until Sentinel turns it, and what it acknowledges is lost: "
-            f"{other['acknowledged_and_lost']:,} of {other['answers']['acknowledged']:,} ({_share(other)}) in a run of "
-            f"{round(other['seconds'] / 60)} minutes with the same seed, {other['lost_because']['replaced']:,} of them "
-            f"acknowledged by a replaced primary; with it {figures['lost_because']['replaced']:,} of "
-            f"{figures['answers']['acknowledged']:,}. {_outcome(other)}"
+            "frozen or cut off, and replaced, loses its replicas within a second or so, and then refuses all changes. "
+            f"Lost: {_lost(figures)}. Without the setting it goes on beside its successor until Sentinel turns it, "
+            f"some ten seconds later: {_lost(without)}, in a run of {_minutes(without)} minutes with the same seed."
+        )
+    if with_all is not None:
+        each = list(with_all["faults"].values())
+        found.append(
+            "**`min-replicas-to-write` as high as the number of replicas** (2 here) closes nearly all of that second: "
+            f"the promoted replica is missing at once. Lost: {_lost(with_all)}, in a run of {_minutes(with_all)} "
+            f"minutes with {with_all['failovers']['count']} failovers (ordered, frozen, cut off). The price: nothing "
+            "can be enqueued while any "
+            "replica is away, so a failover is an outage of up to "
+            f"{max(fault['outage_s'] for fault in each):g} s, until Sentinel has turned the old primary."
         )
     ordered, paused = (figures["faults"].get(f"failover {how}") for how in ("ordered", "paused"))
     if ordered is not None and paused is not None:
@@ -159,19 +166,26 @@ def _notes(figures: dict[str, Any]) -> list[str]:
     return [*found, NOT_NONE, OUTBOX]
 
 
-def _outcome(figures: dict[str, Any]) -> str:
-    return "That run broke no promise either." if not figures["violations"] else "That run broke promises."
+def _lost(figures: dict[str, Any]) -> str:
+    lost, asked = figures["acknowledged_and_lost"], figures["answers"]["acknowledged"]
+    return f"{lost:,} of {asked:,} acknowledged jobs ({_share(figures)})"
+
+
+def _minutes(figures: dict[str, Any]) -> str:
+    return f"{figures['seconds'] / 60:.0f}"
 
 
 def main() -> None:
     """
     Write the page.
 
-    Two arguments are the figures of a run, and of one without `min-replicas-to-write`: they are stored first.
+    Three arguments are the figures of a run, of one without `min-replicas-to-write`, and of one with as many as there
+    are replicas: they are stored first.
     """
     if sys.argv[1:]:
-        figures, other = (json.loads(Path(name).read_text("utf-8")) for name in sys.argv[1:])
-        FIGURES.write_text(json.dumps(figures | {"without_min_replicas": other}, indent=2) + "\n", "utf-8")
+        figures, without, with_all = (json.loads(Path(name).read_text("utf-8")) for name in sys.argv[1:])
+        found = figures | {"without_min_replicas": without, "with_all_replicas": with_all}
+        FIGURES.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     PAGE.write_text(text(json.loads(FIGURES.read_text("utf-8"))), "utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
@@ -33,6 +34,19 @@ def test_every_page_is_listed_with_its_section(section: str) -> None:
         assert [f"# {title}" for title, _ in listed] == [
             (folder / f"{name}.md").read_text("utf-8").splitlines()[0] for name in names
         ]
+
+
+def test_plain_blocks_that_do_not_run_can_be_compiled() -> None:
+    blocks = [
+        (page, source)
+        for page in (ROOT / "docs").rglob("*.md")
+        for source in re.findall(
+            r"^<!-- not run: .+ -->\n```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+        )
+    ]
+    assert len(blocks) > 5
+    for page, source in blocks:
+        compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_the_application_of_the_page_on_asgi_takes_a_job() -> None:
