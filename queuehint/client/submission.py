@@ -466,9 +466,17 @@ def submissions(
     gates_max: int = GATES_PER_SUBMISSION_MAX,
 ) -> Iterator[tuple[JobSpec, ...]]:
     """Cut specs into submissions within the limits, in order."""
+    at = 0
+    while chunk := specs[at : at + jobs_max]:
+        size = sum([len(spec.arguments) for spec in chunk])
+        gates = sum([len(claim.path) + 1 for spec in chunk for claim in spec.claims])
+        if size > bytes_max or gates > gates_max or any(spec.depends_on for spec in chunk):
+            break
+        yield tuple(chunk)
+        at += jobs_max
     part: list[JobSpec] = []
     gates = edges = size = 0
-    for spec in specs:
+    for spec in specs[at:]:
         more_gates, more_edges, more_size = 0, len(spec.depends_on), len(spec.arguments)
         for claim in spec.claims:
             more_gates += len(claim.path) + 1

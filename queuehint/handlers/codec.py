@@ -84,6 +84,8 @@ class JsonCodec:
         for name in odd:
             if name in values:
                 values = {**values, name: self._unstructure(name, values[name], annotations[name])}
+        if set(map(type, values.values())) == _TEXT and sum(map(len, values.values())) <= bytes_max:
+            return encode_json(values, bytes_max=bytes_max)
         for name, value in values.items():
             kind = type(value)
             if (kind not in _SURE or (kind is str and len(value) > bytes_max)) and not _is_flat(kind, value, bytes_max):

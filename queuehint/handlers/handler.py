@@ -167,8 +167,12 @@ class Handler:
         """
         try:
             values = codec.loads(payload, self.annotations)
-            if self._names is not None and values.keys() == self._names:
-                return tuple([values[name] for name in self._positional]), {}
+            if self._names is not None:
+                if tuple(values) == self._positional:
+                    # As most are: written in the order of the signature, none left out.
+                    return tuple(values.values()), {}
+                if values.keys() == self._names:
+                    return tuple([values[name] for name in self._positional]), {}
             if unknown := [name for name in values if name not in self.parameters]:
                 raise UnknownArgumentsError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
             args: list[Any] = []

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+_OF_BYTE = tuple(f"{byte:02x}" for byte in range(256))
+
+
 class _Maker:
     """Makes the ids of one process; a fork makes a maker of its own."""
 
@@ -25,15 +28,17 @@ class _Maker:
             self.make = make  # type: ignore[method-assign]
         self._mark = secrets.token_hex(4)
         self._count = itertools.count(secrets.randbits(20))
-        self._last = (0, "")
+        self._last = (0, 0, "")
 
     def make(self) -> str:
         now_ms = time.time_ns() // 1_000_000
-        last_ms, text = self._last
-        if now_ms != last_ms:
-            text = f"{now_ms:012x}"
-            self._last = (now_ms, text)
-        return f"{text}{next(self._count) & 0xFFFFFFFF:08x}{self._mark}"
+        count = next(self._count)
+        last_ms, last_high, head = self._last
+        if now_ms != last_ms or count >> 8 != last_high:
+            head = f"{now_ms:012x}{count >> 8 & 0xFFFFFF:06x}"
+            # One value, so that a thread that looks meanwhile finds parts that belong together.
+            self._last = (now_ms, count >> 8, head)
+        return f"{head}{_OF_BYTE[count & 0xFF]}{self._mark}"
 
 
 class Process:

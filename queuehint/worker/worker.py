@@ -23,7 +23,6 @@ import logging
 import os
 import secrets
 import socket
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -433,14 +432,14 @@ class Worker:
     def _begin(self, grants: Iterable[Grant]) -> None:
         assert self._loop is not None
         loop, run, enter = self._loop, self._runner.run, self._slots.enter
-        # Without a factory of the application's, `create_task` does nothing more than this.
-        make_task = loop.create_task if loop.get_task_factory() else partial(asyncio.Task, loop=loop)
+        task_class, has_factory = asyncio.Task, loop.get_task_factory() is not None
         for grant in grants:
             slot = Slot(grant, JobContext(grant, self))
             enter(slot)
             if slot.previous is not None:
                 self._stopping.hold_back(slot, slot.previous)
-            slot.task = make_task(run(slot))
+            # Without a factory of the application's, `create_task` does nothing more than make a task.
+            slot.task = loop.create_task(run(slot)) if has_factory else task_class(run(slot), loop=loop)
 
     async def _begin_last_life(self, grant: Grant) -> bool:
         """Report to the store, then to the helper, that the code of a job begins; False if it must not."""

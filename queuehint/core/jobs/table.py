@@ -464,7 +464,9 @@ class JobTable:
         self.registry.leave(job)
         if self.limits.limiters:
             self.limits.leave(job)
-        self.drop_timer(job)
+        if job.timer is not None:
+            self.timers.drop(job.timer)
+            job.timer = None
         if self.unknown_task_counts:
             self.unknown_task_counts.pop(job.id, None)
         if job.cancel is not None:

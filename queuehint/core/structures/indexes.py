@@ -50,7 +50,8 @@ class PathIndex:
     def add(self, job: Job) -> None:
         """Index a job at each path it claims."""
         index = self._jobs
-        self._newest = max(self._newest, job.number)
+        if job.number > self._newest:  # noqa: PLR1730 - once a job; a call would cost more than the rest
+            self._newest = job.number
         for claim in job.spec.claims:
             path = claim.path
             there = index.get(path)

@@ -43,16 +43,18 @@ class ActiveExecutions:
             raise CorruptStateError(f"job {job.id!r} is started twice")
         walk = job.walk
         while walk is not None:
-            shared = walk.shared
-            mode = S if shared else X
             node = walk.node
+            # Its own mode where it is granted, intentions above.
+            mode, intention = (S, IS) if walk.shared else (X, IX)
+            clashes, one = CLASHES[mode], ONE[mode]
+            above_clashes, above_one = CLASHES[intention], ONE[intention]
             while node is not None:
-                if node.active & CLASHES[mode]:
+                if node.active & clashes:
                     raise CorruptStateError(
                         f"job {job.id!r} was let through a gate at {node.path} while a job that conflicts executes"
                     )
-                node.active += ONE[mode]
-                mode = IS if shared else IX
+                node.active += one
+                clashes, one = above_clashes, above_one
                 node = node.parent
             walk = walk.next
         self.running[job.id] = job
@@ -62,12 +64,11 @@ class ActiveExecutions:
         del self.running[job.id]
         walk = job.walk
         while walk is not None:
-            shared = walk.shared
-            one = ONE[S if shared else X]
+            one, above = (ONE[S], ONE[IS]) if walk.shared else (ONE[X], ONE[IX])
             node = walk.node
             while node is not None:
                 node.active -= one
-                one = ONE[IS if shared else IX]
+                one = above
                 node = node.parent
             walk = walk.next
 
