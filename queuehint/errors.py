@@ -8,146 +8,16 @@ class that is also the built-in (`ValueError`, `TypeError`, `LookupError`, `Time
 
 from __future__ import annotations
 
-from collections import deque
-from datetime import date, datetime, time, timedelta, timezone
-from enum import Enum
-from types import BuiltinFunctionType, EllipsisType, FunctionType, NoneType, NotImplementedType
-from typing import TYPE_CHECKING, Any, TypeVar
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any
+
+from queuehint.shown import VALUE_LENGTH_MAX as VALUE_LENGTH_MAX  # noqa: PLC0414 - callers find these here
+from queuehint.shown import clipped as clipped  # noqa: PLC0414
+from queuehint.shown import printable as printable  # noqa: PLC0414
+from queuehint.shown import shown as shown  # noqa: PLC0414
+from queuehint.shown import shows_itself as shows_itself  # noqa: PLC0414
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-VALUE_LENGTH_MAX = 80
-_SHOWN = slice(VALUE_LENGTH_MAX + 1)
-_BITS_MAX = 10_000
-"""More digits than are shown, and fewer than Python refuses to write."""
-_CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
-_VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.values()), type({}.items()))
-_SHORT: set[type[Any]] = {
-    NoneType, EllipsisType, NotImplementedType, complex, date, time, timedelta, timezone
-}  # fmt: skip
-"""Classes whose ``__repr__`` is short whatever the value holds."""
-_TIME_ZONES = frozenset({NoneType, timezone, ZoneInfo})
-_FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType})
-
-Class = TypeVar("Class", bound=type[Any])
-
-
-def shows_itself(kind: Class) -> Class:
-    """Declare that the ``__repr__`` of a class of ours is short: it is a name that was checked."""
-    _SHORT.add(kind)
-    return kind
-
-
-def shown(value: object) -> str:
-    """
-    Return ``repr(value)`` on one printable line, cut at 80 characters.
-
-    Only what is known to be short is asked for its ``__repr__``: numbers, times and names. Texts and the containers of
-    Python are written here, item by item, and so are subclasses of both; a value of any other class is named by it.
-
-    >>> shown(["doc1", 5, object()])
-    "['doc1', 5, <object>]"
-
-    Complexity: that of what is shown, whatever the size of the value.
-    """
-    text = ""
-    try:
-        for part in _parts(value):
-            text += part[: VALUE_LENGTH_MAX + 1]
-            if len(text) > VALUE_LENGTH_MAX:
-                break
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a hostile value must not replace the error being reported
-        text = f"<{type(value).__name__}>"
-    return clipped(text)
-
-
-def clipped(text: str) -> str:
-    """
-    Return text on one printable line, cut at 80 characters.
-
-    >>> clipped("ab" * 50)[-4:]
-    'aba…'
-    """
-    text = printable(text[: VALUE_LENGTH_MAX + 1])
-    return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
-
-
-def printable(text: str) -> str:
-    r"""
-    Return text on one line, with unprintable characters as their codes.
-
-    >>> print(printable("a\x1b[31m\nb\u202e"))
-    a\x1b[31m\nb\u202e
-    """
-    if text.isprintable():
-        return text
-    return "".join([sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text])
-
-
-def _parts(value: Any) -> Iterator[str]:
-    """Yield the repr of a value piece by piece, so that a caller may stop early."""
-    kind: Any = type(value)
-    name = "" if kind in _CONTAINERS else kind.__name__
-    # By the methods of the known classes: a subclass may override them.
-    if isinstance(value, str):
-        yield repr(str.__getitem__(value, _SHOWN))
-    elif isinstance(value, bytes):
-        yield repr(bytes.__getitem__(value, _SHOWN))
-    elif isinstance(value, bytearray):
-        yield repr(bytearray.__getitem__(value, _SHOWN))
-    elif kind is bool or kind in _SHORT:
-        yield repr(value)
-    elif isinstance(value, Enum):
-        yield f"{kind.__name__}.{value._name_}"
-    elif isinstance(value, int):
-        yield int.__repr__(value) if int.bit_length(value) <= _BITS_MAX else f"<{kind.__name__}>"
-    elif isinstance(value, float):
-        yield float.__repr__(value)
-    elif isinstance(value, dict):
-        yield from _items(dict.items(value), f"{name}({{" if name else "{", "})" if name else "}", are_pairs=True)
-    elif isinstance(value, list):
-        yield from _items(list.__iter__(value), f"{name}([" if name else "[", "])" if name else "]")
-    elif isinstance(value, tuple):
-        end = ",)" if tuple.__len__(value) == 1 else ")"
-        yield from _items(tuple.__iter__(value), f"{name}((" if name else "(", f"{end})" if name else end)
-    elif isinstance(value, (set, frozenset)):
-        is_plain = kind is set and bool(value)
-        items = iter(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
-        yield from _items(items, "{" if is_plain else f"{kind.__name__}({{", "}" if is_plain else "})")
-    elif isinstance(value, deque):
-        yield from _items(deque.__iter__(value), f"{kind.__name__}([", "])")
-    elif isinstance(value, _VIEWS):
-        yield from _items(iter(value), f"{kind.__name__}([", "])")
-    elif kind is range:
-        steps = () if value.step == 1 else (value.step,)
-        yield from _items((value.start, value.stop, *steps), "range(", ")")
-    elif kind is datetime:
-        yield repr(value) if type(value.tzinfo) in _TIME_ZONES else f"<{kind.__name__}>"
-    elif isinstance(value, type):
-        yield type.__repr__(value)
-    elif kind in _FUNCTIONS:
-        yield f"<function {value.__qualname__}>"
-    else:
-        yield f"<{kind.__name__}>"
-
-
-def _items(items: Iterable[Any], begin: str, end: str, *, are_pairs: bool = False) -> Iterator[str]:
-    yield begin
-    is_first = True
-    for item in items:
-        if not is_first:
-            yield ", "
-        is_first = False
-        if are_pairs:
-            key, item = item
-            yield from _parts(key)
-            yield ": "
-        yield from _parts(item)
-    yield end
+    from collections.abc import Sequence
 
 
 class QueueHintError(Exception):
@@ -467,16 +337,28 @@ class QueueFullError(BackendError):
     """
     More jobs would be unfinished than a limit allows; nothing was enqueued. Try again when some are over.
 
-    *path_key* says where, None for the whole namespace; *pending* were unfinished there, *limit* may be. In about
-    *retry_after_s* seconds one more job has room, estimated from the jobs that run there; None while none does.
+    *path_key* says where, None for the whole namespace, or for a limit of all jobs of *task* or *pool*; *pending* were
+    unfinished there, *limit* may be. In about *retry_after_s* seconds one more job has room, estimated from the jobs
+    that run there; None while none does.
     """
 
-    def __init__(self, path_key: str | None, pending: int, limit: int, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        path_key: str | None,
+        pending: int,
+        limit: int,
+        retry_after_s: float | None = None,
+        *,
+        task: str | None = None,
+        pool: str | None = None,
+    ) -> None:
         self.path_key, self.pending, self.limit, self.retry_after_s = path_key, pending, limit, retry_after_s
-        where = "the namespace" if path_key is None else f"path {shown(path_key)}"
+        self.task, self.pool = task, pool
+        named = {"path": path_key, "task": task, "pool": pool}
+        where = [f"{kind} {shown(name)}" for kind, name in named.items() if name is not None] or ["the namespace"]
         again = "" if retry_after_s is None else f"; try again in about {retry_after_s:.1f} s"
         super().__init__(
-            f"{where} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued{again}"
+            f"{where[0]} has {pending} unfinished jobs and takes at most {limit}; nothing was enqueued{again}"
         )
 
 

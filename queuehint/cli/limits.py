@@ -79,15 +79,18 @@ def set_limit(
 
 @app.command("drop")
 def drop_limit(
-    path: SomePlace = None,
+    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1.")] = None,
     target: Target = None,
     namespace: Namespace = None,
     task: Task = None,
     pool: Pool = None,
+    everywhere: Annotated[bool, typer.Option("--everywhere", help="The limits of the whole namespace.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take away the limits of a path, a task or a pool."""
+    """Take away the limits of a path, a task or a pool, or with --everywhere of the whole namespace."""
     with opened(target, namespace, as_json=as_json) as sched:
+        if everywhere == any(name is not None for name in (path, task, pool)):
+            raise UsageError("name one: a path, --task, --pool, or --everywhere for the limits of the whole namespace")
         changed = sched.unlimit_sync(None if path is None else place(path), task=task, pool=pool)
         kind, name = _given(path, task, pool)
         Printer(as_json=as_json).done(kind, name, "not limited any more", changed=changed)

@@ -18,9 +18,12 @@ from queuehint.operations.bounds import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
+    from queuehint.values.limit import Limit
     from queuehint.values.record_filter import RecordFilter
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
@@ -197,10 +200,18 @@ def reopen(state: State, operation: op.Reopen) -> op.Marked:
     return op.Marked(changed, more(state))
 
 
+def _set_limits(state: State, limits: Iterable[Limit]) -> bool:
+    """Set limits, those of nothing in place of some; return whether that changed anything."""
+    table = state.table
+    running = table.registry.running.values()
+    changed = [table.limits.set(limit, running, table.catalog, table.last_number) for limit in limits]
+    return any(changed)
+
+
 @handles(op.SetLimit)
 def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
     """Answer `SetLimit`."""
-    changed = state.table.limits.set(operation.limit, state.table.registry.running.values())
+    changed = _set_limits(state, (operation.limit,))
     follow(state)
     return op.Marked(changed, more(state))
 
@@ -208,7 +219,7 @@ def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
 @handles(op.DropLimit)
 def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
     """Answer `DropLimit`."""
-    changed = state.table.limits.drop(operation.limits, state.table.registry.running.values())
+    changed = _set_limits(state, operation.limits)
     follow(state)
     return op.Marked(changed, more(state))
 

@@ -26,11 +26,12 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX, JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
+    from queuehint.values.limit import Key
     from queuehint.values.spec import Dependency
 
 LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS = 100, 1000, 3_600_000
@@ -58,9 +59,9 @@ def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Depende
             raise CycleError([job.id, edge.id])
 
 
-def retry_after_ms(table: JobTable, path: Path | None, too_many: int) -> int | None:
+def retry_after_ms(table: JobTable, counts: Callable[[JobSpec], bool], too_many: int) -> int | None:
     """
-    Estimate in how many ms so many jobs at or below a path (None: in the namespace) are over; None while none runs.
+    Estimate in how many ms so many of the jobs that *counts* selects are over; None while none of these runs.
 
     Of jobs that have run for *d* on average, seen at any time, the rest takes *d* on average too: of *n* such jobs one
     ends each *d* / *n*. The first 100 leases are looked at, and stand for the others.
@@ -70,8 +71,7 @@ def retry_after_ms(table: JobTable, path: Path | None, too_many: int) -> int | N
     ages = [
         min(max(table.limits.now_ms - (job.started_ms or 0), 0), AGE_MAX_MS)
         for job in sample
-        if job.state is JobState.STARTED
-        and (path is None or any(is_prefix(path, claim.path) for claim in job.spec.claims))
+        if job.state is JobState.STARTED and counts(job.spec)
     ]
     if not ages:
         return None
@@ -162,7 +162,7 @@ class Submission:
 
     def _check_room(self) -> None:
         """Count new jobs against the limits, job by job."""
-        new: Counter[tuple[Path | None, bool, Path | None]] = Counter()
+        new: Counter[tuple[Key, Path | None]] = Counter()
         keys: set[str] = set()
         for spec in self._specs:
             if self.existing(spec) is not None:
@@ -172,35 +172,39 @@ class Submission:
                 if spec.key in keys or (newest is not None and newest.stands_for_key):
                     continue
                 keys.add(spec.key)
-            self._count_new(None, None, new)
+            self._count_new((None, False), None, new)
             for claim in spec.claims:
                 for depth in range(len(claim.path) + 1):
                     place = claim.path[:depth]
-                    self._count_new(place, place, new)
+                    self._count_new((place, False), place, new)
                     if depth:
-                        self._count_new(place[:-1], place, new, each=True)
+                        self._count_new((place[:-1], True), place, new)
+            self._count_new(("task", spec.task), None, new)
+            self._count_new(("pool", spec.pool), None, new)
 
-    def _count_new(
-        self,
-        path: Path | None,
-        place: Path | None,
-        new: Counter[tuple[Path | None, bool, Path | None]],
-        *,
-        each: bool = False,
-    ) -> None:
-        """Count a new job at a place against the limit of a path: that place, or with *each* its parent."""
-        most = self._table.limits.max_pending.get((path, each))
+    def _count_new(self, key: Key, place: Path | None, new: Counter[tuple[Key, Path | None]]) -> None:
+        """Count a new job against the limit of a key, at a place of it; None for the namespace, a task or a pool."""
+        limits = self._table.limits
+        most = limits.max_pending.get(key)
         if most is None:
             return
-        new[path, each, place] += 1
-        pending = self._table.unfinished
-        if path is not None and place is not None:
-            pending = self._table.paths.watched[path, each].get(place, 0)
-        too_many = pending + new[path, each, place] - most
+        new[key, place] += 1
+        pending = limits.pending.get(key, self._table.unfinished)
+        if place is not None:
+            pending = self._table.paths.watched[key].get(place, 0)  # type: ignore[index]
+        too_many = pending + new[key, place] - most
         if too_many > 0:
-            retry_ms = retry_after_ms(self._table, place, too_many)
+            task, pool = (key[1] if key[0] == kind else None for kind in ("task", "pool"))
+
+            def counts(spec: JobSpec) -> bool:
+                if place is not None:
+                    return any(is_prefix(place, claim.path) for claim in spec.claims)
+                return task in {None, spec.task} and pool in {None, spec.pool}
+
+            retry_ms = retry_after_ms(self._table, counts, too_many)
             retry_after_s = None if retry_ms is None else retry_ms / 1000
-            raise QueueFullError(None if place is None else key_of(place), pending, most, retry_after_s)
+            path_key = None if place is None else key_of(place)
+            raise QueueFullError(path_key, pending, most, retry_after_s, task=task, pool=pool)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)

@@ -140,9 +140,9 @@ class Restraints(SchedulerBase):
             rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
                 tokens, refilled evenly, one a start; with *each* every child has a bucket of its own.
             max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
-                with `QueueFullError`. A job counts once a claim.
-            task, pool: in place of a path, one of them: all jobs of this task or this pool, with a place or without;
-                it takes *most* and *rate*. One of *path*, *task* and *pool* has to be given.
+                with `QueueFullError`. A job counts once a claim, for a task or a pool once.
+            task, pool: in place of a path, one of them: all jobs of this task or this pool, with a place or without.
+                One of *path*, *task* and *pool* has to be given.
 
         Returns:
             False if the limit was set so already.

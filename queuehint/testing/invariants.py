@@ -140,6 +140,7 @@ def check_empty(engine: Engine) -> None:
         engine.table.closed,
         table.limits.limiters,
         table.limits.max_pending,
+        table.limits.pending,
         table.paths.watched,
         table.ready.weights,
     )

@@ -44,7 +44,7 @@ class Limit:
             ``each`` every child has a bucket of its own.
         max_pending: how many jobs may be unfinished at or below the path, or with ``each`` at or below a child of it; a
             job is counted once a claim.
-        task: in place of a path: jobs of this task, with a place or without; takes `most` and `rate`.
+        task: in place of a path: jobs of this task, with a place or without, each counted once.
         pool: the same for jobs of this pool.
 
     Raises:
@@ -119,10 +119,6 @@ class Limit:
             raise InvalidJobError(f"a limit is of a path, a task or a pool, one of them; got {' and '.join(named)}")
         if self.each:
             raise InvalidJobError(f"each=True is of the children of a path; got {named[0]}")
-        if self.max_pending is not None:
-            raise InvalidJobError(
-                f"max_pending counts jobs of a path or of the namespace; got {named[0]}, which takes most and rate"
-            )
 
 
 @attrs.frozen(kw_only=True)

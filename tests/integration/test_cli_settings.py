@@ -46,16 +46,22 @@ def test_limits_are_set_listed_and_dropped(system: System) -> None:
     assert (told["path"], told["most"], told["rate"]) == ("doc1", 1, {"starts": 5, "per_ms": 60_000})
     assert system.ok("limits", "drop", "doc1") == "doc1: not limited any more\n"
     assert system.ok("limits", "drop", "doc1") == "doc1: nothing to do, it is so already\n"
-    assert system.ok("limits", "drop") == "(no path): not limited any more\n"
+    for words in ((), ("doc1", "--everywhere")):
+        refused = system.run("limits", "drop", *words)
+        assert refused.exit_code == 2
+        assert "--everywhere for the limits of the whole namespace" in refused.stderr
+    assert len(system.ok("limits", "ls").splitlines()) == 2
+    assert system.ok("limits", "drop", "--everywhere") == "(no path): not limited any more\n"
 
 
 def test_limits_of_a_task_and_a_pool_are_set_listed_and_dropped(system: System) -> None:
     for section in ("intro", "end"):
         system.enqueue("edit", "doc1", section)
     assert system.ok("limits", "set", "--task", "edit", "--most", "1") == "edit: limited\n"
-    assert system.ok("limits", "set", "--pool", "gpu", "--rate", "10/1s") == "gpu: limited\n"
+    limited = system.ok("limits", "set", "--pool", "gpu", "--rate", "10/1s", "--max-pending", "9")
+    assert limited == "gpu: limited\n"
     assert len(system.claim(2)) == 1
-    assert system.ok("limits", "ls").splitlines() == ["task edit\t\t1 of 1\t\t", "pool gpu\t\t0\t10 in 1 s\t"]
+    assert system.ok("limits", "ls").splitlines() == ["task edit\t\t1 of 1\t\t", "pool gpu\t\t0\t10 in 1 s\t0 of 9"]
     told = lines_of(system.ok("limits", "ls", "--json"))
     assert [(one["path"], one["task"], one["pool"]) for one in told] == [(None, "edit", None), (None, None, "gpu")]
     (waiting,) = [line.split("\t")[0] for line in system.ok("ls", "--state", "QUEUED").splitlines()]

@@ -30,6 +30,7 @@ from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
+from queuehint.errors import QueueFullError
 from queuehint.operations import (
     BUDGET,
     Cancel,
@@ -808,6 +809,28 @@ def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
     assert store.put_right() == {"gauge"}
     store.drain()
     assert store.look().is_clean
+
+
+@pytest.mark.parametrize("kinds", [{"task": "t"}, {"pool": "default", "most": 1}])
+@pytest.mark.parametrize("jobs", [3, 300])
+def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right(
+    store: Store, kinds: dict[str, Any], jobs: int
+) -> None:
+    store.do(Enqueue((job("0", "a"),)))
+    store.do(SetLimit(Limit(**kinds, max_pending=jobs)))
+    store.do(Enqueue(tuple([job(str(number), "a", str(number)) for number in range(1, jobs)])))
+    (grant, *_) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    assert store.look().is_clean
+    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = value[8] + 2")
+    assert store.put_right() == {"limit_count"}
+    store.do(Exchange("w", settle=(Outcome(job_id="0", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    store.do(Enqueue((job("last", "a"),)))
+    with pytest.raises(QueueFullError, match=f"has {jobs} unfinished jobs"):
+        store.do(Enqueue((job("more"),)))
+    assert store.look().is_clean
+    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = nil")
+    assert "limit" in store.put_right()
+    store.do(Enqueue((job("more"),)))
 
 
 @pytest.mark.parametrize("child", ["runs", "idle"])

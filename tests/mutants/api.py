@@ -159,7 +159,7 @@ MUTANTS = (
     Mutant(
         name="A value is written out whole before it is cut",
         kind="api",
-        file="errors.py",
+        file="shown.py",
         old="            if len(text) > VALUE_LENGTH_MAX:\n                break\n",
         new="",
         caught_by=(tests("tests/unit/test_errors.py"),),
@@ -167,7 +167,7 @@ MUTANTS = (
     Mutant(
         name="A value of any class is asked for its text",
         kind="api",
-        file="errors.py",
+        file="shown.py",
         old='    else:\n        yield f"<{kind.__name__}>"\n',
         new="    else:\n        yield repr(value)\n",
         caught_by=(tests("tests/unit/test_errors.py"),),

@@ -317,7 +317,6 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
             InvalidJobError,
             "each=True is of the children of a path",
         ),
-        ({"path": None, "pool": "p", "max_pending": 1}, InvalidJobError, "got pool 'p', which takes most and rate"),
     ],
 )
 def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:

@@ -74,6 +74,8 @@ def _restart(table: JobTable, job: Job) -> None:
     if job.spec.claims:
         table.past.remove(job)
         table.paths.add(job)
+    if table.limits.pending:
+        table.limits.count(job, 1)
     if job.spec.key is not None:
         if job.expiry is not None:
             table.timers.drop(job.expiry)

@@ -69,6 +69,12 @@ def check(table: JobTable) -> None:
         assert not job.spec.claims or (job in table.past) == (over and not job.gone)
         assert (table.dead.get(job.number) is job) == (job.state is FAILED and not job.gone)
     assert counts == table.counts
+    for key, pending in table.limits.pending.items():
+        (kind, name), since = key, table.limits.since[key]
+        counted = [job for job in table.jobs.values() if job.number > since or job.block is not None]
+        unfinished = [job for job in counted if not job.is_over and not job.is_start]
+        assert pending == sum(getattr(job.spec, str(kind)) == name for job in unfinished)
+        assert key in table.limits.max_pending
     assert all(not table.jobs[job_id].is_over for job_id in table.awaited)
     levels = Counter(job.level for job in table.jobs.values() if job.is_placed)
     assert levels == Counter(dict(enumerate(table.inheritance.levels)))

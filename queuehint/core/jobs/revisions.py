@@ -32,7 +32,9 @@ def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:
     if job.spec.flow is not None:
         table.flows.remove(job)
     inherited = job.level if job.level > job.spec.priority else 0
+    table.limits.count(job, -1)
     table.catalog.respec(job, spec)
+    table.limits.count(job, 1)
     table.inheritance.set_level(job, max(spec.priority, inherited))
     if is_moved:
         table.paths.add(job)

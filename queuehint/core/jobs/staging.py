@@ -105,7 +105,12 @@ def unstage(table: JobTable, job: Job) -> int:
     table.edges.close(job, start.id)
     table.deferred[job.number] = job
     job.enqueued_ms = start.ended_ms
-    table.catalog.add(job)
+    if table.limits.pending:
+        table.limits.count(job, -1)
+        table.catalog.add(job)
+        table.limits.count(job, 1)
+    else:
+        table.catalog.add(job)
     table.journal.note(job, EventKind.ENQUEUED, None)
     return start.ended_ms
 
@@ -148,6 +153,8 @@ def remove(table: JobTable, job: Job) -> None:
         table.paths.remove(job)
     if not job.is_start:
         table.hidden -= 1
+        if table.limits.pending:
+            table.limits.count(job, -1)
         if job.spec.flow is not None:
             table.flows.remove(job)
     table.edges.forget(job.id)

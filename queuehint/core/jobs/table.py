@@ -145,6 +145,8 @@ class JobTable:
             self.keys.add(spec.key, job)
         if spec.flow is not None and not job.is_start:
             self.flows.add(job)
+        if self.limits.pending and not job.is_start:
+            self.limits.count(job, 1)
         return job
 
     def bind(self, job: Job, needs: Needs, blocked: Needs) -> None:
@@ -338,6 +340,8 @@ class JobTable:
         Its timers, index entries and offers are removed in this step; its key and its place too unless they are kept.
         """
         old = job.state
+        if self.limits.pending:
+            self.limits.count(job, -1)
         if job.block is None:
             # It was committed, and ends before it was released.
             self.catalog.add(job)

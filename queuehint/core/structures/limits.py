@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from queuehint.core.structures.indexes import PathIndex
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.ready_queue import ReadyQueue
+    from queuehint.core.structures.record_index import Catalog
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key, Limit
     from queuehint.values.record_filter import RecordFilter
@@ -173,14 +174,18 @@ class Limits:
     """
     All limits of a namespace.
 
-    ``limiters`` holds those on starts by number, ``max_pending`` those on unfinished jobs by path, None being all jobs,
-    and by whether they are of each child.
+    ``limiters`` holds those on starts by number, ``max_pending`` those on unfinished jobs. ``pending`` counts, for each
+    task or pool that `max_pending` is set for, its unfinished jobs; ``since`` is the last number that a job had when
+    that was set first. Jobs of a submission in parts that were staged before are counted when they are released: until
+    then no index leads to them. Every other job is counted as long as it is unfinished.
     """
 
     def __init__(self, ready: ReadyQueue, paths: PathIndex, leftovers: deque[Any]) -> None:
         self.now_ms = 0
         self.limiters: dict[int, Limiter] = {}
-        self.max_pending: dict[tuple[Path | None, bool], int] = {}
+        self.max_pending: dict[Key, int] = {}
+        self.pending: dict[Key, int] = {}
+        self.since: dict[Key, int] = {}
         self._limits: dict[Key, Limit] = {}
         self._limiter_of: dict[Key, Limiter] = {}
         self._ready = ready
@@ -191,9 +196,14 @@ class Limits:
 
     # --- what operators do -----------------------------------------------------------------------------------------
 
-    def set(self, limit: Limit, running: Iterable[Job]) -> bool:
+    def set(self, limit: Limit, running: Iterable[Job], catalog: Catalog, last_number: int) -> bool:
         """
         Set the limit of a path, a task or a pool; return whether that changed anything.
+
+        Args:
+            running: the STARTED jobs.
+            catalog: the index of all jobs that are known.
+            last_number: the last that a job has.
 
         Raises:
             InvalidJobError: there are as many as there may be.
@@ -210,30 +220,38 @@ class Limits:
             if key not in self._limits and len(self._limits) >= LIMITS_MAX:
                 raise InvalidJobError(TOO_MANY_LIMITS)
             self._limits[key] = limit
-        if limit.selection is None:
-            self._bound(limit.path, limit.max_pending, each=limit.each)
+        if limit.max_pending != old.max_pending:
+            self._bound(limit, catalog, last_number)
         if (limit.most, limit.rate) != (old.most, old.rate):
             self._measure(limit, running)
         elif limit.holds_back:
             self._limiter_of[key].limit = limit
         return True
 
-    def drop(self, limits: Iterable[Limit], running: Iterable[Job]) -> bool:
-        """Put limits of nothing in place of some; return whether there were any."""
-        changed = [self.set(limit, running) for limit in limits]
-        return any(changed)
+    def _bound(self, limit: Limit, catalog: Catalog, last_number: int) -> None:
+        """Set how many unfinished jobs there may be at a place, or of a task or a pool."""
+        key, selection = limit.key, limit.selection
+        is_bound = key in self.max_pending
+        if limit.max_pending is None:
+            del self.max_pending[key]
+            if selection is not None:
+                del self.pending[key], self.since[key]
+            elif limit.path is not None:
+                self._paths.ignore(limit.path, each=limit.each)
+            return
+        self.max_pending[key] = limit.max_pending
+        if is_bound:
+            return
+        if selection is not None:
+            self.pending[key], self.since[key] = catalog.count_unfinished(selection), last_number
+        elif limit.path is not None:
+            self._paths.watch(limit.path, each=limit.each)
 
-    def _bound(self, path: Path | None, most: int | None, *, each: bool) -> None:
-        """Set how many unfinished jobs a path, or each child of it, may have; None for any number."""
-        is_bound = (path, each) in self.max_pending
-        if most is not None:
-            self.max_pending[path, each] = most
-            if path is not None and not is_bound:
-                self._paths.watch(path, each=each)
-        elif is_bound:
-            del self.max_pending[path, each]
-            if path is not None:
-                self._paths.ignore(path, each=each)
+    def count(self, job: Job, by: int) -> None:
+        """Count an unfinished job of a task or a pool that `max_pending` is set for, or uncount it; see ``pending``."""
+        for key in (("task", job.spec.task), ("pool", job.spec.pool)):
+            if key in self.pending and (job.number > self.since[key] or job.block is not None):
+                self.pending[key] += by
 
     def _measure(self, limit: Limit, running: Iterable[Job]) -> None:
         """Replace or remove the limiter of a limit; count the running jobs, and offer the parked ones again."""
@@ -354,7 +372,7 @@ class Limits:
                 counters = self._limiter_of[limit.key].counters.values()
                 started = sum([counter.started for counter in counters])
             if limit.max_pending is not None:
-                pending = unfinished
+                pending = self.pending.get(limit.key, unfinished)
                 if limit.path is not None:
                     pending = sum(self._paths.watched[limit.path, limit.each].values())
             states.append(LimitState(limit=limit, started=started, pending=pending))

@@ -19,10 +19,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+import attrs
 from sortedcontainers import SortedDict
 
 from queuehint.operations import RECORDS_PER_BLOCK
-from queuehint.values.record import JobState
+from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -194,6 +195,11 @@ class Catalog:
             bits = _driver(block, wanted)
             if bits:
                 yield block, bits & _others(block, wanted) & _beyond(block, after, newest_first=newest_first)
+
+    def count_unfinished(self, selection: RecordFilter) -> int:
+        """Count the unfinished jobs that a filter without a time selects; O(blocks)."""
+        unfinished = attrs.evolve(selection, states=tuple([state for state in JobState if state not in OVER]))
+        return sum(bits.bit_count() for _, bits in self.blocks(unfinished))
 
     def check(self, jobs: Mapping[str, Job]) -> None:
         """Assert that every known record is in its block and nowhere else, and that no bits are stale; for tests."""

@@ -171,13 +171,96 @@ class LimitsOfJobs:
         store.finish("1")
         assert store.start(pools=("p", "q")) == ["4"]
 
+    @pytest.mark.parametrize("kind", ["task", "pool"])
+    def test_no_more_jobs_of_a_task_or_a_pool_are_unfinished_than_its_limit(self, store: Store, kind: str) -> None:
+        store.enqueue(*of("x", "1", pool="x"), *of("other", "o1"))
+        assert limit_jobs(store, **{kind: "x"}, max_pending=3)
+        placed = JobSpec(id="2", task="x", pool="x", claims=(Claim(("a",)), Claim(("b",))))
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(placed, *of("other", "o2"), *of("x", "3", "4", pool="x"))
+        error = caught.value
+        assert {"task": error.task, "pool": error.pool} == {"task": None, "pool": None, kind: "x"}
+        assert (error.path_key, error.pending, error.limit, error.retry_after_s) == (None, 1, 3, None)
+        assert str(error).startswith(f"{kind} 'x' has 1 unfinished jobs and takes at most 3")
+        assert store.find("o2") is None, "a submission is taken whole or not at all"
+        store.enqueue(placed, *of("x", "3", pool="x", delay_ms=1000))
+        store.enqueue(*of("other", "o2", "o3"))
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [3]
+        store.start(pools=("x",))
+        store.advance(4000)
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(*of("x", "4", pool="x"))
+        assert caught.value.retry_after_s == 2
+        store.finish("1")
+        store.enqueue(*of("x", "4", pool="x"))
+        assert limit_jobs(store, **{kind: "x"}, max_pending=4)
+        store.enqueue(*of("x", "5", pool="x"))
+        assert store.apply(DropLimit(None, **{kind: "x"})).changed
+        store.enqueue(*of("x", "6", "7", pool="x"))
+
+    def test_unfinished_jobs_of_a_task_are_counted_through_all_that_becomes_of_them(self, store: Store) -> None:
+        def pending() -> int | None:
+            return store.apply(ListLimits()).limits[0].pending
+
+        store.enqueue(*of("mail", "done", "dead", "waits"), JobSpec(id="later", task="mail", delay_ms=60_000))
+        store.start(limit=2)
+        store.finish("done")
+        assert limit_jobs(store, task="mail", max_pending=100)
+        assert pending() == 3, "the first count is of what is unfinished"
+        store.fail("dead", final=True)
+        assert pending() == 2
+        store.redrive("dead")
+        assert pending() == 3
+        store.start()
+        store.settle("waits", OutcomeKind.RELEASED)
+        assert pending() == 3
+        store.cancel("waits")
+        assert pending() == 2
+        store.enqueue(*of("mail", "r", key="k", on_conflict="replace", delay_ms=9))
+        assert pending() == 3
+        store.enqueue(*of("other", "r2", key="k", on_conflict="replace", delay_ms=9))
+        assert pending() == 2, "one that is of another task now"
+        store.enqueue(*of("mail", "r3", key="k", on_conflict="replace", delay_ms=9))
+        assert pending() == 3
+        store.enqueue_from("dead", *of("mail", "child1", "child2"))
+        store.await_children("dead", "child1", "child2")
+        assert pending() == 5
+        store.wait(100_000)
+        store.finish(*store.start())
+        store.finish(*store.start())
+        assert pending() == 0
+        assert limit_jobs(store, task="mail", most=1, max_pending=100)
+        store.enqueue(*of("mail", "a", "b"))
+        assert limit_jobs(store, task="mail", most=2, max_pending=100)
+        assert pending() == 2, "another number of running jobs changes no count of waiting ones"
+
+    def test_parts_of_a_flow_count_for_their_task_as_they_come(self, store: Store) -> None:
+        def pending() -> int | None:
+            return store.apply(ListLimits()).limits[0].pending
+
+        store.stage("S", *of("mail", "1", "2"))
+        limit_jobs(store, task="mail", max_pending=4)
+        assert pending() == 0, "those that came before count when they are committed"
+        store.stage("T", *of("mail", "3", "4"))
+        store.stage("S", *of("mail", "5"))
+        assert pending() == 3
+        with pytest.raises(QueueFullError):
+            store.stage("T", *of("mail", "6", "7"))
+        store.commit("S")
+        store.wait(0)
+        assert pending() == 5
+        store.wait(3_600_000)
+        assert pending() == 3, "a submission that was never committed is dropped"
+        store.finish(*store.start())
+        assert pending() == 0
+
     @pytest.mark.parametrize(
         "kinds",
         [
             {"task": "a", "pool": "b", "most": 1},
             {"path": ("x",), "task": "a", "most": 1},
             {"task": "a", "each": True, "most": 1},
-            {"pool": "a", "max_pending": 1},
+            {"pool": "a", "each": True, "max_pending": 1},
         ],
     )
     def test_a_limit_is_of_one_path_task_or_pool(self, store: Store, kinds: dict[str, Any]) -> None:

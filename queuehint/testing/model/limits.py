@@ -47,6 +47,10 @@ class Limits(Jobs):
 
     def count_towards(self, limit: Limit) -> int:
         """Return how many unfinished jobs count towards a limit, with ``each`` at some child."""
+        if limit.selection is not None:
+            hidden = [job for job in self.hidden.values() if job.number > self.pending_since[limit.key]]
+            jobs = [job for job in (*self.jobs.values(), *hidden) if not job.is_over]
+            return sum(limit.task == job.spec.task or limit.pool == job.spec.pool for job in jobs)
         if limit.path is None or not limit.each:
             return self.count_unfinished(limit.path)
         jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
@@ -64,6 +68,9 @@ class Limits(Jobs):
         old = self.limits.pop(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))
         if limit.holds_back or limit.max_pending is not None:
             self.limits[key] = limit
+        if old.max_pending is None:
+            # Hidden jobs that are older count towards the limit of a task or a pool once they are committed.
+            self.pending_since[key] = self.numbers
         if (limit.most, limit.rate) != (old.most, old.rate):
             for bucket in [bucket for bucket in self.tokens_left if bucket[0] == key]:
                 assert old.rate is not None

@@ -129,6 +129,12 @@ class Refusals(Records):
                 new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
         claims = [claim.path for spec in new.values() for claim in spec.claims]
         for limit in self.limits.values():
+            if limit.selection is not None:
+                if limit.max_pending is not None:
+                    added = sum(limit.task == spec.task or limit.pool == spec.pool for spec in new.values())
+                    if added and self.count_towards(limit) + added > limit.max_pending:
+                        return True
+                continue
             places = [limit.path]
             if limit.path is not None and limit.each:
                 length = len(limit.path) + 1

@@ -91,6 +91,8 @@ limits = st.sampled_from(
         {"most": 1, "task": "t", "path": None},
         {"rate": (1, MINUTE), "pool": "p", "path": None},
         {"pool": "p", "path": None},
+        {"max_pending": 4, "task": "t", "path": None},
+        {"max_pending": 2, "most": 1, "pool": "p", "path": None},
         {"rate": (1, MINUTE)},
         {"rate": (2, 1)},
         {"rate": (3, 3 * MINUTE), "most": 1},

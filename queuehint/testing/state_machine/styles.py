@@ -79,7 +79,9 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
         return Limit(path=random.choice(((), path[:1])), each=True, max_pending=random.randint(2, pending_max))
     if roll < 0.8:
         of: dict[str, Any] = random.choice(({"task": "t"}, *[{"pool": pool} for pool in (*POOLS, "default")]))
-        return Limit(most=most, **of) if roll < 0.75 else Limit(most=random.choice((None, most)), rate=rate, **of)
+        if roll < 0.73:
+            return Limit(most=random.choice((None, most)), max_pending=random.randint(2, pending_max), **of)
+        return Limit(most=most, **of) if roll < 0.76 else Limit(most=random.choice((None, most)), rate=rate, **of)
     return Limit(path=path, most=most)
 
 

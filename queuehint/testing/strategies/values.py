@@ -149,6 +149,7 @@ def limits(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Limit]:
         st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most, each=st.just(True)),
         st.builds(Limit, task=st.just("task"), most=most, rate=rate),
         st.builds(Limit, pool=st.just("default"), most=most, rate=rate),
+        st.builds(Limit, task=st.just("task"), most=most, max_pending=most),
     )
 
 

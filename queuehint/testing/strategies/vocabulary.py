@@ -213,12 +213,18 @@ def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
     return st.builds(lambda grant, **rest: kind(job_id=grant[0], token=grant[1], **rest), named.grant, **rest)
 
 
+def _drop_limit(named: _Named) -> SearchStrategy[ops.DropLimit]:
+    """Draw of what limits are taken away: of a path, a task, a pool, or of the namespace."""
+    return limits(paths=named.path).map(lambda limit: ops.DropLimit(limit.path, limit.task, limit.pool))
+
+
 _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Enqueue: _enqueue,
     ops.Exchange: _exchange,
     ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
     ops.Delete: _delete,
     ops.Depend: _depend,
+    ops.DropLimit: _drop_limit,
     ops.Log: _log,
     ops.Amend: _amend,
     ops.PauseJobs: lambda named: st.builds(ops.PauseJobs, _selections(named), st.none() | _WHILES_MS),

@@ -29,6 +29,9 @@ from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
 SCHEMA: Final = 4
 """What ``lua/lib/request/state.lua`` calls SCHEMA_VERSION."""
+_OF_TASK: Final = -2
+_OF_POOL: Final = -3
+"""What QUEUE_FULL names in place of a claim where the limit is of the job's task or pool."""
 
 
 def refusal(operation: Operation[Any], message: str) -> Exception | None:
@@ -69,9 +72,15 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return PathClosedError(key_of(claim.path[: int(words[3])]))
     if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
         index, claim_at, depth, pending, most, retry_ms = map(int, words[1:])
-        path = operation.jobs[index].claims[claim_at].path[:depth] if claim_at >= 0 else None
-        retry_after_s = None if retry_ms < 0 else retry_ms / 1000
-        return QueueFullError(None if path is None else key_of(path), pending, most, retry_after_s)
+        spec = operation.jobs[index]
+        return QueueFullError(
+            key_of(spec.claims[claim_at].path[:depth]) if claim_at >= 0 else None,
+            pending,
+            most,
+            None if retry_ms < 0 else retry_ms / 1000,
+            task=spec.task if claim_at == _OF_TASK else None,
+            pool=spec.pool if claim_at == _OF_POOL else None,
+        )
     if code == "PAUSES_FULL":
         return InvalidJobError(TOO_MANY_PAUSES)
     if code == "LIMITS_FULL":

@@ -89,7 +89,7 @@ _ORDER: Final = (
         ),
         *("bit", "strays", "block", "tally", "tallied"),
     ),
-    ("user", "gauge"),
+    ("user", "gauge", "unfinished"),
     ("pool",),
     ("amend",),
     ("remove",),

@@ -221,6 +221,12 @@ class Sums:
             if is_now != is_right:
                 what = f"{is_now} {counts} by the state, {is_right} by their heads"
                 this.add(miscounted(self._key("meta"), what, name, is_now, is_right), name)
+        for name, is_now in counters.items():
+            kind, _, field = name.partition(":")
+            if field and is_now != this.counted[name]:
+                what = f"the limit {field!r} counts {is_now} unfinished jobs, and {this.counted[name]} are there"
+                repair = (kind, field, f"{is_now}\n{this.counted[name]}")
+                this.add(repairable("limit_count", self._key("limits"), what, repair), field)
         for key in this.gates.keys() | this.stored_gates.keys():
             stored, held = this.stored_gates.get(key, ""), " ".join(map(str, this.gates.get(key, [0] * 5)))
             if stored != held:

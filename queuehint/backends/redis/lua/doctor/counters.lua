@@ -3,7 +3,8 @@
   Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or damaged;
   now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys with the number of their
   entries. Among the sizes are next_schedule, next_timer, next_lease and next_prune, the first due times of their keys, limits,
-  the number of limits on starts, and watched, the number of limits on unfinished jobs. ]]
+  the number of limits on starts and of those that count jobs of a task or a pool, and watched, the number of limits on
+  unfinished jobs. Among the counters is, behind unfinished: and its field, what each of these counts. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
 args.count(8)
@@ -14,6 +15,7 @@ local function add(list, name, number)
 end
 for name, at in pairs(examine.counted) do add(counters, name, S[at]) end
 for name, at in pairs(examine.others) do add(counters, name, S[at]) end
+examine.each_count(function(name, number) add(counters, name, number) end)
 for _, name in ipairs({'jobs', 'specs', 'results', 'progress', 'needs', 'shared', 'schedules'}) do
   add(sizes, name, redis.call('HLEN', store[name]))
 end

@@ -54,7 +54,7 @@ for at = 1, #items do
     local schedule = examine.schedule(value)
     see('schedule_versions', schedule and schedule[VERSION_OF])
   elseif name == 'limits' then
-    local limit = examine.limit(value)
+    local limit = examine.limit(item, value)
     see('pause', limit and limit[1])
   elseif name == 'pauses' or name == 'selections' then
     local pause = pauses.read(value)

@@ -95,6 +95,15 @@ local function check_limits(job)
   end
 end
 
+-- Count an unfinished job for the limits of its task and its pool that count such.
+local function count_unfinished(job)
+  if OVER[job[STATE]] or jobs.is_start(job.id) then return end
+  for _, field in ipairs({'t' .. job[TASK], 'p' .. job[POOL]}) do
+    local name = 'unfinished:' .. field
+    if limits.counts(limits.of(field), job) then counted[name] = (counted[name] or 0) + 1 end
+  end
+end
+
 local function see_all(job)
   see('numbers', math.max(job[NUMBER], job[SINCE]))
   see('places', job[SEQ])
@@ -125,6 +134,7 @@ local function check(id, job)
   see_all(job)
   -- One that cannot be read is told of where it is kept.
   pcall(check_limits, job)
+  pcall(count_unfinished, job)
   if redis.call('HEXISTS', store.specs, id) == 0 then problem('spec', 'specs', id, id, '') end
   if job[STATE] == STARTED then
     started[#started + 1] = id
@@ -188,6 +198,7 @@ if is_whole then
   end
   stored_tallies = redis.call('HGETALL', store.tallies)
   for name, at in pairs(examine.counted) do counters[name] = S[at] end
+  examine.each_count(function(name, number) counters[name] = number end)
 end
 return {
   'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'placed', placed, 'tallies', flat(tallies),

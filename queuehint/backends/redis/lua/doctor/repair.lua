@@ -202,6 +202,13 @@ function REPAIR.counter(name, counts)
   if name == 'epoch' then S[RUN], S[LEASE_MAX] = 'repaired', math.max(S[LEASE_MAX], LEASE_LOST_MS) end
 end
 
+-- How many unfinished jobs a limit of a task or a pool counts: what was seen, a line break, what it has to be.
+function REPAIR.unfinished(field, counts)
+  local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')
+  local limiter = limits.of(field)
+  if limiter and limiter.count and examine.int(limiter.count) == was then limits.add(limiter, args.whole(now, field) - limiter.count) end
+end
+
 -- How many ready jobs a user has, and the user's turn.
 function REPAIR.user(_, key)
   local size = examine.ready_of_user(key)

@@ -80,13 +80,17 @@ function examine.listed(field, packed)
   return numbers, term, block
 end
 
--- A limit as it is packed; nil if it cannot be read.
-function examine.limit(packed)
+-- A limit of a field as it is packed; nil if it cannot be read.
+function examine.limit(field, packed)
   local is_read, limit = pcall(cmsgpack.unpack, packed or '')
-  if not is_read or type(limit) ~= 'table' or type(limit[1]) ~= 'number' or #limit ~= 7 then return nil end
+  if not is_read or type(limit) ~= 'table' or type(limit[1]) ~= 'number' then return nil end
   for at = 2, 7 do
     if type(limit[at]) ~= 'number' and limit[at] ~= false then return nil end
   end
+  -- That of the unfinished jobs of a task or a pool counts them.
+  local counts = limit[5] and unfinished.is_of_selection(field)
+  if #limit ~= (counts and 9 or 7) then return nil end
+  if counts and (type(limit[8]) ~= 'number' or type(limit[9]) ~= 'number') then return nil end
   return limit
 end
 end

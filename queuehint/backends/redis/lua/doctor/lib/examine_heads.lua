@@ -43,6 +43,8 @@ function examine.entries(id)
   if not job then return nil end
   local state, noted, counts = {unpack(S)}, {}, {}
   for _, at in pairs(COUNTED) do S[at] = 0 end
+  -- What limits count of it they count already.
+  S[WATCHED] = 0
   stand_in.noted = noted
   local is_done = pcall(indexes.derive, id, nil, job)
   indexes.flush()
@@ -126,16 +128,27 @@ function examine.unlisted(id, job)
   end
 end
 
--- How many limits hold back, and how many bound what is unfinished.
+-- How many limits hold back or count jobs of a task or a pool, a limit that does both twice, and how many bound what is
+-- unfinished.
 function examine.count_limits()
   local holding, watched = 0, 0
   local stored = redis.call('HGETALL', store.limits)
   for at = 2, #stored, 2 do
-    local limit = examine.limit(stored[at])
+    local limit = examine.limit(stored[at - 1], stored[at])
     if limit and limit[1] > 0 then holding = holding + 1 end
+    if limit and limit[8] then holding = holding + 1 end
     if limit and limit[5] then watched = watched + 1 end
   end
   return holding, watched
+end
+
+-- Go through the limits that count the unfinished jobs of a task or a pool: call a function with a name and this number.
+function examine.each_count(add)
+  local stored = redis.call('HGETALL', store.limits)
+  for at = 2, #stored, 2 do
+    local limit = examine.limit(stored[at - 1], stored[at])
+    if limit and limit[8] then add('unfinished:' .. stored[at - 1], limit[8]) end
+  end
 end
 
 -- What a counter says of the bucket of a child, spent and when; nil if its limit has none by child, or it cannot be so.

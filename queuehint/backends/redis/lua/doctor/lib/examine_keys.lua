@@ -175,7 +175,7 @@ function CHECK.tallied(_, _, key)
 end
 
 function CHECK.limits(_, _, field, packed)
-  if not examine.limit(packed) then return 'limit', field end
+  if not examine.limit(field, packed) then return 'limit', field end
 end
 
 CHECK['gauges:'] = function(name, _, key, packed)
@@ -295,7 +295,7 @@ function examine.is_stray_key(name)
   if base == 'gauges:' then
     local stored = redis.call('HGETALL', store.limits)
     for at = 2, #stored, 2 do
-      local limit = examine.limit(stored[at])
+      local limit = examine.limit(stored[at - 1], stored[at])
       if not limit or examine.int(limit[1]) == rest then return false end
     end
     return true

@@ -262,6 +262,7 @@ end
 -- What follows from what a job was, nil or false if it was not, and from what it is now.
 function indexes.derive(id, was, now)
   count(was, now)
+  if S[WATCHED] > 0 and S[LIMITS] > 0 then limits.recount(was, now) end
   write_timers(was, now)
   -- A dead job may give up the place it held; all else about paths changes with the state, the claims or the key.
   if not was or not now or was[STATE] ~= now[STATE] or now[STATE] == FAILED or was[GONE] ~= now[GONE] or was[CLAIMS] ~= now[CLAIMS]
@@ -296,6 +297,7 @@ local function derive_plain(id, job)
       S[LEVELS + level] = S[LEVELS + level] + by
     end
     if state == FINISHED or not was_state then
+      if S[WATCHED] > 0 and S[LIMITS] > 0 and (was_state or state ~= FINISHED) then limits.count(job, was_state and -1 or 1) end
       local member = paths.member(claims ~= '' and string.sub(claims, 2), job)
       if state ~= FINISHED then
         add_entry(store.paths, '0', member)

@@ -2,11 +2,12 @@
   LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace, t and a task, p and a
   pool. A limit of a task or a pool has one counter, whose key is a line end and the field, and no gate's. A limit that parks
   jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
-  time of the next check; for each child by itself also what is spent of its bucket, and when. A place is a sortable number
+  time of the next check; for each child by itself also what is spent of its bucket, and when. A limit of the unfinished jobs
+  of a task or a pool counts them itself, and knows the last number there was when that began. A place is a sortable number
   and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
   under it, by rank. ]]
+-- @include lib/asking/unfinished
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
-local LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS, RETRY_MIN_MS, RETRY_MAX_MS = 100, 1000, 3600000, 100, 300000 -- @const
 local limits = {}
 
 lazily(limits, function()
@@ -15,7 +16,8 @@ local places_known = {}
 
 local function read_limiter(field, packed)
   local kept = cmsgpack.unpack(packed)
-  return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7]}
+  return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7],
+    count = kept[8], since = kept[9]}
 end
 
 -- Whether a limit is of each child of its path by itself.
@@ -48,32 +50,33 @@ function limits.all()
   return all
 end
 
-local function count_range(range) return redis.call('ZLEXCOUNT', store.paths, range[1], range[2]) end
-
--- How many jobs are unfinished at or below the gate of a field, once a claim; below it for "/"; in the namespace for "-".
+-- How many unfinished jobs count for a field.
 function limits.count_pending(field)
-  if field == '-' then return S[COUNT_OF.S] + S[COUNT_OF.D] + S[COUNT_OF.Q] + S[COUNT_OF.R] + S[HIDDEN] end
-  local count, key = 0, string.sub(field, 2)
-  for _, range in ipairs(paths.ranges(key)) do count = count + count_range(range) end
-  return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
+  if not unfinished.is_of_selection(field) then return unfinished.count(field) end
+  return limits.of(field).count or corrupt('a limit in ' .. store.limits .. ' counts nothing')
 end
 
--- In how many ms so many of the jobs at the gate of a field are over, estimated from how long those that run have run; nil
--- while none does.
-function limits.retry_after_ms(field, too_many)
-  local ages, running = 0, 0
-  local sample = redis.call('ZRANGE', store.leases, 0, LEASES_LOOKED_AT_MAX - 1)
-  for _, member in ipairs(sample) do
-    local _, id = form.split(member, 2)
-    local job = jobs.known(id, store.leases)
-    if job[STATE] == STARTED and (field == '-' or form.is_at_or_below(job, string.sub(field, 2))) then
-      running, ages = running + 1, ages + math.min(math.max(NOW - job[STARTED_AT], 0), AGE_MAX_MS)
-    end
+-- Whether a limit of a task or a pool counts its unfinished jobs, and this one among them. Those of a submission in parts
+-- that are older than the limit count once they are let go: until then no index leads to them.
+function limits.counts(limiter, job)
+  return limiter and limiter.count and (job[NUMBER] > limiter.since or not (job[STAGED] and job[STATE] == DEFERRED))
+end
+
+function limits.add(limiter, by) limiter.count, changed_limiters[limiter.field] = limiter.count + by, true end
+
+-- Count an unfinished job for the limits of its task and its pool, or count it no more.
+function limits.count(job, by)
+  if jobs.is_start(job.id) then return end
+  for _, field in ipairs({'t' .. job[TASK], 'p' .. job[POOL]}) do
+    local limiter = limits.of(field)
+    if limits.counts(limiter, job) then limits.add(limiter, by) end
   end
-  if running == 0 then return nil end
-  local spent_ms = math.min(too_many, RETRIES_COUNTED_MAX) * ages * #sample
-  local wait_ms = math.ceil(spent_ms / (running * running * redis.call('ZCARD', store.leases)))
-  return math.min(math.max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
+end
+
+-- Count what a job is now, and no more what it was before this step.
+function limits.recount(was, job)
+  if was and not OVER[was[STATE]] then limits.count(was, -1) end
+  if job and not OVER[job[STATE]] then limits.count(job, 1) end
 end
 
 -- The limits on starts at which a job counts, each with the gate where: for each claim from the deepest gate up, then
@@ -404,8 +407,16 @@ function limits.set(field, most, tokens, per_ms, pending)
   local is_measured_anew = was.most ~= most or was.tokens ~= tokens or was.per_ms ~= per_ms
   if not is_measured_anew and was.pending == pending then return false end
   if not old and redis.call('HLEN', store.limits) >= LIMITS_MAX then return nil end
-  S[WATCHED] = S[WATCHED] + (pending and 1 or 0) - (was.pending and 1 or 0)
+  local change = (pending and 1 or 0) - (was.pending and 1 or 0)
+  S[WATCHED] = S[WATCHED] + change
   local limiter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, spent = 0, at = 0}
+  if unfinished.is_of_selection(field) then
+    -- While it counts, no plain path is taken (lib/plain/quiet).
+    S[LIMITS] = S[LIMITS] + change
+    if was.pending then limiter.count, limiter.since = was.count, was.since
+    elseif pending then limiter.count, limiter.since = unfinished.count_listed(field), S[NUMBERS] end
+    if not pending then limiter.count, limiter.since = nil, nil end
+  end
   limiters[field] = (holds_back or pending) and limiter
   changed_limiters[field], places_known = true, {}
   if not is_measured_anew then
@@ -422,7 +433,8 @@ function limits.write()
     local limiter = limiters[field]
     if limiter then
       redis.call('HSET', store.limits, field,
-        cmsgpack.pack({limiter.number, limiter.most, limiter.tokens, limiter.per_ms, limiter.pending, limiter.spent, limiter.at}))
+        cmsgpack.pack({limiter.number, limiter.most, limiter.tokens, limiter.per_ms, limiter.pending, limiter.spent, limiter.at,
+          limiter.count, limiter.since}))
     else
       redis.call('HDEL', store.limits, field)
     end

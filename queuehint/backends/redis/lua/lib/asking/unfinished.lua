@@ -1,0 +1,88 @@
+--[[ unfinished: how many jobs are unfinished of what a limit is of, which its field tells (lib/structures/limits), and when
+  there are fewer. ]]
+local LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS, RETRY_MIN_MS, RETRY_MAX_MS = 100, 1000, 3600000, 100, 300000 -- @const
+local unfinished = {}
+
+lazily(unfinished, function()
+-- Whether a field is that of a task or a pool.
+function unfinished.is_of_selection(field) return string.find(field, '^[tp]') ~= nil end
+
+local function is_of(job, field)
+  local name = string.sub(field, 2)
+  if unfinished.is_of_selection(field) then return job[string.byte(field) == 116 and TASK or POOL] == name end
+  return field == '-' or form.is_at_or_below(job, name)
+end
+
+local function count_range(range) return redis.call('ZLEXCOUNT', store.paths, range[1], range[2]) end
+
+-- How many jobs are unfinished at or below the gate of a field, once a claim; below it for "/"; in the namespace for "-".
+function unfinished.count(field)
+  if field == '-' then return S[COUNT_OF.S] + S[COUNT_OF.D] + S[COUNT_OF.Q] + S[COUNT_OF.R] + S[HIDDEN] end
+  local count, key = 0, string.sub(field, 2)
+  for _, range in ipairs(paths.ranges(key)) do count = count + count_range(range) end
+  return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
+end
+
+-- How many bits of a byte are set, added in pairs, then in fours.
+local function ones_in_byte(byte)
+  byte = byte - bit.band(bit.rshift(byte, 1), 0x55)
+  byte = bit.band(byte, 0x33) + bit.band(bit.rshift(byte, 2), 0x33)
+  return bit.band(byte + bit.rshift(byte, 4), 15)
+end
+
+-- How many records have a term and one of others, by what INDEX holds of each of these in a block (lib/formats/record_bits);
+-- false where nothing is.
+local function count_common(packed, others)
+  if not packed then return 0 end
+  local any, count, first = {}, 0, string.byte(packed) * 4
+  for at = 1, #others do
+    local other = others[at]
+    local from = other and string.byte(other) * 4
+    for place = from and math.max(from, first) or 1, from and math.min(from + #other, first + #packed) - 2 or 0 do
+      any[place] = bit.bor(any[place] or 0, string.byte(other, place - from + 2))
+    end
+  end
+  for place, byte in pairs(any) do count = count + ones_in_byte(bit.band(byte, string.byte(packed, place - first + 2))) end
+  return count
+end
+
+local UNFINISHED = {'sS', 'sD', 'sQ', 'sR'}
+
+-- How many unfinished jobs the index of records has of a task or a pool, the first letter of which is that of its term;
+-- O(blocks that have unfinished jobs).
+function unfinished.count_listed(field)
+  local blocks, count = {}, 0
+  for _, term in ipairs(UNFINISHED) do
+    local low = '[' .. term .. '\0'
+    repeat
+      local members = redis.call('ZRANGEBYLEX', store.blocks, low, '(' .. term .. '\1', 'LIMIT', 0, 1000)
+      for _, member in ipairs(members) do blocks[form.split(member, #term + 2)] = true end
+      low = '(' .. (members[#members] or '')
+    until #members == 0
+  end
+  for block in pairs(blocks) do
+    local at = string.format('\0%d', block)
+    local stored = redis.call('HMGET', store.index, field .. at, 'sS' .. at, 'sD' .. at, 'sQ' .. at, 'sR' .. at)
+    count = count + count_common(table.remove(stored, 1), stored)
+  end
+  return count
+end
+
+-- In how many ms so many of the jobs that a field is of are over, estimated from how long those that run have run; nil
+-- while none does.
+function unfinished.retry_after_ms(field, too_many)
+  local ages, running = 0, 0
+  local sample = redis.call('ZRANGE', store.leases, 0, LEASES_LOOKED_AT_MAX - 1)
+  for _, member in ipairs(sample) do
+    local _, id = form.split(member, 2)
+    local job = jobs.known(id, store.leases)
+    if job[STATE] == STARTED and is_of(job, field) then
+      running, ages = running + 1, ages + math.min(math.max(NOW - job[STARTED_AT], 0), AGE_MAX_MS)
+    end
+  end
+  if running == 0 then return nil end
+  local spent_ms = math.min(too_many, RETRIES_COUNTED_MAX) * ages * #sample
+  local wait_ms = math.ceil(spent_ms / (running * running * redis.call('ZCARD', store.leases)))
+  return math.min(math.max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
+end
+end)
