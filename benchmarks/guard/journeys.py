@@ -235,6 +235,8 @@ class Transport(asyncio.Transport):
         self._requests = open_reader()
         self._waits: list[Any] = []
         """The keys of a request that blocks."""
+        self._behind: list[tuple[Any, ...]] = []
+        """What came after it, which is done when it is answered."""
         self._is_closed = False
 
     def write(self, data: Any) -> None:
@@ -247,6 +249,8 @@ class Transport(asyncio.Transport):
             while (words := self._requests.gets()) is not False:
                 if words[0] == b"BZPOPMIN":
                     self._waits = words[1:-1]
+                elif self._waits:
+                    self._behind.append(tuple(words))
                 else:
                     replies.append(self._loop.server.answer(tuple(words)))
         self._receive(b"".join(replies))
@@ -259,6 +263,8 @@ class Transport(asyncio.Transport):
             reply = self._loop.server.popped(self._waits)
             if reply:
                 self._waits = []
+                reply += b"".join(self._loop.server.answer(words) for words in self._behind)
+                self._behind.clear()
         self._receive(reply)
 
     def _receive(self, data: bytes) -> None:

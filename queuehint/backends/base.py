@@ -89,6 +89,26 @@ class Backend(Protocol):
         Returning too early is allowed. Callers look only then: after the whole time they wait again.
         """
 
+    async def wait_and_call(
+        self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
+    ) -> bool:
+        """
+        Wait like `wait`, and carry out an operation in the same round trip, if this store can; return whether it has.
+
+        For the operation of a worker that finds work: as it is sent before the wait, its arguments are those of then.
+        By default the store only waits.
+
+        Args:
+            take: called with the reply before this returns True. A call that is canceled takes the operation back; it
+                is called then too, with what the operation has given if it was carried out before.
+
+        Raises:
+            OutcomeUnknownError: no answer came; the same operation object may be called with again.
+            BackendError: the store cannot serve the operation.
+        """
+        await self.wait(interest, timeout_s)
+        return False
+
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, for code without a loop."""
 

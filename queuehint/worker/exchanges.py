@@ -10,6 +10,12 @@ store works while the worker does. Each claims at most half of the slots, both t
 or settles more than `JOBS_AT_ONCE` jobs. A second exchange needs at least `BESIDE_MIN` outcomes or slots, for smaller
 ones cost a store more than they gain. There is none once the worker stops, after an exchange has failed, or while jobs
 have messages to be sent. The main task repeats a second exchange that failed.
+
+While the worker waits for work, a claim is sent **behind the wait**, so that a store elsewhere carries it out in the
+round trip that ends the wait. It claims one job, or two so that a full reply says that there may be more. Its slots
+are taken until it is answered. A worker that is lost while it waits may thus be granted as many, whose leases end
+unrenewed; one that stops withdraws the claim first. A lease is held to last from the moment the wait was sent, so it
+has to be several times as long as a wait.
 """
 
 from __future__ import annotations
@@ -20,18 +26,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from queuehint.clock import now_s
-from queuehint.errors import BackendDeniedError, BackendError
+from queuehint.errors import BackendDeniedError, BackendError, OutcomeUnknownError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.operations.bounds import check_limits
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.failures import qualified_name
-from queuehint.worker.listening import pause_s
+from queuehint.worker.listening import WAIT_CEILING_S, pause_s
 from queuehint.worker.outcomes import log_exchange, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from queuehint.backends.base import Backend
+    from queuehint.backends.base import Backend, Interest
     from queuehint.operations import Exchanged
     from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.firing import Timekeeper
@@ -44,6 +50,10 @@ logger = logging.getLogger("queuehint.worker")
 
 BESIDE_MIN = 16
 """How many outcomes, or slots for which jobs are ready, are worth a second exchange."""
+BEHIND_MAX = 2
+"""How many jobs are claimed behind a wait at most."""
+BEHIND_LEASE_MIN_MS = round(3000 * WAIT_CEILING_S)
+"""The shortest lease that is claimed behind a wait."""
 
 
 class Exchanges:
@@ -101,6 +111,9 @@ class Exchanges:
         self._beside: asyncio.Task[None] | None = None
         self._asked_beside: Exchange | None = None
         """The second exchange, while it is under way."""
+        self._behind: Exchange | None = None
+        """The claim behind a wait, while it is not answered."""
+        self._may_claim_behind = renewal is not None and empty.lease_ms >= BEHIND_LEASE_MIN_MS
         self._is_asking = self._is_looking = False
         self._is_plenty = False
         """The newest exchange that claimed jobs was granted all that it asked for."""
@@ -119,6 +132,8 @@ class Exchanges:
                 free -= operation.limit
         if self._asked_beside is not None:
             free -= self._asked_beside.limit
+        if self._behind is not None:
+            free -= self._behind.limit
         return max(0, free)
 
     @property
@@ -211,13 +226,52 @@ class Exchanges:
             # The main task may wait, and listen for no work as long as these slots were claimed.
             self._wake()
 
+    @property
+    def is_claiming_behind(self) -> bool:
+        """True while a claim behind a wait is not answered."""
+        return self._behind is not None
+
+    async def wait(self, interest: Interest) -> bool:
+        """
+        Wait until there may be work, and claim it in the same round trip; return False if it is still to be claimed.
+
+        Canceled, the claim is withdrawn; what it was granted is taken in.
+
+        Raises:
+            BackendError: the store cannot be asked. The main task repeats a claim of which nothing is known.
+        """
+        if not (self._may_claim_behind and interest.pools and self.free and self.started.is_set()):
+            await self._backend.wait(interest, WAIT_CEILING_S)
+            return False
+        to = self.empty
+        limit = min(self.free, BEHIND_MAX)
+        operation = self._behind = Exchange(
+            to.worker, (), to.pools, limit, to.lease_ms, to.users, to.steal, announces=True
+        )
+        sent_s = self._now_s()
+
+        def take(reply: Exchanged) -> None:
+            # The leases of a worker that has ended meanwhile, by an error, end too.
+            if self._behind is operation:
+                self._behind = None
+                self._take_in(operation, reply, sent_s)
+
+        try:
+            return await self._backend.wait_and_call(interest, WAIT_CEILING_S, operation, take)
+        except OutcomeUnknownError:
+            self.unanswered.append((operation, sent_s))
+            return False
+        finally:
+            self._behind = None
+
     async def _join(self) -> None:
         """Wait until no second exchange is under way."""
         while self._beside is not None:
             await asyncio.wait((self._beside,))
 
     def cancel(self) -> None:
-        """End a second exchange, for the worker ends."""
+        """End a second exchange, and take in no other reply, for the worker ends."""
+        self._behind = None
         if self._beside is not None:
             self._beside.cancel()
 

@@ -16,9 +16,9 @@ from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX
 from queuehint.values.checks import check_items, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from queuehint.backends.base import Backend
+    from queuehint.operations import Exchange
 
 AnyName = TypeVar("AnyName", bound="str | None")
 
@@ -66,38 +66,39 @@ class Listening:
     Waits for work of one worker, in a task of its own.
 
     Args:
+        to: the exchange that is waited for: its worker, pools and users.
+        wait: waits for these; returns whether the work there was is claimed, too.
         wakeup: set once there may be work.
-        worker: its name.
-        users: whose jobs it is to be woken for, None for everyone's.
     """
 
-    def __init__(self, backend: Backend, wakeup: Wakeup, *, worker: str, users: tuple[str | None, ...] | None) -> None:
-        self._backend = backend
+    def __init__(self, to: Exchange, wait: Callable[[Interest], Awaitable[bool]], wakeup: Wakeup) -> None:
+        self._to = to
+        self._wait = wait
         self._event = wakeup
-        self._worker = worker
-        self._users = users
         self._task: asyncio.Task[None] | None = None
-        self._listens_to: tuple[str, ...] = ()
+        self._takes_more = False
 
-    def listen(self, pools: tuple[str, ...]) -> None:
+    def listen(self, *, takes_more: bool) -> None:
         """
-        Have the event set once a job of this worker is to stop, or there may be work in *pools*.
+        Have the event set once a job of this worker is to stop, or there may be work.
 
         Args:
-            pools: none while the worker takes no more; who listens to them already goes on with it.
+            takes_more: False while the worker has no slot for work; a wait for it that is under way goes on.
         """
         if self._task is not None and not self._task.done():
-            if self._listens_to or not pools:
+            if self._takes_more or not takes_more:
                 return
             self._task.cancel()
-        self._listens_to = pools
-        self._task = asyncio.get_running_loop().create_task(
-            self._hear(Interest(pools=pools, users=self._users, worker=self._worker))
-        )
+        self._takes_more = takes_more
+        to = self._to
+        interest = Interest(pools=to.pools if takes_more else (), users=to.among, worker=to.worker)
+        self._task = asyncio.get_running_loop().create_task(self._hear(interest))
 
     async def _hear(self, interest: Interest) -> None:
         try:
-            await self._backend.wait(interest, WAIT_CEILING_S)
+            if await self._wait(interest):
+                self._event.set_for_notes()
+                return
         except BackendError:
             await asyncio.sleep(pause_s())
         except Exception:

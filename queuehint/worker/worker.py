@@ -229,7 +229,7 @@ class Worker:
             ),
             lambda: len(self._slots),
         )
-        self._listening = Listening(backend, self._event, worker=self.name, users=self._exchanges.empty.among)
+        self._listening = Listening(self._exchanges.empty, self._exchanges.wait, self._event)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._exchanges.started
         """Set once the backend has answered for the first time."""
@@ -329,14 +329,17 @@ class Worker:
             await asyncio.sleep(0)
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
+            self._presence.announce_if_due(self._exchanges.answered_s)
             await self._outbox.send()
+            self._listening.listen(takes_more=self._exchanges.free > 0)
             await self._event.wait()
             return False
         if self._stopping.is_begun:
             self._stopping.begin_grace()
+            if self._exchanges.is_claiming_behind:
+                await self._listening.end()
         is_answered = await self._exchanges.exchange()
-        if self._exchanges.answered_s >= self._presence.due_s:
-            self._presence.announce(self._exchanges.answered_s)
+        self._presence.announce_if_due(self._exchanges.answered_s)
         if self._stopping.has_given_up:
             return True
         if self._outcomes or self._exchanges.is_due:
@@ -349,7 +352,7 @@ class Worker:
             self._stopping.end_process()
             return True
         takes_more = is_answered and not self._stopping.is_begun and self._exchanges.free > 0
-        self._listening.listen(self._pools if takes_more else ())
+        self._listening.listen(takes_more=takes_more)
         await self._event.wait()
         return False
 

@@ -28,15 +28,18 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def break_waits(sched: Scheduler, count: int) -> list[int]:
     """Have so many waits of workers fail."""
-    wait, left = sched.backend.wait, [count]
+    backend, left = sched.backend, [count]
 
-    async def waiting(interest: Any, timeout_s: float) -> None:
-        if interest.worker is not None and left[0]:
-            left[0] -= 1
-            raise ERROR
-        await wait(interest, timeout_s)
+    def breaking(wait: Any) -> Any:
+        async def waiting(interest: Any, *args: Any) -> Any:
+            if interest.worker is not None and left[0]:
+                left[0] -= 1
+                raise ERROR
+            return await wait(interest, *args)
 
-    sched.backend.wait = waiting  # type: ignore[method-assign]
+        return waiting
+
+    backend.wait, backend.wait_and_call = breaking(backend.wait), breaking(backend.wait_and_call)  # type: ignore[method-assign]
     return left
 
 

@@ -8,6 +8,8 @@ LIBRARIES = tests("tests/integration/test_doctor.py", "-k", "libraries_of_other_
 NOTES = tests("tests/integration/test_outbox.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
+BEHIND = tests("tests/integration/test_redis_claims_behind_waits.py")
+WORKER_BEHIND = tests("tests/integration/test_worker_claims_behind_waits.py")
 TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")
 AGREEMENT = tests(
     "tests/property/test_agreement.py::test_the_engine_and_a_store_give_the_same_answers_at_every_step"
@@ -402,6 +404,78 @@ MUTANTS = (
         old="            stream = self._streams.pop() if self._streams else RequestStream()\n",
         new="            stream = self._streams[-1] if self._streams else RequestStream()\n",
         caught_by=(CONVERSATION,),
+    ),
+    Mutant(
+        name="A claim that is withdrawn may still be granted jobs",
+        kind="wire",
+        file="backends/redis/waits.py",
+        old="        nothing = attrs.evolve(self.operation, limit=0)\n",
+        new="        self.stream.request += 1\n        nothing = attrs.evolve(self.operation, limit=0)\n",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A claim behind a wait whose reply was lost is made again as another one",
+        kind="wire",
+        file="backends/redis/waits.py",
+        old="        self.session.give_back(self.stream, self.operation, answered=False)\n",
+        new="        self.session.give_back(self.stream, self.operation, answered=True)\n",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A request of unknown outcome is known again once it cannot be sent",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="        is_unknown = stream is not None and stream.is_unknown\n",
+        new="        is_unknown = False\n",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A claim is granted by a node that calls have left",
+        kind="wire",
+        file="backends/redis/backend.py",
+        old="        if reply is not None and asked.node == self._link.node:\n",
+        new="        if reply is not None:\n",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A claim is sent behind a wait though a check is due",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="            is_due or self._must_state",
+        new="            self._must_state",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A worker claims the slots of a claim behind a wait once more",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="            free -= self._behind.limit\n",
+        new="            free -= 0\n",
+        caught_by=(WORKER_BEHIND,),
+    ),
+    Mutant(
+        name="A worker that stops leaves its claim behind a wait",
+        kind="worker",
+        file="worker/worker.py",
+        old="            if self._exchanges.is_claiming_behind:\n",
+        new="            if False:\n",
+        caught_by=(WORKER_BEHIND,),
+    ),
+    Mutant(
+        name="A worker of short leases claims behind a wait",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="renewal is not None and empty.lease_ms >= BEHIND_LEASE_MIN_MS\n",
+        new="renewal is not None\n",
+        caught_by=(WORKER_BEHIND,),
+    ),
+    Mutant(
+        name="A claim behind a wait without an answer is forgotten",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="        except OutcomeUnknownError:\n            self.unanswered.append((operation, sent_s))\n",
+        new="        except OutcomeUnknownError:\n",
+        caught_by=(WORKER_BEHIND,),
     ),
     Mutant(
         name="The time of this process decides, not that of the server",

@@ -16,13 +16,14 @@ from redis import exceptions as driver
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import Address, parse_url
-from queuehint.backends.redis.connections.async_link import AsyncLink, WaitLink
+from queuehint.backends.redis.connections.async_link import AsyncLink, Blocked, WaitLink
 from queuehint.backends.redis.connections.sync_link import SyncLink, run
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward
-from queuehint.backends.redis.waits import FAILED_WAIT_S, ClockWaker, Results, in_pairs, wait_command
+from queuehint.backends.redis.waits import FAILED_WAIT_S, ClaimBehind, ClockWaker, Results, in_pairs, wait_command
 from queuehint.errors import BackendUnavailableError, QueueHintError
+from queuehint.operations import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -33,6 +34,8 @@ Reply = TypeVar("Reply")
 
 WAIT_CEILING_S: Final = 5.0
 """No wait trusts its marker longer than this."""
+FAILURES: Final = NotSent, Unanswered, driver.ResponseError
+"""How a command fails."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 END_WAIT_S: Final = 1.0
@@ -122,6 +125,19 @@ class RedisBackend(Backend):
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         """Return once a topic may have news, something is due, or after *timeout_s*; spurious returns are allowed."""
         await self._loop().wait(interest, timeout_s)
+
+    async def wait_and_call(
+        self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
+    ) -> bool:
+        """Wait, and claim in the same round trip; see `Backend.wait_and_call`."""
+        loop, wait_s = self._loop(), self.wait_limit_s(interest, timeout_s)
+        behind = None
+        if wait_s > 0 and isinstance(operation, Exchange) and not interest.jobs and not interest.kept:
+            behind = ClaimBehind.of(self.session, operation)
+        if behind is None:
+            await loop.wait(interest, timeout_s)
+            return False
+        return await loop.wait_and_claim(interest, wait_s, behind, take)
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Like `wait`, blocking this thread."""
@@ -312,15 +328,67 @@ class _Loop:
             try:
                 await asked.reply
             except asyncio.CancelledError:
-                await self._end_wait(asked.renew(), interest)
+                asked.renew()
+                await self._end_wait(asked, interest)
                 raise
             finally:
                 asked.end()
-        except (NotSent, Unanswered, driver.ResponseError) as error:
-            await self._waits.move(onward(error))
-            await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
+        except FAILURES as error:
+            await self._leave_wait(error, wait_s)
 
-    async def _end_wait(self, asked: asyncio.Future[Any], interest: Interest) -> None:
+    async def _leave_wait(self, error: Exception, wait_s: float) -> None:
+        """Pause after a wait that failed, and go to the right node."""
+        await self._waits.move(onward(error))
+        await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
+
+    async def wait_and_claim(
+        self, interest: Interest, wait_s: float, behind: ClaimBehind, take: Callable[[Any], None]
+    ) -> bool:
+        try:
+            asked = await self._waits.begin(wait_command(self._session, interest, self._waiter, wait_s), behind.command)
+        except BaseException as error:
+            behind.unsent()
+            if not isinstance(error, FAILURES):
+                raise
+            await self._leave_wait(error, wait_s)
+            return False
+        failure: BaseException | None = None
+        try:
+            assert asked.behind is not None
+            reply = await asked.behind
+            failure = asked.failure()
+        except asyncio.CancelledError:
+            await self._take_back(asked, interest, behind, take)
+            raise
+        except FAILURES as error:
+            reply, failure = None, error
+        finally:
+            asked.end()
+        if reply is not None and asked.node == self._link.node:
+            take(behind.answered(reply))
+        else:
+            # Lost, refused, or from a node that calls have left: the same request is sent where calls go.
+            behind.unanswered()
+            await self._waits.move(onward(failure) if isinstance(failure, Exception) else Redirect(leaves=True))
+            take(await self.run(self._session.execute(behind.operation)))
+        if reply is not None and isinstance(failure, Exception):
+            await self._leave_wait(failure, wait_s)
+        return True
+
+    async def _take_back(
+        self, asked: Blocked, interest: Interest, behind: ClaimBehind, take: Callable[[Any], None]
+    ) -> None:
+        """End a canceled wait, and the claim behind it."""
+        answer = None
+        with suppress(QueueHintError, TimeoutError):
+            async with asyncio.timeout(END_WAIT_S):
+                answer = await self.run(behind.withdraw())
+        asked.renew_behind()
+        await self._end_wait(asked, interest)
+        if answer is not None:
+            take(answer)
+
+    async def _end_wait(self, asked: Blocked, interest: Interest) -> None:
         """
         End a canceled wait on the server, and put back the marker it may have taken.
 
@@ -328,23 +396,23 @@ class _Loop:
         Other clients wait for markers of their own.
         """
         with suppress(NotSent, Unanswered, driver.ResponseError, TimeoutError):
-            if interest.worker is None and not asked.done():
+            if interest.worker is None and not asked.reply.done():
                 return
             own = keys.redis_key(self._session.namespace, "wake:session:", interest.worker or "")
             async with asyncio.timeout(END_WAIT_S):
-                is_asked = not asked.done()
+                is_asked = not asked.reply.done()
                 if is_asked:
                     await self._link.ask(("ZADD", own, "0", _END))
                 taken = None
                 try:
-                    taken = await asyncio.shield(asked)
+                    taken = await asyncio.shield(asked.reply)
+                    if asked.behind is not None:
+                        await asyncio.shield(asked.behind)
                 finally:
                     # Also where nobody answers any more on the connection that waited: else it would stay for ever.
                     if is_asked and (taken is None or taken[1] != _END):
                         await self._link.ask(("ZREM", own, _END))
-                if taken is not None and taken[1] == _END:
-                    return
-                if taken is not None:
+                if taken is not None and taken[1] != _END:
                     await self._link.ask(("ZADD", taken[0], "0", taken[1]))
 
     async def close(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 import threading
 import time
 import weakref
@@ -31,6 +30,7 @@ from queuehint.backends.redis.examination import Examination, parse_info, wrong_
 from queuehint.backends.redis.functions.calls import Call, Calls, Plain
 from queuehint.backends.redis.outages import Outages
 from queuehint.backends.redis.scripts import Script, script
+from queuehint.backends.redis.streams import RequestStream
 from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
 from queuehint.errors import (
@@ -75,16 +75,6 @@ _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at lea
 def patience_s(address: Address) -> float:
     """Return how long a store that does not answer is tried."""
     return RETRY_S if address.patience_s is None else address.patience_s
-
-
-class RequestStream:
-    """Requests of which one at a time is in flight."""
-
-    __slots__ = ("name", "request")
-
-    def __init__(self) -> None:
-        self.name = secrets.token_hex(8)
-        self.request = 0
 
 
 class Session:
@@ -172,7 +162,7 @@ class Session:
             self._may_write = True
         if self._must_state:
             yield from self._state_retention()
-        stream = None if operation.is_repeatable else self._stream_for(operation)
+        stream = None if operation.is_repeatable else self.stream_for(operation)
         request = ("", 0) if stream is None else (stream.name, stream.request)
         try:
             reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, stream)
@@ -180,6 +170,10 @@ class Session:
             if not error.fields:
                 raise
             raise (yield from self._name_fields(operation, error)) from None
+        return self.take_in(operation, reply, asked_s)
+
+    def take_in(self, operation: Operation[Any], reply: list[Any], asked_s: float) -> Any:
+        """Return the answer to a request, sent then, and note what it says of the store."""
         self._primary_s = asked_s
         now_ms, next_ms = codec.clocked(reply)
         answered_s = time.monotonic()
@@ -196,6 +190,20 @@ class Session:
         if type(answer) is Exchanged and answer.grants:
             self._watch_history(answer.grants[0].token)
         return answer
+
+    @property
+    def is_ready(self) -> bool:
+        """True while nothing has to be checked or said before a claim."""
+        is_due = self._checked_s is None or time.monotonic() - self._checked_s >= CHECK_EVERY_S
+        return self._may_write and not (
+            is_due or self._must_state or self._examination.policy or self._clock is not None
+        )
+
+    def call_of(self, operation: Exchange, stream: RequestStream) -> Call:
+        """Return the request of an exchange, as it is sent by the system's clock."""
+        name, args = codec.encode(operation)
+        words = (*self._keys, "", stream.name, stream.request, *self._settings, *args)
+        return Call(self._calls, script(name), words)
 
     def prepare(self, operation: Operation[Any]) -> None:
         """Encode an operation that is executed soon; if it cannot be, that is told then."""
@@ -274,13 +282,13 @@ class Session:
         if before in {"", stated, self._other_retention}:
             return
         if begins:
-            say_retention_changed(logger, "redis", self.root, _shown_retention(before), self._retention)
+            say_retention_changed(logger, "redis", self.root, codec.shown_retention(before), self._retention)
             return
         self._other_retention = before
         logger.warning(
             "the retention of %s is (%s), as set by a newer process; this one has (%s)",
             self.root,
-            _shown_retention(before),
+            codec.shown_retention(before),
             self._retention,
             extra={"event": "redis.retention_differs"},
         )
@@ -304,7 +312,7 @@ class Session:
             self._primary_s = asked_s
         return reply
 
-    def _stream_for(self, operation: Operation[Any]) -> RequestStream:
+    def stream_for(self, operation: Operation[Any]) -> RequestStream:
         """Return a stream for a request: that of the same operation object if its outcome is unknown."""
         with self._lock:
             known = self._unknown.pop(id(operation), None) if self._unknown else None
@@ -318,9 +326,9 @@ class Session:
         self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, stream: RequestStream | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a request until it is answered, or for as long as makes sense."""
-        return (yield from self._send(Call(self._calls, which, (*self._keys, *args)), operation, stream))
+        return (yield from self.send(Call(self._calls, which, (*self._keys, *args)), operation, stream))
 
-    def _send(
+    def send(
         self, call: Call | Plain, operation: Operation[Any] | None, stream: RequestStream | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command until it is answered."""
@@ -328,7 +336,7 @@ class Session:
         self.outages.asked_s = begun_s = time.monotonic()
         attempts = redirections = 0
         asking: Redirect | None = None
-        is_unknown = False
+        is_unknown = stream is not None and stream.is_unknown
         answered = False
         try:
             while True:
@@ -379,9 +387,11 @@ class Session:
             # Also when the caller was canceled while the request was under way.
             self.outages.asked_s = None
             if stream is not None:
-                self._give_back(stream, operation, answered=answered)
+                self.give_back(stream, operation, answered=answered)
 
-    def _give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
+    def give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
+        """End a request; the next call with the operation of one that was not *answered* continues it."""
+        stream.is_unknown = not answered
         with self._lock:
             if answered:
                 self._streams.append(stream)
@@ -482,16 +492,9 @@ class Session:
 
     def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
-        return (yield from self._send(Plain(*command), None, None))
+        return (yield from self.send(Plain(*command), None, None))
 
 
 def _adds(operation: Operation[Any]) -> bool:
     """Return whether an operation brings in jobs, or has some begin."""
     return isinstance(operation, Enqueue) or (isinstance(operation, Exchange) and operation.limit > 0)
-
-
-def _shown_retention(text: str) -> str:
-    try:
-        return str(codec.parse_retention(text))
-    except ValueError:
-        return "unreadable"

@@ -1,4 +1,9 @@
-"""Blocking waits on a server: the wait command, threads that wait for results, a test clock's wake-up."""
+"""
+Blocking waits on a server: the wait command, a claim behind it, threads that wait for results, a test clock's wake-up.
+
+A wait and the claim behind it are one write on one connection. The server carries the claim out when the wait ends, by
+a marker or after its time, without another round trip. The claim's arguments are those of the moment it was sent.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import time
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Interest
     from queuehint.backends.redis.connections.sync_link import SyncLink
     from queuehint.backends.redis.session import Session
+    from queuehint.backends.redis.streams import RequestStream
+    from queuehint.backends.redis.transport import Talk
+    from queuehint.operations import Exchange
 
 FAILED_WAIT_S: Final = 1.0
 """How long a wait that the server refused pauses, before it ends too early."""
@@ -43,6 +52,55 @@ def wait_command(session: Session, interest: Interest, waiter: str, wait_s: floa
 def in_pairs(job_ids: Iterable[str]) -> list[str]:
     """Return the arguments of the script `watch` for jobs of which only the end is waited for: no version is known."""
     return [arg for job_id in job_ids for arg in (job_id, "")]
+
+
+@attrs.frozen
+class ClaimBehind:
+    """
+    A claim that is sent behind a wait; made by `of`.
+
+    Args:
+        stream: of its request, the only one in flight there.
+        command: what is sent.
+        asked_s: when it was made, by `time.monotonic`.
+    """
+
+    session: Session
+    operation: Exchange
+    stream: RequestStream
+    command: tuple[Any, ...] = attrs.field(repr=False)
+    asked_s: float = attrs.field(factory=time.monotonic)
+
+    @classmethod
+    def of(cls, session: Session, operation: Exchange) -> ClaimBehind | None:
+        """Return one; None while something has to be checked or said before a claim."""
+        if not session.is_ready:
+            return None
+        stream = session.stream_for(operation)
+        return cls(session, operation, stream, session.call_of(operation, stream).first().command)
+
+    def unsent(self) -> None:
+        """Note that it was not sent."""
+        self.session.give_back(self.stream, self.operation, answered=True)
+
+    def unanswered(self) -> None:
+        """Have the next call with the same operation continue this request: it may have been carried out."""
+        self.session.give_back(self.stream, self.operation, answered=False)
+
+    def answered(self, reply: list[Any]) -> Any:
+        """Return the typed reply."""
+        self.session.give_back(self.stream, self.operation, answered=True)
+        return self.session.take_in(self.operation, reply, self.asked_s)
+
+    def withdraw(self) -> Talk:
+        """
+        Claim nothing under the number of this request; return the typed reply.
+
+        Whichever of both the server carries out first leaves a receipt, and with it the reply to the other.
+        """
+        nothing = attrs.evolve(self.operation, limit=0)
+        reply = yield from self.session.send(self.session.call_of(nothing, self.stream), nothing, None)
+        return self.answered(reply)
 
 
 class Results:

@@ -49,6 +49,11 @@ class Presence:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
+    def announce_if_due(self, now_s: float) -> None:
+        """Tell the store if it is time; asked at each exchange."""
+        if now_s >= self.due_s:
+            self.announce(now_s)
+
     async def _tell(self) -> None:
         try:
             await self._backend.call(attrs.evolve(self._announcement, running=self._running()))

@@ -13,7 +13,14 @@ import attrs
 
 from queuehint.backends.redis.codec.refusals import SCHEMA, refusal
 from queuehint.backends.redis.codec.replies import HEADER, REPLIES
-from queuehint.backends.redis.codec.requests import REQUESTS, Args, kept_args, parse_retention, retention_text
+from queuehint.backends.redis.codec.requests import (
+    REQUESTS,
+    Args,
+    kept_args,
+    parse_retention,
+    retention_text,
+    shown_retention,
+)
 from queuehint.backends.redis.codec.specs import (
     DAMAGE,
     known_of,
@@ -46,6 +53,7 @@ __all__ = [
     "parse_token",
     "refusal",
     "retention_text",
+    "shown_retention",
     "spec_rest",
 ]
 

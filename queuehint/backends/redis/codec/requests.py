@@ -82,6 +82,14 @@ def parse_retention(text: str) -> Retention:
         raise ValueError(f"not a retention: {text!r}") from error
 
 
+def shown_retention(text: str) -> str:
+    """Return the text of `retention_text` for people."""
+    try:
+        return str(parse_retention(text))
+    except ValueError:
+        return "unreadable"
+
+
 @sends(op.Enqueue)
 def _enqueue(operation: op.Enqueue) -> Args:
     parent_id, token = operation.parent or ("", "")

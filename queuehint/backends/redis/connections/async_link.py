@@ -125,6 +125,11 @@ class _AsyncLink(Link, abc.ABC):
 class AsyncLink(_AsyncLink):
     """One connection a node for all calls of a running loop, which are in flight one behind the other."""
 
+    @property
+    def node(self) -> Node | None:
+        """The node that calls are sent to, as far as it is known."""
+        return self._where.node
+
     def __init__(self, address: Address) -> None:
         super().__init__(address, link.reply_timeout_s(address))
         self._room = _Room(link.REQUESTS_MAX, address)
@@ -215,13 +220,24 @@ class AsyncLink(_AsyncLink):
 
 
 class Blocked:
-    """A command that blocks, on a connection of its own."""
+    """A command that blocks, on a connection of its own, and the one behind it if there is one."""
 
-    def __init__(self, link: WaitLink, line: Pipeline, reply: asyncio.Future[Any], left: int | None) -> None:
+    def __init__(
+        self,
+        link: WaitLink,
+        line: Pipeline,
+        reply: asyncio.Future[Any],
+        behind: asyncio.Future[Any] | None,
+        node: Node | None,
+        left: int | None,
+    ) -> None:
         self._link = link
+        self.node = node
         self._line = line
         self.reply = reply
         """Where its reply will be; awaited by one task, for who is canceled there cancels it."""
+        self.behind = behind
+        """Where the reply to the one behind it will be, after it."""
         self._left = left
 
     def renew(self) -> asyncio.Future[Any]:
@@ -229,9 +245,22 @@ class Blocked:
         self.reply = self._line.renewed(self.reply)
         return self.reply
 
+    def renew_behind(self) -> asyncio.Future[Any] | None:
+        """Return the same of the one behind it."""
+        if self.behind is not None:
+            self.behind = self._line.renewed(self.behind)
+        return self.behind
+
+    def failure(self) -> BaseException | None:
+        """Return how the command failed, None if it did not; its reply has come."""
+        return self.reply.exception()
+
     def end(self) -> None:
-        """Give the connection back; one on which the reply has not come is dropped."""
-        self.reply.cancel()
+        """Give the connection back; one on which a reply has not come is dropped."""
+        for reply in (self.reply, self.behind):
+            if reply is not None and not reply.cancel() and not reply.cancelled():
+                # A failure is told by one of both, and no news in the other.
+                reply.exception()
         self._link.take_back(self._line, self._left)
 
 
@@ -252,12 +281,14 @@ class WaitLink(_AsyncLink):
         finally:
             blocked.end()
 
-    async def begin(self, command: tuple[Any, ...]) -> Blocked:
-        """Send a command; return where its reply will be, which has to be ended."""
+    async def begin(self, command: tuple[Any, ...], behind: tuple[Any, ...] | None = None) -> Blocked:
+        """Send a command, and one *behind* it; return where the replies will be, which has to be ended."""
         once, self._where.once = self._where.once, None
         node = once or await self._node()
         left = self._left
         line = None
+        reply: asyncio.Future[Any] | None
+        later: asyncio.Future[Any] | None = None
         while self._idle and once is None and (line is None or not line.is_usable):
             line = self._idle.pop()
         if line is None or not line.is_usable:
@@ -265,13 +296,16 @@ class WaitLink(_AsyncLink):
         try:
             if once is not None:
                 await line.ask(("ASKING",))
-            reply = line.send(command)
+            if behind is None:
+                reply = line.send(command)
+            else:
+                reply, later = line.send_both(command, behind) or (None, None)
             if reply is None:
                 raise NotSent
         except BaseException:
             line.abort()
             raise
-        return Blocked(self, line, reply, None if once is not None else left)
+        return Blocked(self, line, reply, later, node, None if once is not None else left)
 
     def take_back(self, line: Pipeline, left: int | None) -> None:
         """Take a connection back on which a command blocked; *left*: as when it was sent, None to drop it."""

@@ -1,0 +1,291 @@
+"""Claims that are sent behind a wait on Redis: one round trip, nothing claimed twice, nothing lost or kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuehint import JobState, Scheduler
+from queuehint.backends.base import BackendOptions, Interest
+from queuehint.backends.redis import backend as backends
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.connections.async_link import AsyncLink
+from queuehint.backends.redis.session import CHECK_EVERY_S
+from queuehint.backends.redis.transport import NotSent
+from queuehint.errors import OutcomeUnknownError
+from queuehint.operations import Enqueue, Exchange, Exchanged, Get
+from queuehint.values.spec import JobSpec
+from tests.doors import until
+from tests.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import Server
+
+INTEREST = Interest(pools=("default",), worker="w")
+
+
+def claim(limit: int = 1) -> Exchange:
+    return Exchange("w", limit=limit)
+
+
+class Claims:
+    """Claims behind waits of one backend, and what they were granted."""
+
+    def __init__(self, server: Server, namespace: str, url: str = "") -> None:
+        self.client = server.client()
+        self.namespace = namespace
+        self.backend = RedisBackend(parse_url(url or server.url), BackendOptions(namespace=namespace))
+        self.replies: list[Exchanged] = []
+
+    async def check(self) -> None:
+        """Have checks be over that a first call makes."""
+        await self.backend.call(claim(limit=0))
+
+    async def begin(self, timeout_s: float = 5.0, operation: Exchange | None = None) -> asyncio.Task[bool]:
+        """Wait, with a claim behind it, and return once the server has blocked."""
+        operation = operation or claim()
+        waiting = asyncio.create_task(self.backend.wait_and_call(INTEREST, timeout_s, operation, self.replies.append))
+        await until(lambda: waiting.done() or self.is_blocked)
+        return waiting
+
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self.client.info("clients")["blocked_clients"])
+
+    @property
+    def granted(self) -> list[str]:
+        return [grant.spec.id for reply in self.replies for grant in reply.grants]
+
+    async def enqueue(self, *ids: str) -> None:
+        await self.backend.call(Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
+
+    async def state(self, job_id: str) -> tuple[JobState, int]:
+        (record,) = (await self.backend.call(Get((job_id,)))).records
+        assert record is not None
+        return record.state, record.attempts
+
+    def key(self, *words: str) -> str:
+        return keys.redis_key(self.namespace, *words)
+
+
+@pytest.fixture
+def claims(redis_server: Server, namespace: str) -> Iterator[Claims]:
+    claims = Claims(redis_server, namespace)
+    yield claims
+    claims.backend.close_sync()
+
+
+async def test_a_job_is_granted_in_the_round_trip_of_the_wait(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    await claims.check()
+    waiting = await claims.begin()
+    sent = []
+    asked = AsyncLink.ask
+
+    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
+        sent.append(command)
+        return await asked(link, command)
+
+    monkeypatch.setattr(AsyncLink, "ask", ask)
+    await claims.enqueue("a", "b")
+    assert await waiting
+    assert claims.granted == ["a"]
+    assert len(sent) == 1, "the submission is all that was sent meanwhile"
+    assert claims.client.exists(claims.key("wake:pool:", "default")), "others hear of what is left"
+
+
+async def test_a_wait_that_ends_after_its_time_claims_too(claims: Claims) -> None:
+    await claims.check()
+    before = claims.client.info("commandstats")
+    assert await (await claims.begin(0.05))
+    assert claims.granted == []
+    assert len(claims.replies) == 1
+    after = claims.client.info("commandstats")
+
+    def calls(stats: dict[str, Any], *names: str) -> int:
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names)
+
+    assert calls(after, "bzpopmin") - calls(before, "bzpopmin") == 1
+    assert calls(after, "fcall", "evalsha") - calls(before, "fcall", "evalsha") == 1
+
+
+async def test_a_wait_that_is_canceled_takes_its_claim_back(claims: Claims) -> None:
+    await claims.check()
+    for turns in range(16):
+        claims.replies.clear()
+        waiting = await claims.begin()
+        job_id = f"j{turns}"
+        # It is granted before the cancellation, at the same moment, or not at all.
+        coming = asyncio.create_task(claims.enqueue(job_id))
+        for _ in range(turns % 8):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        await coming
+        await until(lambda: not claims.is_blocked)
+        state, attempts = await claims.state(job_id)
+        if claims.granted:
+            assert (claims.granted, state, attempts) == ([job_id], JobState.STARTED, 1)
+            continue
+        assert (state, attempts) == (JobState.QUEUED, 0)
+        assert claims.client.exists(claims.key("wake:pool:", "default")), "another worker hears of it"
+        (grant,) = (await claims.backend.call(claim())).grants
+        assert grant.spec.id == job_id
+    assert not claims.client.exists(claims.key("wake:session:", "w"))
+
+
+async def test_a_canceled_claim_keeps_its_connection_and_grants_nothing_later(claims: Claims) -> None:
+    await claims.check()
+    made = []
+    for _ in range(4):
+        waiting = await claims.begin()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        made.append(claims.client.info("stats")["total_connections_received"])
+    assert made[1:] == made[:1] * 3
+    await claims.enqueue("a")
+    assert await claims.state("a") == (JobState.QUEUED, 0)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["request", "reply"])
+async def test_a_connection_that_fails_changes_nothing_about_the_claim(
+    redis_server: Server, namespace: str, *, is_lost: bool
+) -> None:
+    producer = Claims(redis_server, namespace)
+    with Proxy(redis_server.port) as proxy:
+        claims = Claims(redis_server, namespace, proxy.url)
+        await claims.check()
+        waiting = await claims.begin()
+        if is_lost:
+            # Applied, and the client cannot know.
+            proxy.hold()
+            await producer.enqueue("a")
+            assert await producer.state("a") == (JobState.STARTED, 1)
+        proxy.rst()
+        proxy.heal()
+        assert await waiting
+        if not is_lost:
+            assert claims.granted == []
+            waiting = await claims.begin()
+            await producer.enqueue("a")
+            assert await waiting
+        assert claims.granted == ["a"]
+        assert await claims.state("a") == (JobState.STARTED, 1)
+        await claims.backend.close()
+    await producer.backend.close()
+
+
+async def never_sent(*_: Any) -> Any:
+    raise NotSent
+
+
+async def test_a_claim_that_stays_unanswered_is_continued_by_the_same_operation(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Claims(redis_server, namespace)
+    with Proxy(redis_server.port) as proxy:
+        claims = Claims(redis_server, namespace, f"{proxy.url}?patience=0.2")
+        await claims.check()
+        operation = claim()
+        waiting = await claims.begin(operation=operation)
+        proxy.hold()
+        await producer.enqueue("a", "b")
+        proxy.refuse()
+        proxy.rst()
+        with pytest.raises(OutcomeUnknownError):
+            await waiting
+        with monkeypatch.context() as patch, pytest.raises(OutcomeUnknownError):
+            # It may have been granted jobs, as long as nobody has answered.
+            patch.setattr(AsyncLink, "ask", never_sent)
+            await claims.backend.call(operation)
+        proxy.heal()
+        (grant,) = (await claims.backend.call(operation)).grants
+        assert grant.spec.id == "a"
+        assert await producer.state("b") == (JobState.QUEUED, 0)
+        await claims.backend.close()
+    await producer.backend.close()
+
+
+async def test_a_claim_that_a_server_refuses_is_made_by_a_call(claims: Claims) -> None:
+    await claims.check()
+    waiting = await claims.begin()
+    claims.client.function_flush()
+    claims.client.script_flush()
+    claims.client.zadd(claims.key("wake:pool:", "default"), {"1": 0})
+    assert await waiting
+    assert len(claims.replies) == 1
+
+
+async def test_a_refused_wait_pauses_and_its_claim_counts(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    await claims.check()
+    monkeypatch.setattr(backends, "FAILED_WAIT_S", 0.25)
+    await claims.enqueue("a")
+    claims.client.set(claims.key("wake:pool:", "p"), "not ours")
+    interest = Interest(pools=("p", "default"), worker="w")
+    began_s = time.monotonic()
+    assert await claims.backend.wait_and_call(interest, 5.0, claim(), claims.replies.append)
+    assert time.monotonic() - began_s >= 0.25
+    assert claims.granted == ["a"]
+
+
+async def test_a_claim_of_a_node_that_calls_have_left_is_made_where_they_go(
+    claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claims.check()
+    waiting = await claims.begin()
+    monkeypatch.setattr(AsyncLink, "node", ("elsewhere", 1))
+    called: list[Any] = []
+    execute = claims.backend.session.execute
+
+    def listen(operation: Any) -> Any:
+        called.append(operation)
+        return execute(operation)
+
+    monkeypatch.setattr(claims.backend.session, "execute", listen)
+    claims.client.zadd(claims.key("wake:pool:", "default"), {"1": 0})
+    assert await waiting
+    assert [each.limit for each in called] == [1]
+    assert len(claims.replies) == 1
+
+
+async def test_nothing_is_claimed_behind_a_wait_while_a_check_is_due(
+    claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await claims.check()
+    session = claims.backend.session
+    assert session._checked_s is not None
+    session._checked_s -= CHECK_EVERY_S
+    assert not await claims.backend.wait_and_call(INTEREST, 0.01, claim(), claims.replies.append)
+    assert claims.replies == []
+
+
+async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_server: Server, namespace: str) -> None:
+    sched = Scheduler(redis_server.url, namespace=namespace)
+    backend, sent, ran = sched.backend, [], asyncio.Event()
+    call, client = backend.call, redis_server.client()
+
+    async def listen(operation: Any) -> Any:
+        sent.append(operation)
+        return await call(operation)
+
+    @sched.job
+    async def work() -> None:
+        claimed.extend(each for each in sent if isinstance(each, Exchange))
+        ran.set()
+
+    claimed: list[Exchange] = []
+    async with sched.worker():
+        await until(lambda: bool(client.info("clients")["blocked_clients"]))
+        backend.call = listen  # type: ignore[method-assign]
+        await work.enqueue()
+        await asyncio.wait_for(ran.wait(), 10)
+    assert claimed == []
+    await sched.close()
