@@ -21,8 +21,8 @@ from queuehint.backends.redis.transport import NotSent
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations import Enqueue, Exchange, Exchanged, Get
 from queuehint.values.spec import JobSpec
-from tests.doors import until
 from tests.proxy import Proxy
+from tests.schedulers import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

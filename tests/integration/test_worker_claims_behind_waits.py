@@ -12,7 +12,7 @@ from queuehint import JobState, OutcomeUnknownError, Scheduler
 from queuehint.backends.base import Backend
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import CountJobs, Exchange
-from tests.doors import turns, until
+from tests.schedulers import turns, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

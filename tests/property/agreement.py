@@ -22,7 +22,8 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
-from queuehint.backends.redis.session import RequestStream, Session
+from queuehint.backends.redis.session import Session
+from queuehint.backends.redis.streams import RequestStream
 from queuehint.backends.redis.transport import Redirect, Send, Sleep
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
