@@ -82,6 +82,8 @@ def retry(
         if some:
             confirm(f"Redrive {_counted(some)} in {namespace_of(sched)}?", yes=yes or bool(ids))
             apply_each(sched, some, lambda part: Redrive(part, downstream), as_json=as_json)
+        elif not as_json:
+            say_none(sched, "dead jobs" if every else "such dead jobs")
 
 
 @app.command()
@@ -102,6 +104,8 @@ def purge(
         if some:
             confirm(f"Give up {_counted(some)} in {namespace_of(sched)}?", yes=yes)
             apply_each(sched, some, Discard, as_json=as_json)
+        elif not as_json:
+            say_none(sched, "dead jobs" if every else "such dead jobs")
 
 
 def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | None, *, every: bool) -> list[str]:

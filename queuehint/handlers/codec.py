@@ -12,17 +12,15 @@ import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
-import cattrs
-from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
-
 from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
 from queuehint.handlers.arguments import called
-from queuehint.handlers.conversion import converter_for_json
 from queuehint.values.checks import check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import cattrs
 
 DEPTH_MAX = 64
 PLACES_MAX = 3
@@ -64,18 +62,20 @@ class JsonCodec:
     """
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
-        if converter is None:
-            converter = converter_for_json()
-        what = "a cattrs.Converter"
-        self._converter: cattrs.Converter = check_object(
-            converter, "structure", "unstructure", parameter="converter", what=what
-        )
+        self._own: cattrs.Converter | None = converter
+        if converter is not None:
+            check_object(converter, "structure", "unstructure", parameter="converter", what="a cattrs.Converter")
         self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
 
     @property
     def converter(self) -> cattrs.Converter:
         """The converter, to register hooks for types of your own."""
-        return self._converter
+        if self._own is None:
+            # Many applications have JSON types alone, and need no cattrs.
+            from queuehint.handlers.conversion import converter_for_json
+
+            self._own = converter_for_json()
+        return self._own
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into one JSON object."""
@@ -103,7 +103,7 @@ class JsonCodec:
             if name in values:
                 annotation = annotations[name]
                 try:
-                    values[name] = self._converter.structure(values[name], annotation)
+                    values[name] = self.converter.structure(values[name], annotation)
                 except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
                     # Not its message, which holds values.
                     raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None
@@ -120,7 +120,7 @@ class JsonCodec:
 
     def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
         try:
-            return self._converter.unstructure(value, unstructure_as=annotation)
+            return self.converter.unstructure(value, unstructure_as=annotation)
         except PayloadError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -146,7 +146,9 @@ def _is_flat(kind: type, value: Any, bytes_max: int) -> bool:
 
 def _misfit(error: Exception, annotation: Any, name: str) -> str:
     """Describe where a value does not fit its annotation, without the value and without the converter's message."""
-    if isinstance(error, BaseValidationError):
+    import cattrs
+
+    if isinstance(error, cattrs.BaseValidationError):
         places = cattrs.transform_error(error, f"$.{name}", _expected)
         more = f", and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
         why = f": {'; '.join(map(_cut, places[:PLACES_MAX]))}{more}"
@@ -158,6 +160,8 @@ def _misfit(error: Exception, annotation: Any, name: str) -> str:
 def _expected(error: BaseException, kind: Any) -> str:
     if isinstance(error, KeyError):
         return "a field is missing"
+    from cattrs.errors import ForbiddenExtraKeysError
+
     if isinstance(error, ForbiddenExtraKeysError):
         return f"{len(error.extra_fields)} unknown fields"
     return f"{type(error).__name__}" if kind is None else f"{called(kind)} expected"

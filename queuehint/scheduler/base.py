@@ -29,7 +29,6 @@ from queuehint.values.checks import (
 )
 from queuehint.values.ids import new_id, this_process
 from queuehint.values.policy import Retention
-from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from queuehint.values.spec import JobSpec
     from queuehint.worker.firing import Definition
     from queuehint.worker.lifespan import Lifespan
+    from queuehint.worker.worker import Worker
 
 URL_VARIABLE = "QUEUEHINT_URL"
 IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
@@ -92,7 +92,7 @@ class SchedulerBase:
         self._jobs: dict[str, Job[..., Any]] = {}
         self._definitions: dict[str, tuple[Definition, Any]] = {}
         self._workers: dict[Worker, int] = {}
-        self._worker_class = Worker
+        self._worker_class: type[Worker] | None = None
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
         self.header_sources: list[Callable[[Any], Mapping[str, str] | None]] = []

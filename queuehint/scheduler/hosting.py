@@ -16,7 +16,6 @@ from queuehint.scheduler.event_streams import check_kinds
 from queuehint.scheduler.listening import MISSED
 from queuehint.values.checks import check_callable, check_int, check_items
 from queuehint.worker.lifespan import Lifespan, MakesState
-from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from queuehint.scheduler.event_streams import HeardKinds
     from queuehint.scheduler.listening import ListenerState
     from queuehint.values.report import WorkerInfo
+    from queuehint.worker.worker import Worker
 
 DEFAULT_CONCURRENCY = 16
 WORKER_OPTIONS = frozenset({"abandon_after", "give_up", "helper", "executor", "version"})
@@ -67,7 +67,13 @@ class Hosting(SchedulerBase):
             raise InvalidJobTypeError(f"a worker has no option {shown(unknown[0])}; there are {known}")
         if pools is None:
             pools = sorted({"default", *(job.pool for job in self._jobs.values())})
-        return self._worker_class(
+        make = self._worker_class
+        if make is None:
+            # A process that only enqueues needs none of it.
+            from queuehint.worker.worker import Worker
+
+            make = Worker
+        return make(
             scheduler=self,
             backend=self.backend,
             handlers=self._handlers,

@@ -224,7 +224,13 @@ class Scheduler(Control, Draining, Scheduling):
             user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also
                 as the only argument in it, for nobody. Users take turns.
             mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
-            on_retry, on_dead, on_dependency_failure, max_hold, start_within, retention: see `Policy`.
+            on_retry: ``"hold"`` keeps the place during a back-off, ``"yield"`` gives it up.
+            on_dead: what a job that is FAILED for good does with its place: ``"continue"`` frees it, ``"hold"`` keeps
+                it, ``"cancel_behind"`` cancels the jobs behind it.
+            on_dependency_failure: when a dependency fails, ``"wait"`` for its redrive, ``"cancel"``, or ``"run"``.
+            max_hold: the longest back-off that keeps the place, a timedelta or seconds, as for the next two.
+            start_within: CANCELED unless it was started this long after it was enqueued, or due.
+            retention: how long its record is kept once it is over; by default as the scheduler says.
             key_for: how long after its end a job with a *key* keeps it, a timedelta or seconds, see `Job.using`.
             depends_on: names of the tasks that have to be FINISHED before it; such a task is submitted by `run`, or in
                 a flow after nodes of those tasks.

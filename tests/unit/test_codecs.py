@@ -152,7 +152,7 @@ def test_a_blob_that_is_gone_or_changed_cannot_be_read(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(PayloadError, match="is not in the store of blobs any more"):
         codec.loads(payload, {})
-    with pytest.raises(PayloadError, match="is no whole reference"):
+    with pytest.raises(PayloadError, match="is not a whole reference"):
         codec.loads(payload[:-1], {})
 
 

@@ -32,10 +32,14 @@ import queuehint.worker.leases.helper
 rooms = {".".join(name.split(".")[1:2]) for name in sys.modules if name.startswith("queuehint.")}
 assert rooms == {"backends", "clock", "errors", "operations", "values", "worker"}, "each worker starts one"
 from queuehint import Scheduler
-drivers = {"redis", "rich", "sortedcontainers", "sqlite3", "typer", "cryptography", "multiprocessing"}
+drivers = {"cattrs", "redis", "rich", "sortedcontainers", "sqlite3", "typer", "cryptography", "multiprocessing"}
 assert not drivers & set(sys.modules), "what some stores, or commands, need"
 assert not [name for name in sys.modules if name.startswith(("queuehint.core", "queuehint.backends."))
     and name not in {"queuehint.backends.base", "queuehint.backends.masks", "queuehint.backends.steps"}]
+sched = Scheduler("memory://")
+@sched.job(queue_hint=["{doc}"])
+def step(doc: str, words: list[str]) -> dict[str, int]: ...
+assert not {"cattrs", "queuehint.worker.worker"} & set(sys.modules), "a producer with JSON types needs neither"
 from queuehint import *
 import hypothesis
 assert Scheduler.__module__ == queuehint.Scheduler.__module__ and queuehint.operations.Enqueue

@@ -190,7 +190,7 @@ class BlobCodec:
 
     def _fetched(self, reference: bytes) -> bytes:
         if len(reference) != _REFERENCE.size:
-            raise PayloadError("is no whole reference to a blob")
+            raise PayloadError("is not a whole reference to a blob")
         _, size, digest = _REFERENCE.unpack(reference)
         name = digest.hex()
         try:

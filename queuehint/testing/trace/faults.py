@@ -69,12 +69,14 @@ class TraceReport:
         faults: in order of their events, up to as many as were asked for.
         unjudged: what could not be judged, and why, one sentence each.
         events, jobs: how many there were.
+        attempts: how many starts there were among the events.
     """
 
     faults: tuple[Fault, ...]
     unjudged: tuple[str, ...]
     events: int
     jobs: int
+    attempts: int = 0
 
 
 class TraceError(AssertionError):
