@@ -102,6 +102,22 @@ MUTANTS = (
         new="at + 1",
         caught_by=(CONFORMANCE,),
     ),
+    Mutant(
+        name="Lua: the id of a record that is gone stays in the index of records",
+        kind="records",
+        file=f"{LUA}/lib/formats/record_ids.lua",
+        old="    if packed and string.find(parts[1], mark, 1, true) then ",
+        new="    if false then ",
+        caught_by=(PLAIN_JOBS,),
+    ),
+    Mutant(
+        name="Lua: a field of ids has those of a plain job that was alone in it only",
+        kind="records",
+        file=f"{LUA}/lib/plain/enqueue_one.lua",
+        old="(stored[last] or '') .. PLACE_MARKS[id_place]",
+        new="PLACE_MARKS[id_place]",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
     # --- plain jobs ---
     Mutant(
         name="Lua: a plain job that finishes alone forgets which worker ran it",

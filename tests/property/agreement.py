@@ -11,6 +11,7 @@ Permitted differences are listed in `queuehint.testing.state_machine.agreement`.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -392,7 +393,6 @@ class RedisLockstep:
         self.recount_records()
         listed = [job for job in jobs if job.block is not None]
         expected["past"] = sum(len(job.spec.claims) for job in listed if job.is_over)
-        expected["numbers"] = len(listed)
         expected["tallies"] = expected["tallied"] = sum(map(len, table.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
         expected["timers"] += sum(pause.timer is not None for pause in table.pauses.all())
@@ -419,7 +419,15 @@ class RedisLockstep:
                 expected.setdefault(f"{term}\0{job.number // RECORDS_PER_BLOCK}", set()).add(job.number)
         client: Any = self.server.client()
         stored = client.hgetall(keys.redis_key(self.namespace, "index"))
-        assert {field.decode(): bits_of(field, packed) for field, packed in stored.items()} == expected
+        ids = {field: packed for field, packed in stored.items() if field.startswith(b"#")}
+        bits = {field.decode(): bits_of(field, packed) for field, packed in stored.items() if field not in ids}
+        assert bits == expected
+        found = {
+            int(field[1:]) * 16 + mark[0] - 1: key for field, packed in ids.items() for mark, key in IDS.findall(packed)
+        }
+        assert sum(map(len, ids.values())) == sum(1 + len(job_id) for job_id in found.values())
+        listed = [job for job in self.engine.table.jobs.values() if job.block is not None]
+        assert found == {job.number: job.id.encode() for job in listed}
         blocks = client.zrange(keys.redis_key(self.namespace, "blocks"), 0, -1)
         assert sorted(member.decode() for member in blocks) == sorted(
             f"{term}\0{chr(64 + len(block))}{block}" for term, block in (field.split("\0") for field in expected)
@@ -603,6 +611,10 @@ class RedisLockstep:
         # Each of the pools may have been asked for by itself and for each of three users.
         assert len(left.get("seen", ())) <= 4 * len((*POOLS, "default"))
         assert left["meta"].keys() == {b"state", b"test", b"retention"}
+
+
+IDS = re.compile(rb"([\x01-\x10])([^\x00-\x1f]+)")
+"""The place and the id of a record, in a field of `index` that has ids."""
 
 
 def bits_of(field: bytes, packed: bytes) -> set[int]:

@@ -57,11 +57,10 @@ KEYS: Final = (
         "index",
         "hash",
         "term (a state, user, service, task, pool, tag or parent) and block of numbers"
-        " -> bits of the records that have it",
+        " -> bits of the records that have it; 16 numbers in a row -> ids of their records",
         "the last record",
     ),
     Key("blocks", "zset", "term and block of each entry of `index`, in lexical order", "the last record"),
-    Key("numbers", "hash", "number -> id of each record", "end of retention"),
     Key("tallies", "hash", "service and user -> how many records they have", "the last record"),
     Key("tallied", "zset", "service and user, in lexical order", "the last record"),
     Key("closed", "hash", "gate of a closed path -> id of its last job, if it was closed with one", "reopen"),

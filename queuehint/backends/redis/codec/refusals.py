@@ -27,7 +27,7 @@ from queuehint.values.limit import TOO_MANY_LIMITS
 from queuehint.values.report import TOO_MANY_PAUSES
 from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 """What ``lua/lib/request/state.lua`` calls SCHEMA_VERSION."""
 _OF_TASK: Final = -2
 _OF_POOL: Final = -3

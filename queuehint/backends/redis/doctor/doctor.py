@@ -70,7 +70,7 @@ _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
     "shared_ends", "shared_names", "schedules", "schedule_names", "schedule_dues",
     "weights", "limits", "looks",
-    "index", "blocks", "numbers", "tallies", "tallied",
+    "index", "blocks", "tallies", "tallied",
 )  # fmt: skip
 
 

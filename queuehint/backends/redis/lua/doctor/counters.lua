@@ -31,7 +31,6 @@ add(sizes, 'weights', redis.call('HLEN', store.weights))
 add(sizes, 'closed', redis.call('HLEN', store.closed))
 add(sizes, 'left', redis.call('LLEN', store.left))
 add(sizes, 'gates', redis.call('HLEN', store.gates))
-add(sizes, 'numbers', redis.call('HLEN', store.numbers))
 for _, name in ipairs({'paths', 'holds', 'past', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed', 'deferred', 'fallen', 'flow_jobs',
   'flow_states'}) do
   add(sizes, name, redis.call('ZCARD', store[name]))

@@ -25,7 +25,7 @@ local WRITE = {
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'hash', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
-  index = 'hash', numbers = 'hash', tallies = 'hash',
+  index = 'hash', tallies = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', selections = 'hash', receipts = 'hash', untold = 'hash'}
 
 local turns, joined = {}, {}
@@ -129,9 +129,13 @@ function REPAIR.bit(_, id)
   if job and record_index.lists(job) then record_index.list(id, job) end
 end
 
--- Bits of records that are not there or have not the term.
+-- Bits of records that are not there or have not the term; ids of others than they lead to.
 function REPAIR.strays(_, field)
-  local numbers, term = examine.listed(field, redis.call('HGET', store.index, field) or '')
+  local packed = redis.call('HGET', store.index, field) or ''
+  for number, id in pairs(examine.ids(field, packed) or {}) do
+    if not examine.is_of(number, id) then record_index.drop_id(number) end
+  end
+  local numbers, term = examine.listed(field, packed)
   for _, number in ipairs(numbers or {}) do
     if not examine.has_term(number, term) then record_index.change(term, number, false) end
   end

@@ -5,5 +5,6 @@
 -- @include lib/formats/head_format
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
+-- @include lib/formats/record_ids
 -- @include lib/jobs/jobs
 -- @include lib/structures/gates

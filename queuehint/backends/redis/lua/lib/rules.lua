@@ -1,6 +1,7 @@
 -- @include lib/request/begin
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
+-- @include lib/formats/record_ids
 -- @include lib/request/retention
 -- @include lib/jobs/moves
 -- @include lib/jobs/jobs

@@ -80,6 +80,17 @@ function examine.listed(field, packed)
   return numbers, term, block
 end
 
+-- The ids in a field of INDEX that has ids, by number; nil if it makes no sense.
+function examine.ids(field, packed)
+  local first = tonumber(string.match(field, '^#(%d+)$') or nil)
+  local ids, size = {}, 0
+  for mark, id in string.gmatch(packed, '([\1-\16])([^%z\1-\31]+)') do
+    if first then ids[first * IDS_PER_FIELD + string.byte(mark) - 1] = id end
+    size = size + 1 + #id
+  end
+  return first and size > 0 and size == #packed and ids or nil
+end
+
 -- A limit of a field as it is packed; nil if it cannot be read.
 function examine.limit(field, packed)
   local is_read, limit = pcall(cmsgpack.unpack, packed or '')

@@ -97,9 +97,15 @@ end
 -- What a head says of its logs, as far as they are kept.
 function examine.logs_kept(job) return math.min(job[LOGS], 1000) end
 
+-- Whether an id is that of the record of a number, as far as its head can be read.
+function examine.is_of(number, id)
+  local job = examine.head(id)
+  return job == nil or (job and record_index.lists(job) and job[NUMBER] == number)
+end
+
 -- Whether the record of a number is there and has a term.
 function examine.has_term(number, term)
-  local id = redis.call('HGET', store.numbers, examine.int(number))
+  local id = record_index.id_of(number)
   local job = id and examine.head(id)
   if job == nil then return true end
   if not record_index.lists(job) or job[NUMBER] ~= number then return false end
@@ -111,7 +117,7 @@ end
 
 -- Where a record is missing from the index of records; nil if it is complete.
 function examine.unlisted(id, job)
-  if redis.call('HGET', store.numbers, examine.int(job[NUMBER])) ~= id then return 'numbers' end
+  if record_index.id_of(job[NUMBER]) ~= id then return 'index' end
   for _, term in ipairs(record_index.terms(job)) do
     local block = math.floor(job[NUMBER] / PER_BLOCK)
     local field = record_index.field(term, block)

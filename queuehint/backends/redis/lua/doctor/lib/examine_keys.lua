@@ -143,6 +143,14 @@ end
 CHECK.schedule_dues = CHECK.schedule_names
 
 function CHECK.index(_, _, field, packed)
+  if string.sub(field, 1, 1) == ID_TERM then
+    local ids = examine.ids(field, packed)
+    if not ids then return 'stray', field end
+    for number, id in pairs(ids) do
+      if not examine.is_of(number, id) then return 'strays', field end
+    end
+    return
+  end
   local numbers, term, block = examine.listed(field, packed)
   if not numbers or #numbers == 0 then return 'stray', field end
   if not redis.call('ZSCORE', store.blocks, term .. '\0' .. form.sortable(block)) then return 'block', field end
@@ -158,12 +166,6 @@ function CHECK.blocks(_, _, member)
   if member ~= term .. '\0' .. form.sortable(block) or redis.call('HEXISTS', store.index, record_index.field(term, block)) == 0 then
     return 'stray', member
   end
-end
-
-function CHECK.numbers(_, _, number, id)
-  local job = examine.head(id)
-  if job == false then return 'lost', id end
-  if job and not (record_index.lists(job) and examine.int(job[NUMBER]) == number) then return 'stray', id end
 end
 
 function CHECK.tallies(_, _, key)

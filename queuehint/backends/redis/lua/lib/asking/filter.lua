@@ -244,9 +244,9 @@ local function head_of(id, index)
 end
 
 function filter.job(number)
-  local id = redis.call('HGET', store.numbers, string.format('%.0f', number))
-  if not id then corrupt('record ' .. string.format('%.0f', number) .. ' is in ' .. store.index .. ' and not in ' .. store.numbers) end
-  return head_of(id, store.numbers)
+  local id = record_index.id_of(number)
+  if not id then corrupt('record ' .. string.format('%.0f', number) .. ' has terms and no id in ' .. store.index) end
+  return head_of(id, store.index)
 end
 
 -- Whether a job passes, its path left aside.

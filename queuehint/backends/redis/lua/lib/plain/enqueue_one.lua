@@ -6,6 +6,7 @@
 -- @include lib/request/asked
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
+-- @include lib/formats/record_ids
 do
 -- The request, if it is for one new plain job with at most one claim that passes its level on to no other job; else false.
 local function plain_ask()
@@ -51,8 +52,10 @@ local function list(facts, number, id)
   local text = string.format('\0%d', block)
   for at = 1, #facts.terms do fields[at] = facts.terms[at] .. text end
   fields[#fields + 1] = 'sQ' .. text
+  local last, id_place = #fields + 1, number % IDS_PER_FIELD
+  fields[last] = string.format('#%d', (number - id_place) / IDS_PER_FIELD)
   local stored = redis.call('HMGET', store.index, unpack(fields))
-  for at = 1, #fields do
+  for at = 1, last - 1 do
     local packed = stored[at]
     -- The first is that of every record.
     values[count + 1], count = fields[at], count + 2
@@ -61,8 +64,9 @@ local function list(facts, number, id)
       redis.call('ZADD', store.blocks, '0', (facts.terms[at] or 'sQ') .. '\0' .. form.sortable(block))
     end
   end
+  -- A new number: no id is at its place.
+  values[count + 1], values[count + 2] = fields[last], (stored[last] or '') .. PLACE_MARKS[id_place] .. id
   redis.call('HSET', store.index, unpack(values))
-  redis.call('HSET', store.numbers, string.format('%d', number), id)
   if facts.tally_key then
     local count_before = tonumber(redis.call('HGET', store.tallies, facts.tally_key) or nil) or 0
     redis.call('HSET', store.tallies, facts.tally_key, string.format('%d', count_before + 1))

@@ -5,6 +5,7 @@
 -- @include lib/plain/quiet
 -- @include lib/formats/gate_format
 -- @include lib/formats/record_bits
+-- @include lib/formats/record_ids
 -- @include lib/request/retention
 do
 local WORDS = {f = 4, n = 3, z = 3}

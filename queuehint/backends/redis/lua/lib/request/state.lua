@@ -26,7 +26,7 @@ local COMMITTING = 68 -- @const
 -- When the first of TIMERS, LEASES and PRUNES comes up, -1 for never, and how many leftovers there are: so that a step with
 -- nothing to do asks none of them. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
 local NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, LEFT_STORED, FORGOTTEN_AT = 69, 70, 71, 72, 73 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 73, 4 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 73, 5 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end

@@ -2,7 +2,7 @@
   Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
   t a task, p a pool, g a tag, m the parent. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
   BLOCKS names what is in INDEX: term, NUL,
-  sortable block, in lexical order. NUMBERS leads from a number to the id. TALLIES counts the records of a service, NUL,
+  sortable block, in lexical order. From a number to the id lead other fields of INDEX (lib/formats/record_ids). TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
 local record_index = {}
 
@@ -87,6 +87,23 @@ function record_index.move(was_state, state, number)
   set_bit(terms, 's' .. state, place, true)
 end
 
+-- Note the id of a number; false if it has none any more.
+local function put_id(number, id)
+  local place = number % IDS_PER_FIELD
+  local field = (number - place) / IDS_PER_FIELD
+  local ids = numbered[field]
+  if ids then ids[place] = id else numbered[field] = {[place] = id} end
+end
+
+-- The id of the record of a number; nil if there is none.
+function record_index.id_of(number)
+  local place = number % IDS_PER_FIELD
+  return record_ids.at(redis.call('HGET', store.index, record_ids.name((number - place) / IDS_PER_FIELD)), place)
+end
+
+-- Take the id of a number out, whatever it is.
+function record_index.drop_id(number) put_id(number, false) end
+
 -- Index a new plain record by all its terms.
 function record_index.enter(id, job)
   local number, all = job[NUMBER], job.terms
@@ -95,7 +112,7 @@ function record_index.enter(id, job)
   for at = 1, #all do set_bit(terms, all[at], place, true) end
   set_bit(terms, 's' .. job[STATE], place, true)
   see_time(job)
-  numbered[number] = id
+  put_id(number, id)
   if job.tally_key then count(job.tally_key, 1) end
 end
 
@@ -103,7 +120,7 @@ end
 function record_index.list(id, job)
   change_all(job, true)
   see_time(job)
-  numbered[job[NUMBER]] = id
+  put_id(job[NUMBER], id)
 end
 
 -- What follows from a head for those who ask: what it said before this step, and says now.
@@ -125,7 +142,7 @@ function record_index.write(id, was, job)
     record_index.list(id, job)
   elseif was_there then
     change_all(was, false)
-    numbered[was[NUMBER]] = false
+    put_id(was[NUMBER], false)
   end
   count(was_there and record_index.tally_key(was), -1)
   count(there and record_index.tally_key(job), 1)
@@ -145,8 +162,6 @@ local function set_index(...) redis.call('HSET', store.index, ...) end
 local function drop_index(...) redis.call('HDEL', store.index, ...) end
 local function add_blocks(...) redis.call('ZADD', store.blocks, ...) end
 local function drop_blocks(...) redis.call('ZREM', store.blocks, ...) end
-local function set_numbers(...) redis.call('HSET', store.numbers, ...) end
-local function drop_numbers(...) redis.call('HDEL', store.numbers, ...) end
 local function set_tallies(...) redis.call('HSET', store.tallies, ...) end
 local function drop_tallies(...) redis.call('HDEL', store.tallies, ...) end
 local function add_tallied(...) redis.call('ZADD', store.tallied, ...) end
@@ -168,8 +183,8 @@ local function push(list, one, other)
   list[size + 1], list[size + 2] = one, other
 end
 
-local function write_bits()
-  if not next(changed) then return end
+local function write_index()
+  if not next(changed) and not next(numbered) then return end
   local fields, blocks, all, of_term = {}, {}, {}, {}
   for block, terms in pairs(changed) do
     local text = string.format('\0%d', block)
@@ -178,10 +193,16 @@ local function write_bits()
       fields[at], blocks[at], all[at], of_term[at] = term .. text, block, bits, term
     end
   end
+  for field, ids in pairs(numbered) do
+    local at = #fields + 1
+    fields[at], all[at], of_term[at] = record_ids.name(field), ids, ID_TERM
+  end
   local stored, set, gone, added, removed = read_in_parts(store.index, fields), {}, {}, {}, {}
   for at = 1, #fields do
     local packed, term, now = stored[at], of_term[at], nil
-    if term == 'a' then
+    if term == ID_TERM then
+      now = record_ids.changed(packed, all[at])
+    elseif term == 'a' then
       local seen = times[blocks[at]]
       now = record_bits.timed(packed, seen and seen[1], seen and seen[2], all[at])
     else
@@ -189,26 +210,16 @@ local function write_bits()
     end
     if now then
       if now ~= packed then push(set, fields[at], now) end
-      if not packed then push(added, '0', term .. '\0' .. form.sortable(blocks[at])) end
+      if not packed and term ~= ID_TERM then push(added, '0', term .. '\0' .. form.sortable(blocks[at])) end
     elseif packed then
-      gone[#gone + 1], removed[#removed + 1] = fields[at], term .. '\0' .. form.sortable(blocks[at])
+      gone[#gone + 1] = fields[at]
+      if term ~= ID_TERM then removed[#removed + 1] = term .. '\0' .. form.sortable(blocks[at]) end
     end
   end
   in_parts(set_index, set)
   in_parts(drop_index, gone)
   in_parts(add_blocks, added)
   in_parts(drop_blocks, removed)
-end
-
-local function write_numbers()
-  if not next(numbered) then return end
-  local set, gone = {}, {}
-  for number, id in pairs(numbered) do
-    local text = string.format('%d', number)
-    if id then push(set, text, id) else gone[#gone + 1] = text end
-  end
-  in_parts(set_numbers, set)
-  in_parts(drop_numbers, gone)
 end
 
 local function write_tallies()
@@ -237,8 +248,7 @@ end
 
 -- Write all that was changed.
 function record_index.flush()
-  write_bits()
-  write_numbers()
+  write_index()
   write_tallies()
 end
 end)
