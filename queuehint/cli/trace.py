@@ -280,8 +280,8 @@ def _tell(found: Trace, report: TraceReport, limit: int, *, as_json: bool) -> No
     if as_json:
         names = ("rule", "job", "other", "at_ms", "index", "message")
         faults = [{name: getattr(fault, name) for name in names} for fault in report.faults]
-        told = {"events": report.events, "jobs": report.jobs, "unjudged": report.unjudged, "skipped": found.skipped}
-        printer.json({"clean": not faults, "faults": faults, **told})
+        told = {name: getattr(report, name) for name in ("events", "jobs", "attempts", "unjudged")}
+        printer.json({"clean": not faults, "faults": faults, **told, "skipped": found.skipped})
         return
     for fault in report.faults:
         printer.say(f"{fault.rule}: {fault.message}", "bold red")

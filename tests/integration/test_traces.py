@@ -351,6 +351,7 @@ def test_a_trace_is_judged_for_programs() -> None:
     code, output = check("-", "--json", input=SPOILED)
     told = json.loads(output)
     assert (code, told["clean"], told["faults"][0]["rule"], told["faults"][0]["other"]) == (1, False, "order", "a")
+    assert (told["events"], told["jobs"], told["attempts"]) == (5, 2, 2)
 
 
 def test_the_options_of_a_check_are_heard() -> None:

@@ -121,7 +121,13 @@ def examine_trace(
     checker.run(order)
     pictures = draw(given, order, known, checker.faults)
     faults = [attrs.evolve(fault, picture=picture) for fault, picture in zip(checker.faults, pictures, strict=True)]
-    return TraceReport(faults=tuple(faults), unjudged=checker.unjudged(), events=len(given), jobs=len(checker.lives))
+    return TraceReport(
+        faults=tuple(faults),
+        unjudged=checker.unjudged(),
+        events=len(given),
+        jobs=len(checker.lives),
+        attempts=sum(event.kind == "started" for event in given),
+    )
 
 
 def _event(event: object, number: int) -> TraceEvent:

@@ -76,7 +76,7 @@ class TraceReport:
     unjudged: tuple[str, ...]
     events: int
     jobs: int
-    attempts: int = 0
+    attempts: int
 
 
 class TraceError(AssertionError):
