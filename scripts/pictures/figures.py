@@ -100,7 +100,8 @@ def conditions(file: str) -> str:
         return str(run["note"])
     load = shown(float(run["load_before"].split(",")[0]))
     repeats = len(run["figures"][0]["values"])
-    return f"Medians of {repeats}, in turns, on {run['cpus']} CPUs at a load of {load}; Python {run['python']}."
+    trial = "A trial with smaller sizes than said. " if run["quick"] else ""
+    return f"{trial}Medians of {repeats}, in turns, on {run['cpus']} CPUs at a load of {load}; Python {run['python']}."
 
 
 def _lowered(sentence: str) -> str:

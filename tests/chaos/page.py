@@ -133,7 +133,7 @@ def _commands(figures: dict[str, Any]) -> list[str]:
 
 
 def _share(figures: dict[str, Any]) -> str:
-    return f"{100 * figures['acknowledged_and_lost'] / figures['answers']['acknowledged']:.1f} %"
+    return f"{100 * figures['acknowledged_and_lost'] / figures['answers']['acknowledged']:.1f}\u00a0%"
 
 
 def _notes(figures: dict[str, Any]) -> list[str]:
