@@ -205,9 +205,14 @@ def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
         assert len(charged) == len(set(charged)), f"charged twice: {charged[-1]}"
 
     jobs = [("charge", [name], [name]) for name in ("ann", "bob", "cyn", "dan")]
-    error = failure(
-        lambda: simulate({"charge": charge}, jobs, seeds=100, setup=charged.clear, invariant=once, faults="chaos")
-    )
+
+    def found(seed: int) -> SimulationError:
+        return failure(
+            lambda: simulate({"charge": charge}, jobs, seed=seed, setup=charged.clear, invariant=once, faults="chaos")
+        )
+
+    # A fault befalls a request by its number, so that another one may have to stay for it to come at the same time.
+    error = min(map(found, range(4)), key=lambda error: len(error.story))
     assert error.reason.startswith("charged twice: ")
     # One job: it is enqueued, started, its worker dies or stands still, it is lost and started again.
     assert 4 <= len(error.story) <= 7

@@ -9,11 +9,15 @@ object again continues the same request: all as on Redis. Messages travel on eve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import attrs
+
 from queuehint.backends.base import Backend, Interest
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from queuehint.operations import Exchange
 from queuehint.testing.simulation.loop import PROCESS
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ ANSWER_S = 1.0
 PAUSE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 IDLE_S = 60.0
 """How long a worker waits for work at least."""
+BEHIND_IDLE_MAX = 2
+"""How many claims behind waits that were granted nothing a process sends, before it waits longer without one."""
 
 
 class Unreachable(Exception):  # noqa: N818 - a fact between a wire and its far end, never raised to a caller
@@ -41,10 +47,19 @@ class FarEnd(Protocol):
     """The world at the other end of the wire."""
 
     def send(
-        self, process: Process, lane: str, number: int, operation: Operation[Any], answer: Callable[[Any], None]
+        self,
+        process: Process,
+        lane: str,
+        number: int,
+        operation: Operation[Any],
+        answer: Callable[[Any], None],
+        behind: tuple[Interest, float] | None = None,
     ) -> None:
         """
         Put a request on its way; *answer* is called with the reply or the error if both arrive.
+
+        Args:
+            behind: once it has arrived it is carried out when what is waited for is there, or after so many seconds.
 
         Raises:
             Unreachable: nobody is there.
@@ -79,6 +94,8 @@ class Link:
         self._name = name
         self._made = 0
         self._free: list[_Lane] = []
+        self.idle = 0
+        """How many claims behind waits in a row were granted nothing."""
         self._unknown: OrderedDict[int, tuple[Operation[Any], _Lane]] = OrderedDict()
 
     def take(self, operation: Operation[Any]) -> _Lane:
@@ -119,9 +136,7 @@ class WireBackend(Backend):
         process = PROCESS.get()
         if process is None:
             return self.call_sync(operation)
-        link = self._links.get(process)
-        if link is None:
-            link = self._links[process] = Link(process.name)
+        link = self._link_of(process)
         if operation.is_question or operation.is_repeatable:
             lane, is_change = _Lane(""), False
         else:
@@ -157,6 +172,12 @@ class WireBackend(Backend):
             if is_change:
                 link.give_back(lane, operation, answered=answered)
 
+    def _link_of(self, process: Process) -> Link:
+        link = self._links.get(process)
+        if link is None:
+            link = self._links[process] = Link(process.name)
+        return link
+
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Do one operation at once: plain functions take no time, so nothing can come between."""
         reply: Reply = self._far.ask(operation)
@@ -181,6 +202,51 @@ class WireBackend(Backend):
             pass
         finally:
             self._far.waiting.pop(future, None)
+
+    async def wait_and_call(
+        self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
+    ) -> bool:
+        """Wait, and carry out a claim at the store when the wait ends; a process that stays idle only waits."""
+        process = PROCESS.get()
+        link = None if process is None else self._link_of(process)
+        if process is None or link is None or link.idle >= BEHIND_IDLE_MAX or not isinstance(operation, Exchange):
+            await self.wait(interest, timeout_s)
+            if link is not None:
+                link.idle = 0
+            return False
+        due_s = self._far.due_s()
+        wait_s = timeout_s if due_s is None else min(timeout_s, max(due_s, 0.001))
+        lane, answered = link.take(operation), False
+        try:
+            async with asyncio.timeout(wait_s + ANSWER_S):
+                outcome = await self._sent(process, lane, operation, (interest, wait_s))
+            answered = True
+        except (Unreachable, TimeoutError):
+            pass
+        except asyncio.CancelledError:
+            with contextlib.suppress(Unreachable, TimeoutError):
+                async with asyncio.timeout(ANSWER_S):
+                    outcome = await self._sent(process, lane, attrs.evolve(operation, limit=0))
+                answered = True
+                take(outcome)
+            raise
+        finally:
+            link.give_back(lane, operation, answered=answered)
+        if not answered:
+            outcome = await self.call(operation)
+        link.idle = 0 if outcome.grants else link.idle + 1
+        take(outcome)
+        return True
+
+    async def _sent(
+        self, process: Process, lane: _Lane, operation: Exchange, behind: tuple[Interest, float] | None = None
+    ) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._far.send(process, lane.name, lane.number, operation, _resolver(future), behind)
+        outcome = await future
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
         """Return at once: a plain function takes no time."""

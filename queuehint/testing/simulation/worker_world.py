@@ -86,6 +86,8 @@ class HandlerWorld:
         self.steps = 0
         self._asked = 0
         self.waiting: dict[asyncio.Future[None], Interest] = {}
+        self._parked: dict[str, tuple[Interest, tuple[Any, ...]]] = {}
+        """Requests behind a wait that goes on, by their lanes."""
         self._processes: list[Process | None] = [None] * workers
         self._lives = [0] * workers
         self._sent: dict[Process, int] = {}
@@ -265,7 +267,13 @@ class HandlerWorld:
     # --- the far end of the wire --------------------------------------------------------------------------------------
 
     def send(
-        self, process: Process, lane: str, number: int, operation: Operation[Any], answer: Callable[[Any], None]
+        self,
+        process: Process,
+        lane: str,
+        number: int,
+        operation: Operation[Any],
+        answer: Callable[[Any], None],
+        behind: tuple[Interest, float] | None = None,
     ) -> None:
         """Put a request on its way, and draw what befalls it and others meanwhile."""
         count = self._sent[process] = self._sent[process] + 1
@@ -283,12 +291,26 @@ class HandlerWorld:
         if is_lost:
             self._say(f"a request of {process.name} is lost ({type(operation).__name__})")
         else:
-            self._post(
-                there_ms, self._arrive, process, lane, number, operation, None if is_unheard else answer, back_ms
-            )
+            request = (process, lane, number, operation, None if is_unheard else answer, back_ms)
+            self._post(there_ms, self._park, behind, request)
         if faults.has("double_request"):
             later_ms = there_ms + 1 + faults.part("double_request", plan.delay_ms)
             self._post(later_ms, self._arrive, process, lane, number, operation, None, 0)
+
+    def _park(self, behind: tuple[Interest, float] | None, request: tuple[Any, ...]) -> None:
+        """Take in a request; one behind a wait is carried out when that ends."""
+        if behind is None or self.is_there(behind[0]):
+            self._arrive(*request)
+        elif self.loop.time() >= self._down_until_s:
+            self._parked[request[1]] = behind[0], request
+            self._post(round(behind[1] * 1000), self._unpark, request)
+
+    def _unpark(self, request: tuple[Any, ...]) -> None:
+        """Carry out a request whose wait is over, unless its connection is."""
+        if self._parked.get(request[1], (None, None))[1] is request:
+            del self._parked[request[1]]
+            if not request[0].is_dead:
+                self._arrive(*request)
 
     def _arrive(
         self,
@@ -364,6 +386,9 @@ class HandlerWorld:
         for future, interest in list(self.waiting.items()):
             if not future.done() and self.is_there(interest):
                 future.set_result(None)
+        for interest, request in self._parked.values():
+            if self.is_there(interest):
+                self._post(0, self._unpark, request)
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
@@ -434,6 +459,7 @@ class HandlerWorld:
             self._has_lost = True
             self._crew.excuse_all()
         self._down_until_s = self.loop.time() + down_ms / 1000
+        self._parked.clear()
         for future in list(self.waiting):
             if not future.done():
                 future.set_result(None)
