@@ -76,7 +76,10 @@ async def test_an_upgrade_that_makes_no_arguments_fails_the_job_or_gives_it_back
     job = await enqueue(sched, "work", {"text": "x"})
     async with sched.worker():
         await why(job, ReasonKind.UNKNOWN_TASK, ReasonKind.OVER)
-    assert (await job.record()).state is (JobState.QUEUED if returned == {"c": 1} else JobState.FAILED)
+    record = await job.record()
+    assert record.state is (JobState.QUEUED if returned == {"c": 1} else JobState.FAILED)
+    if returned is None:
+        assert "upgrade of work must return a dict, got NoneType" in record.errors[-1].message
 
 
 @pytest.mark.parametrize(

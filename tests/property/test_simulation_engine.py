@@ -14,10 +14,14 @@ import pytest
 from queuehint.core import producing, working
 from queuehint.core import state as state_module
 from queuehint.core.engine import EngineOptions
+from queuehint.core.jobs import pauses, revisions
 from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
+from queuehint.core.refusals import Submission
 from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.limits import Bucket
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
 from queuehint.errors import InvalidJobError
@@ -214,7 +218,39 @@ def close_cycles(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lifecycle, "_is_cycle", lambda _self, _job, _children: False)
 
 
+def pause_paths_only(patch: pytest.MonkeyPatch) -> None:
+    """A pause by filter holds nobody."""
+    patch.setattr(pauses, "selects", lambda _wanted, _job: False)
+
+
+def spend_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Bucket, "spend", lambda _self, _rate, _now_ms: None)
+
+
+def fill_up_to_any_number(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Submission, "_check_room", lambda _self: None)
+
+
+def give_keys_up_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Job, "stands_for_key", property(lambda job: job.first_ms is None))
+
+
+def put_off_for_ever(patch: pytest.MonkeyPatch) -> None:
+    respec = revisions.respec
+
+    def unbounded(table: Any, job: Any, spec: JobSpec, now_ms: int) -> None:
+        respec(table, job, attrs.evolve(spec, max_delay_ms=None), now_ms)
+        job.spec = spec
+
+    patch.setattr(revisions, "respec", unbounded)
+
+
 BROKEN = [
+    pause_paths_only,
+    spend_nothing,
+    fill_up_to_any_number,
+    give_keys_up_at_the_end,
+    put_off_for_ever,
     break_lease_checks,
     reap_early,
     reuse_tokens,

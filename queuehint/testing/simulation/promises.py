@@ -15,6 +15,7 @@ from queuehint.core.structures.event_log import Journal
 from queuehint.operations import Enqueue, Exchange, Renew, Verdict
 from queuehint.testing.invariants import check_cycles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
+from queuehint.testing.model.starts import StartRules
 from queuehint.testing.trace import TraceEvent
 from queuehint.values.event import EventKind
 from queuehint.values.record import OVER, JobState
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from queuehint.operations import Operation
     from queuehint.testing.trace.values import Kind
     from queuehint.values.hint import Claim
+    from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, LOST = Verdict.DONE, Verdict.LOST
@@ -77,10 +79,13 @@ class Recorder(Journal):
 class Book:
     """State of one job, as its events show it."""
 
-    __slots__ = ("claims", "id", "lease_until_ms", "spec", "state", "token", "worker")
+    __slots__ = ("claims", "ended_ms", "enqueued_ms", "id", "lease_until_ms", "spec", "state", "token", "worker")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, now_ms: int) -> None:
         self.id = job.id
+        self.enqueued_ms = now_ms
+        self.ended_ms = 0
+        """When it has ended last, if it has."""
         self.spec = job.spec
         self.claims: tuple[Claim, ...] = shape(job.spec.claims)
         self.state: JobState | None = None
@@ -95,6 +100,7 @@ class Promises:
 
     ``books`` holds the jobs whose records are kept, ``placed`` those that have a place, in order of place. ``ids`` are
     all that were ever enqueued. ``timeouts`` says when the flow of a job times out, unless it was redriven after that.
+    ``starts`` are the pauses and limits in force, ``keys`` holds the newest job of each key.
     """
 
     def __init__(self) -> None:
@@ -104,6 +110,8 @@ class Promises:
         self.counts = dict.fromkeys(JobState, 0)
         self.ids: dict[str, None] = {}
         self.timeouts: dict[str, int] = {}
+        self.starts = StartRules()
+        self.keys: dict[str, str] = {}
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
@@ -144,16 +152,49 @@ class Promises:
                     assert (verdict is not LOST) == proven, f"the lease of {job_id}, token {token}, was {verdict}"
                 if proven:
                     self.started[job_id].lease_until_ms = engine.now_ms + operation.lease_ms
+        self.starts.see(operation, engine.now_ms)
         for move in moves:
             self._follow(engine, move, settled, lease_ms)
-        if type(operation) is Enqueue and operation.flow_timeout_ms is not None:
-            until_ms = engine.now_ms + operation.flow_timeout_ms
-            self.timeouts |= {job.id: until_ms for job in reply.jobs if job.created}
+        if type(operation) is Enqueue:
+            self._see_enqueue(engine, operation, reply)
         if self._lingering:
             self._let_go()
         self.check(engine)
         if moves and engine.table.edges.open > 1:
             check_cycles(engine)
+
+    def _see_enqueue(self, engine: Engine, operation: Enqueue, reply: Any) -> None:
+        now_ms = engine.now_ms
+        created = [spec for spec, job in zip(operation.jobs, reply.jobs, strict=True) if job.created]
+        if operation.flow_timeout_ms is not None:
+            self.timeouts |= {spec.id: now_ms + operation.flow_timeout_ms for spec in created}
+        unfinished = [book.spec for book in self.books.values() if book.state not in OVER]
+        self.starts.check_room(operation, created, unfinished)
+        if operation.staged is not None:
+            return
+        for spec, made in zip(operation.jobs, reply.jobs, strict=True):
+            if spec.key is None:
+                continue
+            if made.created:
+                self._check_key(spec, now_ms)
+                self.keys[spec.key] = made.id
+            job = engine.table.jobs[made.id]
+            if job.state is SCHEDULED and job.token is None and job.spec.max_delay_ms is not None:
+                latest_ms = max(now_ms, self.books[made.id].enqueued_ms + job.spec.max_delay_ms)
+                assert job.due_ms is not None
+                assert job.due_ms <= latest_ms, f"job {made.id} is put off {job.due_ms - latest_ms} ms beyond max_delay"
+
+    def _check_key(self, spec: JobSpec, now_ms: int) -> None:
+        """Assert that no job stood for the key of one that was made."""
+        book = self.books.get(self.keys.get(spec.key or "", ""))
+        if book is None or book.id == spec.id:
+            return
+        key_for_ms = book.spec.policy.key_for_ms
+        if book.state in OVER:
+            is_free = book.token is None or key_for_ms is None or book.ended_ms + key_for_ms <= now_ms
+        else:
+            is_free = book.token is not None and key_for_ms is None
+        assert is_free, f"job {spec.id} was enqueued, and {book.id}, which is {book.state}, has its key {spec.key}"
 
     def _let_go(self) -> None:
         """Forget the places of dead jobs that have canceled those behind them."""
@@ -172,7 +213,7 @@ class Promises:
         job_id = job.id
         if kind is ENQUEUED:
             assert job_id not in self.books, f"job {job_id} was enqueued twice"
-            book = self.books[job_id] = Book(job)
+            book = self.books[job_id] = Book(job, engine.now_ms)
             self.ids[job_id] = None
         else:
             book = self.books[job_id]
@@ -187,6 +228,8 @@ class Promises:
             self.placed.pop(job_id, None)
             return
         self.counts[new] += 1
+        if new in OVER:
+            book.ended_ms = engine.now_ms
         if old is STARTED:
             del self.started[job_id]
             now_ms = engine.now_ms
@@ -230,6 +273,8 @@ class Promises:
                 )
             elif other.state is STARTED:
                 assert not conflict(other.claims, claims), f"jobs {other.id} and {job.id} run at once and conflict"
+        book.spec = job.spec
+        self.starts.check_start(book.spec, [other.spec for other in self.started.values()], engine.now_ms)
         self.started[job.id] = book
 
     def _is_let_go(self, book: Book) -> bool:

@@ -13,13 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import Cancel, CancelPath, Commit, Discard, Enqueue, Pause, Redrive, Resume, Tick
+from queuehint.operations import (
+    Cancel,
+    CancelPath,
+    Commit,
+    Discard,
+    DropLimit,
+    Enqueue,
+    Pause,
+    PauseJobs,
+    Redrive,
+    Resume,
+    ResumeJobs,
+    SetLimit,
+    Tick,
+)
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 
 if TYPE_CHECKING:
@@ -49,6 +65,16 @@ POLICIES = (
     Policy(backoff=_back_off, max_attempts=1, on_dependency_failure="cancel"),
     Policy(backoff=_back_off, on_dependency_failure="run", start_within_ms=120_000),
 )
+KEY_POLICIES = (Policy(backoff=_back_off), Policy(backoff=_back_off, key_for_ms=20_000))
+FILTERS: tuple[dict[str, Any], ...] = (
+    {"task": "u"},
+    {"user": "v"},
+    {"service": "s"},
+    {"pool": "default"},
+    {"tag": "x"},
+    {"tag": "x", "path": ("a",)},
+)
+RATES = ((1, 1_000), (2, 5_000), (3, 20_000))
 PATHS = ((), ("a",), ("b",), ("a", "a"), ("a", "b"), ("b", "a"), ("a", "a", "a"), ("c",))
 _EXCLUSIVE = tuple((Claim(path),) for path in PATHS)
 _SHARED = tuple((Claim(path, "shared"),) for path in PATHS)
@@ -88,6 +114,11 @@ class Driver:
         self._shares = random.random() < 0.4
         self._has_timeouts = seed % 4 == 1
         """Some submissions are flows with a timeout."""
+        self._has_labels = seed % 2 == 0
+        """Jobs differ in task, user, service and tags, and pauses are by these too."""
+        self._has_limits = seed % 3 == 1
+        self._has_keys = seed % 4 == 3
+        """Some jobs have keys, whose bursts are one job, put off or kept for a time after its end."""
         self._pace_ms = random.choice((800, 3_000, 8_000))
         for client in world.clients:
             self._later(random.randrange(1_000), self._act, client, client.life)
@@ -162,6 +193,8 @@ class Driver:
         promises = self._world.store.promises
         over = sum([promises.counts[state] for state in (JobState.FINISHED, FAILED, JobState.CANCELED)])
         has_room = len(promises.books) - over < self._unfinished_max
+        if self._has_limits and random.random() < 0.1:
+            return self._limit()
         roll = random.random()
         if roll < 0.75:
             if not has_room:
@@ -171,7 +204,11 @@ class Driver:
                 flow = f"f{self._made}"
                 specs = tuple([attrs.evolve(spec, flow=flow) for spec in specs])
                 return Enqueue(specs, flow=flow, flow_timeout_ms=random.choice((500, 5_000, 60_000)))
-            return Enqueue(specs, staged=self._submission()) if random.random() < 0.2 else Enqueue(specs)
+            if random.random() < 0.2:
+                return Enqueue(specs, staged=self._submission())
+            if self._has_keys and random.random() < 0.5:
+                specs = tuple([self._keyed(spec) for spec in specs])
+            return Enqueue(specs)
         if roll < 0.8:
             return Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
         if roll < 0.82:
@@ -180,11 +217,60 @@ class Driver:
             dead = [book.id for book in promises.books.values() if book.state is FAILED]
             return Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else Discard((dead[0],))
         if roll < 0.94:
-            parked = list(self._world.store.engine.table.pauses.by_path)
-            return Resume(parked[0]) if parked else Pause(random.choice(PATHS[1:]))
+            return self._pause_or_resume()
         if roll < 0.98 and self._submissions:
             return Commit(f"s{random.randint(max(1, self._submissions - 1), self._submissions)}")
         return Tick()
+
+    def _pause_or_resume(self) -> Operation[Any]:
+        random = self._random
+        paused = [pause.what for pause in self._world.store.engine.table.pauses.all()]
+        if paused and (len(paused) > 1 or random.random() < 0.6):
+            what = random.choice(paused)
+            return ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
+        for_ms = random.choice((None, None, 1_000, 30_000))
+        if self._has_labels and random.random() < 0.6:
+            return PauseJobs(RecordFilter(**random.choice(FILTERS)), for_ms)
+        return Pause(random.choice(PATHS[1:]), for_ms)
+
+    def _limit(self) -> Operation[Any]:
+        """Draw a limit of a place, of each child of it, of a task, the pool or the namespace, or drop one."""
+        random = self._random
+        known = list(self._world.store.promises.starts.limits.values())
+        if known and random.random() < 0.3:
+            limit = random.choice(known)
+            return DropLimit(limit.path, limit.task, limit.pool)
+        roll, most, rate = random.random(), random.choice((1, 1, 2)), random.choice(RATES)
+        if roll < 0.2:
+            whose: dict[str, Any] = random.choice(
+                ({"path": None}, {"path": ()}, {"path": ("a",)}, {"task": "t"}, {"task": "u"}, {"pool": "default"})
+            )
+            return SetLimit(Limit(max_pending=random.choice((2, 4, 8)), **whose))
+        if roll < 0.35:
+            return SetLimit(Limit(path=random.choice(((), ("a",))), each=True, max_pending=random.choice((2, 4))))
+        of: dict[str, Any] = random.choice(
+            ({"path": random.choice(PATHS)}, {"path": random.choice(((), ("a",))), "each": True}, {"task": "t"},
+             {"task": "u"}, {"pool": "default"})
+        )  # fmt: skip
+        if random.random() < 0.5:
+            return SetLimit(Limit(most=most, **of))
+        return SetLimit(Limit(most=random.choice((None, most)), rate=rate, **of))
+
+    def _keyed(self, spec: JobSpec) -> JobSpec:
+        """Give a job the key of its place, so that a replacement claims the same; none if it waits for others."""
+        if spec.depends_on:
+            return spec
+        random = self._random
+        key = "/".join(["+".join((*claim.path, claim.mode)) for claim in spec.claims])
+        policy = random.choice(KEY_POLICIES)
+        if random.random() < 0.5:
+            on_conflict: Any = random.choice(("return", "after"))
+            return attrs.evolve(spec, key=key or "free", on_conflict=on_conflict, policy=policy)
+        delay_ms = random.choice((None, 1_000, 10_000))
+        most_ms = None if delay_ms is None else random.choice((None, delay_ms, 15_000))
+        return attrs.evolve(
+            spec, key=key or "free", on_conflict="replace", delay_ms=delay_ms, max_delay_ms=most_ms, policy=policy
+        )
 
     def _submission(self) -> str:
         """Return a submission in parts: a new one, or the last, which may be committed by now."""
@@ -208,10 +294,19 @@ class Driver:
             several = random.sample(last, min(random.choice((1, 1, 2, 3)), len(last)))
             after = tuple([Dependency(str(number)) for number in several])
         delay_ms = random.choice((500, 5_000, 60_000)) if random.random() < 0.15 else None
+        labels: dict[str, Any] = {}
+        if self._has_labels:
+            labels = {
+                "user": random.choice((None, None, "v")),
+                "service": random.choice((None, None, "s")),
+                "tags": random.choice(((), (), ("x",))),
+                "headers": random.choice(((), (("h", "1"),))),
+            }
         return JobSpec(
             id=str(made),
-            task="t",
+            task="u" if self._has_labels and made % 3 == 0 else "t",
             claims=claims,
+            **labels,
             depends_on=after,
             delay_ms=delay_ms,
             priority=random.choice((3, 3, 1, 5, 9)),

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import Commit, Enqueue, Exchange, Exchanged, Renew, Resume, Verdict
+from queuehint.operations import Commit, DropLimit, Enqueue, Exchange, Exchanged, Renew, Resume, ResumeJobs, Verdict
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -383,9 +384,12 @@ class World:
         self.clock_ms = max(self.clock_ms, self.highest_ms - self.now_ms)
         store, number = self.store, 0
         engine = store.engine
-        for path in list(engine.table.pauses.by_path):
+        # Those that end by themselves do, and limits let every job start in time.
+        for pause in [pause for pause in engine.table.pauses.all() if pause.until_ms is None]:
             number += 1
-            store.ask("end", number, Resume(path), self.store_ms)
+            what = pause.what
+            resume = ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
+            store.ask("end", number, resume, self.store_ms)
         for _ in range(ROUNDS_MAX):
             number += 1
             now_ms = self.store_ms
@@ -397,12 +401,15 @@ class World:
                     [Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in reply.grants]
                 )
                 reply = store.ask("end", number, Exchange("end", settle, limit=100, lease_ms=LEASE_MS), now_ms)
-            if not engine.table.jobs:
+            if not engine.table.jobs and not engine.table.pauses:
                 break
             next_ms = engine.next_ms
             assert next_ms is not None, f"{len(engine.table.jobs)} jobs wait for nothing that is to come"
             self.now_ms = max(self.now_ms, next_ms - self.clock_ms)
         assert not engine.table.jobs, f"{sorted(engine.table.jobs)} are left"
+        for limit in list(store.promises.starts.limits.values()):
+            number += 1
+            store.ask("end", number, DropLimit(limit.path, limit.task, limit.pool), self.store_ms)
         check_empty(engine)
 
 

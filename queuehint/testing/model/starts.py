@@ -1,0 +1,131 @@
+"""
+Rules of starts: what pauses and limits forbid, told from the operations that set them and from the starts alone.
+
+The plainest form of each rule: every start looks at all pauses and counts all running jobs. Where a rule leaves room,
+as for the tokens left in a bucket of a changed limit, the lenient reading is checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from queuehint.operations import DropLimit, Enqueue, Pause, PauseJobs, Resume, ResumeJobs, SetLimit
+from queuehint.testing.model.places import is_at_or_below
+from queuehint.values.record_filter import RecordFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from queuehint.operations import Operation
+    from queuehint.values.hint import Path
+    from queuehint.values.limit import Key, Limit
+    from queuehint.values.spec import JobSpec
+
+
+class StartRules:
+    """Pauses and limits in force; a pause by its path or filter with its end, None for none, a limit by its key."""
+
+    def __init__(self) -> None:
+        self.pauses: dict[Path | RecordFilter, int | None] = {}
+        self.limits: dict[Key, Limit] = {}
+        self._spent: dict[tuple[Key, Path], tuple[int, int]] = {}
+        """What is spent of each bucket, in parts of which a token has as many as its time has ms, and when."""
+
+    def see(self, operation: Operation[Any], now_ms: int) -> None:
+        """Take in an operation that was accepted, before its starts are checked."""
+        match operation:
+            case Pause(what, for_ms) | PauseJobs(what, for_ms):
+                self.pauses[what] = None if for_ms is None else now_ms + for_ms
+            case Resume(what) | ResumeJobs(what):
+                self.pauses.pop(what, None)
+            case SetLimit(limit):
+                self._set(limit)
+            case DropLimit():
+                for limit in operation.limits:
+                    self._set(limit)
+            case _:
+                pass
+
+    def _set(self, limit: Limit) -> None:
+        old = self.limits.pop(limit.key, None)
+        if limit.holds_back or limit.max_pending is not None:
+            self.limits[limit.key] = limit
+        if old is None or limit.rate != old.rate or limit.most != old.most:
+            self._spent = {bucket: spent for bucket, spent in self._spent.items() if bucket[0] != limit.key}
+
+    def check_start(self, spec: JobSpec, running: Iterable[JobSpec], now_ms: int) -> None:
+        """
+        Assert that a job may start, and count its start.
+
+        Args:
+            running: the specs of all STARTED jobs, without this one.
+        """
+        for what, until_ms in self.pauses.items():
+            assert (until_ms is not None and until_ms <= now_ms) or not is_selected(spec, what), (
+                f"job {spec.id} was started while {what} is paused"
+            )
+        others = list(running) if self.limits else []
+        for key, limit in self.limits.items():
+            places = counted_at(spec, limit)
+            if limit.most is not None and places:
+                counts = Counter([place for other in others for place in counted_at(other, limit)])
+                for place in places:
+                    assert counts[place] < limit.most, (
+                        f"job {spec.id} was started, and {counts[place]} jobs run at {place}, which may be {limit.most}"
+                    )
+            if limit.rate is not None:
+                tokens, per_ms = limit.rate
+                for place in places:
+                    spent, at_ms = self._spent.get((key, place), (0, now_ms))
+                    spent = max(0, spent - (now_ms - at_ms) * tokens)
+                    assert spent <= (tokens - 1) * per_ms, (
+                        f"job {spec.id} was started, and the rate of {key} has no token left at {place}"
+                    )
+                    self._spent[key, place] = spent + per_ms, now_ms
+
+    def check_room(self, operation: Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
+        """Assert that no more jobs are unfinished than may be, where an accepted submission has made one."""
+        if operation.staged is not None:
+            return
+        bounds = [limit for limit in self.limits.values() if limit.max_pending is not None]
+        if not bounds:
+            return
+        new, all_of_them = list(created), list(unfinished)
+        for limit in bounds:
+            assert limit.max_pending is not None
+            counts = Counter([place for spec in all_of_them for place in pending_at(spec, limit)])
+            for place in {place for spec in new for place in pending_at(spec, limit)}:
+                assert counts[place] <= limit.max_pending, (
+                    f"{counts[place]} jobs are unfinished at {place} after an enqueue, and {limit} allows fewer"
+                )
+
+
+def is_selected(spec: JobSpec, what: Path | RecordFilter) -> bool:
+    """Return whether a pause of a path or by a filter is of a job."""
+    if not isinstance(what, RecordFilter):
+        return any(is_at_or_below(claim.path, what) for claim in spec.claims)
+    return (
+        what.task in {None, spec.task}
+        and what.pool in {None, spec.pool}
+        and what.user in {None, spec.user}
+        and what.service in {None, spec.service}
+        and (what.tag is None or what.tag in spec.tags)
+        and (what.path is None or is_selected(spec, what.path))
+    )
+
+
+def counted_at(spec: JobSpec, limit: Limit) -> set[Path]:
+    """Return at which places a job counts towards a limit on starts; of a task or a pool it is the root."""
+    return set(pending_at(spec, limit)) if limit.path is not None or limit.selection is not None else set()
+
+
+def pending_at(spec: JobSpec, limit: Limit) -> list[Path]:
+    """Return at which places a job counts towards a limit on unfinished jobs, once a claim."""
+    if limit.selection is not None:
+        return [()] * is_selected(spec, limit.selection)
+    if limit.path is None:
+        return [()]
+    length = len(limit.path) + limit.each
+    paths = [claim.path for claim in spec.claims if is_at_or_below(claim.path, limit.path)]
+    return [path[:length] for path in paths if len(path) >= length]
