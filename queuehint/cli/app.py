@@ -10,6 +10,7 @@ import typer
 from queuehint import __version__
 from queuehint.cli import cron, dead, limits, weights, xcom
 from queuehint.cli.doctor import doctor
+from queuehint.cli.enqueue import enqueue
 from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
 from queuehint.cli.live import top, watch
@@ -50,7 +51,7 @@ def options(
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
-    "Order": (cancel, retry, pause, resume, close, reopen, drain, delete),
+    "Order": (enqueue, cancel, retry, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():
     for command in commands:

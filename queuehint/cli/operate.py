@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from rich.text import Text
 
 from queuehint.backends.steps import order_some, run_steps_sync
+from queuehint.cli.enqueue import read_arguments
 from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow, states_of
 from queuehint.cli.opening import (
     EXIT_REFUSED,
@@ -174,7 +174,11 @@ def close(
     with opened(target, namespace, as_json=as_json) as sched:
         segments = place(path)
         spec = JobSpec(
-            id=new_id(), task=last, claims=(Claim(segments),), pool=pool, arguments=_arguments(arguments)
+            id=new_id(),
+            task=last,
+            claims=(Claim(segments),),
+            pool=pool,
+            arguments=encode_json(read_arguments(arguments, "--arguments")),
         ).check()
         left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
         confirm(f"Cancel {_counted(left)} at or below {path} in {namespace_of(sched)}, and close it?", yes=yes)
@@ -184,16 +188,6 @@ def close(
             printer.json({"path": path, "done": "closed", "changed": True, "last": job.id})
         else:
             printer.say(f"{path}: closed with {job.id} as the last job")
-
-
-def _arguments(text: str) -> bytes:
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"--arguments is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise UsageError('--arguments must be a JSON object, such as \'{"doc": "doc1"}\'')
-    return encode_json(given)
 
 
 def reopen(path: PathKey, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:

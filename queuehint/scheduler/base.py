@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from queuehint.backends.base import BackendOptions, check_namespace, check_scheme, namespace_of, open_backend
@@ -101,6 +102,11 @@ class SchedulerBase:
         self._given_state: Lifespan | None = None
         """In place of the lifespan, in a test."""
         self._announcer = Announcer(self, self._event_readers)
+
+    @property
+    def jobs(self) -> Mapping[str, Job[..., Any]]:
+        """The jobs registered here, by the names of their tasks."""
+        return MappingProxyType(self._jobs)
 
     def __repr__(self) -> str:
         return f"Scheduler({masked(self.url)!r}, namespace={self.namespace!r})"

@@ -363,6 +363,58 @@ def test_a_path_is_closed_with_a_last_job(system: System) -> None:
     assert system.ok(*last, "{}", "--yes").startswith("doc1: closed with ")
 
 
+def test_a_job_is_enqueued_from_the_shell(system: System) -> None:
+    assert "say --path doc1 or --no-place" in system.run("enqueue", "edit").output
+    assert "say two things" in system.run("enqueue", "edit", "--path", "doc1", "--no-place").output
+    assert "is not JSON" in system.run("enqueue", "edit", "{", "--no-place").output
+    assert "must be a JSON object" in system.run("enqueue", "edit", "[1]", "--no-place").output
+    assert not any(system.sched.stats_sync().states.values())
+
+    words = ("enqueue", "edit", '{"doc": "doc1"}', "--path", "doc1:intro", "--user", "ann", "--id", "a")
+    assert system.json(*words) == {"id": "a", "task": "edit"}
+    assert system.json(*words)["id"] == "a"
+    spec = system.sched.get_sync("a").spec
+    assert (spec.task, spec.arguments, spec.user) == ("edit", b'{"doc":"doc1"}', "ann")
+    assert [claim.path for claim in spec.claims] == [("doc1", "intro")]
+    assert " step enqueued in " in system.ok("enqueue", "step", "--no-place", "--pool", "slow")
+    assert sum(system.sched.stats_sync().states.values()) == 2
+
+
+def test_a_job_of_an_application_is_checked_and_has_its_place(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tmp_path.joinpath("shell_app.py").write_text(
+        "import datetime\n"
+        "from queuehint import Scheduler\n"
+        f"sched = Scheduler({system.url!r}, namespace={system.namespace!r})\n"
+        "@sched.job(queue_hint=['{doc}'])\n"
+        "def save(doc: str, day: datetime.date, times: int = 1) -> None: ...\n",
+        "utf-8",
+    )
+
+    def enqueue(*words: str) -> Any:
+        return CliRunner().invoke(app, ["enqueue", *words, "--json", "--target", "shell_app:sched"])
+
+    made = enqueue("save", '{"doc": "{d}", "day": "2026-01-31"}')
+    assert made.exit_code == 0, made.output
+    spec = system.sched.get_sync(json.loads(made.stdout)["id"]).spec
+    assert ([claim.path for claim in spec.claims], spec.arguments) == ([("{d}",)], b'{"doc":"{d}","day":"2026-01-31"}')
+    moved = enqueue("save", '{"doc": "d", "day": "2026-01-31"}', "--path", "{doc}:x")
+    spec = system.sched.get_sync(json.loads(moved.stdout)["id"]).spec
+    assert [claim.path for claim in spec.claims] == [("{doc}", "x")]
+    for words, said in (
+        (("save", '{"doc": "d", "day": "2026-01-31", "times": "3"}'), "times"),
+        (("save", '{"doc": "d"}'), "day"),
+        (("save", '{"doc": "d", "day": "soon"}'), "$.day"),
+        (("nosuch",), "there is no task 'nosuch'; there are save"),
+    ):
+        refused = enqueue(*words)
+        assert refused.exit_code in {1, 2}
+        assert said in json.loads(refused.stdout)["error"]
+
+
 def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("edit", "doc10", "intro", id="b")
