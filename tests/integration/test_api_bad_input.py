@@ -514,6 +514,13 @@ def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_ask
 def named_erase(doc: str) -> None: ...
 
 
+@pytest.mark.parametrize("chain", [1, None, "yes"])
+def test_a_chain_that_is_neither_true_nor_false_is_refused_before_the_job_is_looked_up(chain: Any) -> None:
+    sched, _ = scheduler()
+    with pytest.raises(QueueHintError, match=f"chain must be bool, got {type(chain).__name__}"):
+        sched.handle("unknown").why_sync(chain=chain)
+
+
 @pytest.mark.parametrize("for_", [0, -1, float("nan"), "1h", True, dt.timedelta(days=4000)])
 def test_a_bad_length_of_a_pause_is_refused(for_: Any) -> None:
     sched, _ = scheduler()
