@@ -77,6 +77,22 @@ MUTANTS = (
         caught_by=(rule_on_redis("nothing_is_kept_of_a_child_whose_bucket_is_full"),),
     ),
     Mutant(
+        name="Lua: a bucket that is used in the step that changes its rate is full",
+        kind="limits",
+        file=LUA_LIMITS,
+        old="    local packed = idle and idle.packed or redis.call(",
+        new="    local packed = redis.call(",
+        caught_by=(rule_on_redis("used_in_the_step_that_changes_its_rate"),),
+    ),
+    Mutant(
+        name="Lua: nothing is kept of the buckets of idle children when the rate changes",
+        kind="limits",
+        file=LUA_LIMITS,
+        old=" do write_in_parts(set_gauges, store.gauges(number), of_limit) end\n",
+        new=" do end\n",
+        caught_by=(rule_on_redis("used_in_the_step_that_changes_its_rate"),),
+    ),
+    Mutant(
         name="Lua: the children of a path have full buckets when its rate changes",
         kind="limits",
         file=LUA_LIMITS,

@@ -97,6 +97,22 @@ class RatesOfChildren:
         store.wait(1)
         assert store.start() == ["t:a3"]
 
+    def test_a_bucket_is_used_in_the_step_that_changes_its_rate(self, store: Store) -> None:
+        limit(store, "t", rate=(1, 60_000), each=True)
+        store.enqueue(job("1", ["t", "a"]), job("2", ["t", "a"], start_within_ms=1000), job("b1", ["t", "b"]))
+        assert store.start() == ["1", "b1"]
+        store.finish("1", "b1")
+        assert store.start() == []
+        store.advance(2000)
+        assert limit(store, "t", rate=(2, 60_000), each=True), "with this the job that waits expires"
+        assert store.state("2") == "CANCELED"
+        store.enqueue(*[job(f"{child}{n}", ["t", child, str(n)]) for child in "ab" for n in (3, 4)])
+        assert store.start() == ["a3", "b3"], "the token that was spent of each is still spent"
+        store.finish("a3", "b3")
+        assert store.start() == []
+        store.wait(30_000)
+        assert store.start() == ["a4", "b4"]
+
     def test_nothing_is_kept_of_a_child_whose_bucket_is_full_again(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 1))

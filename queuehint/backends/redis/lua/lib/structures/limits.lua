@@ -11,7 +11,7 @@ local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local limits = {}
 
 lazily(limits, function()
-local limiters, changed_limiters, counters, retired = {}, {}, {}, {}
+local limiters, changed_limiters, counters, retired, carried = {}, {}, {}, {}, {}
 local places_known = {}
 
 local function read_limiter(field, packed)
@@ -125,13 +125,15 @@ end
 local function counter_at(at)
   local counter = counters[at.place]
   if not counter then
-    local packed = redis.call('HGET', store.gauges(at.limiter.number), at.key)
+    local idle = carried[at.place]
+    local packed = idle and idle.packed or redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
       was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, added = {}, added_ids = {}}
     -- What is spent of a rate is known of the limit, or of each child by itself.
     counter.bucket = limits.is_each(at.limiter) and counter or at.limiter
     counters[at.place] = counter
+    if idle then carried[at.place], counter.was_look_ms, counter.is_changed = nil, false, true end
   end
   return counter
 end
@@ -391,11 +393,18 @@ local function measure(limiter, old, buckets)
       end
     end
   end
+  -- Of very many children most are idle: what is kept of these is worked out here, without a counter.
+  local before = form.sortable(limiter.number)
   for key, was in pairs(goes_on and buckets or {}) do
-    local counter = counter_at({limiter = limiter, key = key, place = form.sortable(limiter.number) .. key})
-    go_on_from(counter, limiter, was, old)
-    counter.is_changed = true
-    refresh(counter, 0)
+    local place = before .. key
+    local counter = counters[place]
+    go_on_from(counter or was, limiter, was, old)
+    if counter then
+      refresh(counter, 0)
+    elseif was.spent > 0 then
+      local full_ms = back_ms(was.spent, limiter.tokens)
+      carried[place] = {key = key, packed = cmsgpack.pack({0, 0, 0, full_ms, was.spent, was.at}), look_ms = full_ms, number = limiter.number}
+    end
   end
 end
 
@@ -428,6 +437,16 @@ function limits.set(field, most, tokens, per_ms, pending)
   return true
 end
 
+local AT_ONCE_MAX = 1000 -- @const
+
+local function write_in_parts(write, key, entries)
+  for from = 1, #entries, AT_ONCE_MAX do write(key, unpack(entries, from, math.min(from + AT_ONCE_MAX - 1, #entries))) end
+end
+
+local function set_gauges(key, ...) redis.call('HSET', key, ...) end
+local function add_looks(key, ...) redis.call('ZADD', key, ...) end
+local function drop_looks(key, ...) redis.call('ZREM', key, ...) end
+
 function limits.write()
   for field in pairs(changed_limiters) do
     local limiter = limiters[field]
@@ -440,9 +459,18 @@ function limits.write()
     end
   end
   for number, looks in pairs(retired) do
-    for _, place in ipairs(looks) do redis.call('ZREM', store.looks, place) end
+    write_in_parts(drop_looks, store.looks, looks)
     redis.call('UNLINK', store.gauges(number))
   end
+  local looks, fields = {}, {}
+  for place, idle in pairs(carried) do
+    local of_limit, size = fields[idle.number] or {}, #looks
+    local count = #of_limit
+    fields[idle.number] = of_limit
+    looks[size + 1], looks[size + 2], of_limit[count + 1], of_limit[count + 2] = string.format('%.0f', idle.look_ms), place, idle.key, idle.packed
+  end
+  for number, of_limit in pairs(fields) do write_in_parts(set_gauges, store.gauges(number), of_limit) end
+  write_in_parts(add_looks, store.looks, looks)
   for place, counter in pairs(counters) do
     if counter.is_changed then
       if counter.started == 0 and counter.parked == 0 and not counter.look_ms then
