@@ -1,4 +1,4 @@
-"""Mutants of what carries arguments and results: encryption, blobs, upgrades, and processes that run a handler."""
+"""Mutants of encryption, blobs, upgrades, traces, and processes that run a handler."""
 
 from tests.mutants.gate import Catcher, Mutant, tests
 
@@ -117,6 +117,15 @@ MUTANTS = (
         old="        if not isinstance(upgraded, dict):\n",
         new="        if False:\n",
         caught_by=(RELEASES,),
+    ),
+    # --- traces ---
+    Mutant(
+        name="A later attempt has no link to the span that enqueued its job",
+        kind="worker",
+        file="metrics/otel.py",
+        old=" if origin.is_valid and job.attempt > 1 else []\n",
+        new=" if False else []\n",
+        caught_by=(tests("tests/integration/test_metrics.py", "-k", "third_attempt"),),
     ),
     # --- handlers in processes, and executors ---
     Mutant(
