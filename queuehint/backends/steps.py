@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import JOBS_AT_ONCE, Judged, Operation, Tick, Verdict
+from queuehint.operations import JOBS_AT_ONCE, Judged, Operation, Tick, Verdict, Withdraw
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -144,6 +145,13 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
         except BackendError:
             # The operation itself is done; the next caller continues with the rest.
             return
+
+
+def withdraw(staged: str) -> Steps[None]:
+    """Withdraw a submission in parts that was refused; if the store does not answer, what it has of it expires."""
+    with suppress(BackendError):
+        more = (yield Withdraw(staged)).more
+        yield from tick_until_done(more=more)
 
 
 def order_some(

@@ -61,8 +61,8 @@ class Flow(FlowGroup, FlowHandle):
         """
         Submit the flow; ``async with`` does it on leaving.
 
-        Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation; larger flows, up to
-        100 000 jobs, are sent in parts and take effect at once.
+        Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation, on Redis 200 jobs with
+        400 edges; larger flows, up to 100 000 jobs, are sent in parts and take effect at once.
 
         Raises:
             InvalidJobError: nothing was added: a flow without jobs would be there for nobody; more than 100 000 jobs; a

@@ -1,4 +1,4 @@
-"""Options of a job besides its arguments: their checks and defaults."""
+"""Options of a job besides its arguments: their checks and defaults; and checks of specs made by hand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.handlers.handler import UserTemplate
+from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.values.checks import (
     check_bool,
     check_choice,
@@ -20,24 +21,29 @@ from queuehint.values.checks import (
     check_name,
     check_run_at,
     check_tags,
+    each_item,
     plain_text,
     sized,
 )
 from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
+from queuehint.values.ids import new_id
 from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Backoff, Policy
 from queuehint.values.spec import (
     DEPENDENCIES_MAX,
     ON_CONFLICT,
     WHEN,
     Dependency,
+    JobSpec,
     OnConflict,
     When,
+    check_call_size,
     check_max_delay,
     check_priority,
+    evolved,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from queuehint.client.handle import Client, InFlow
 
@@ -197,3 +203,38 @@ _OF_A_CALL: dict[str, _Check] = {
 _BACKOFF_NAMES = ("backoff", "retry")
 TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys() | set(_BACKOFF_NAMES)
 """What `Scheduler.job` takes besides the place and the name; `Job.using` takes all of it and more."""
+
+
+# --- specs ------------------------------------------------------------------------------------------------------------
+
+
+def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
+    """
+    Check every spec before the first is sent.
+
+    Args:
+        may_lack_id: an empty id is valid: a number is drawn for it later.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the spec by its index.
+    """
+    good = []
+    size = 0
+    for index, spec in enumerate(each_item(specs, parameter="specs", most=JOBS_PER_CALL_MAX)):
+        if not isinstance(spec, JobSpec):
+            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
+        try:
+            good.append(check_spec(spec, may_lack_id=may_lack_id))
+        except ValueError as error:
+            error.args = (f"specs[{index}]: {error}",)
+            raise
+        size += len(spec.arguments)
+        check_call_size(size, parameter="specs")
+    return good
+
+
+def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
+    """Check one spec; otherwise as `checked`."""
+    if may_lack_id and spec.id == "":
+        return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
+    return spec.check()

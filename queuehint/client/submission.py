@@ -1,5 +1,5 @@
 """
-From job specs to operations: check them, resolve names, sort them, and split them into submissions within the limits.
+From checked job specs to operations: resolve names, sort them, and split them into submissions within the limits.
 
 Specs that depend on one another, and those of a flow, take effect atomically: in one `Enqueue` if they fit, else in
 parts that stay hidden until their `Commit`. Any others are several submissions in order, as many as it takes.
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Ahead, Steps, tick_until_done
+from queuehint.backends.steps import Ahead, Steps, tick_until_done, withdraw
 from queuehint.errors import (
+    BackendUnavailableError,
     CycleError,
+    DuplicateFlowError,
     DuplicateJobError,
     InvalidJobError,
-    InvalidJobTypeError,
     OutcomeUnknownError,
     QueueHintError,
     TemplateError,
@@ -30,9 +31,9 @@ from queuehint.operations import (
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
-    JOBS_PER_CALL_MAX,
     JOBS_PER_SUBMISSION_MAX,
     Commit,
+    CountFlow,
     Depend,
     Draw,
     Enqueue,
@@ -40,9 +41,8 @@ from queuehint.operations import (
     EnqueuedJob,
 )
 from queuehint.operations.bounds import topological
-from queuehint.values.checks import each_item
 from queuehint.values.ids import new_id
-from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_call_size, check_dependencies, evolved
+from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_dependencies, evolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,40 +59,10 @@ WHOLE_GATES = 6_000
 PART_JOBS = 200
 """How many jobs go to a server at a time where there are more than one submission: it serves others in between."""
 PART_BYTES = 1 << 20
+PART_EDGES = 400
+"""How many dependencies these have at most, unless one job has more."""
 EDGE_BYTES = 64
 """About how much a dependency of a job with more than 1 000 adds to the size of its spec."""
-
-
-def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
-    """
-    Check every spec before the first is sent.
-
-    Args:
-        may_lack_id: an empty id is valid: a number is drawn for it later.
-
-    Raises:
-        InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the spec by its index.
-    """
-    good = []
-    size = 0
-    for index, spec in enumerate(each_item(specs, parameter="specs", most=JOBS_PER_CALL_MAX)):
-        if not isinstance(spec, JobSpec):
-            raise InvalidJobTypeError(f"specs[{index}] must be a JobSpec, got {type(spec).__name__}")
-        try:
-            good.append(check_spec(spec, may_lack_id=may_lack_id))
-        except ValueError as error:
-            error.args = (f"specs[{index}]: {error}",)
-            raise
-        size += len(spec.arguments)
-        check_call_size(size, parameter="specs")
-    return good
-
-
-def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
-    """Check one spec; otherwise as `checked`."""
-    if may_lack_id and spec.id == "":
-        return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
-    return spec.check()
 
 
 def submit(
@@ -143,7 +113,7 @@ def submit(
     flow = specs[0].flow if whole and specs else None
     staged = new_id() if arranged.is_wide or (arranged.is_one and len(parts) > 1) else None
     jobs: list[EnqueuedJob] = []
-    more = False
+    more = has_begun = False
     # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
     steps = 1
     try:
@@ -156,8 +126,10 @@ def submit(
         for step in _in_order(operations, ahead=small_parts):
             reply = yield step
             jobs += reply.jobs if isinstance(reply, Enqueued) else ()
-            more = reply.more
+            more, has_begun = reply.more, True
         if staged is not None:
+            if flow is not None and not any(job.created for job in jobs):
+                yield from _refuse_fewer(flow, len(specs))
             more = (yield Commit(staged, flow, flow_timeout_ms)).more
             steps += sum(map(_units, specs)) // BUDGET
     except OutcomeUnknownError as error:
@@ -167,12 +139,20 @@ def submit(
         unknown.enqueued_ids = _taken(jobs, staged)
         raise unknown from error
     except QueueHintError as error:
+        if staged is not None and has_begun and not isinstance(error, BackendUnavailableError):
+            yield from withdraw(staged)
         error.enqueued_ids = _taken(jobs, staged)
         if error.enqueued_ids:
             error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
         raise
     yield from tick_until_done(more=more, at_most=steps)
     return arranged.as_given(jobs)
+
+
+def _refuse_fewer(flow: str, count: int) -> Steps[None]:
+    """Refuse a flow of which all jobs are there already if it has more than these, as one submission does."""
+    if (yield CountFlow(flow)).total > count:
+        raise DuplicateFlowError(flow)
 
 
 def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
@@ -252,9 +232,10 @@ def arrange(
     Args:
         codec: reads the templates among arguments; JSON without one.
         whole: they take effect all at once, also if none depends on another.
-        small_parts: those that are too many for one submission are cut into parts of at most `PART_JOBS`.
+        small_parts: those that are too many for one step are cut into parts of at most `PART_JOBS` and `PART_EDGES`.
 
-    Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them.
+    Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them;
+    these go in small parts unless one has a key, or waits for its caller.
 
     Raises:
         InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
@@ -283,6 +264,9 @@ def arrange(
             specs = [given[index] for index in order]
         is_wide = any(len(spec.depends_on) > PORTION_MAX for spec in specs)
         is_one = is_one or is_wide
+    may_be_cut = small_parts and _may_be_parts(specs)
+    if may_be_cut and any(len(spec.depends_on) > PART_EDGES for spec in specs):
+        is_one = is_wide = True
     if is_one:
         _check_ids(specs)
     if whole:
@@ -292,9 +276,12 @@ def arrange(
         if is_wide or len(parts) > 1:
             _check_parts(specs)
     else:
-        parts = list(submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES))
-    if small_parts and len(parts) > 1:
-        parts = list(submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=WHOLE_GATES))
+        edges_max = PART_EDGES if small_parts else EDGES_PER_SUBMISSION_MAX
+        parts = list(submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES, edges_max=edges_max))
+    if (small_parts and len(parts) > 1) or (is_one and may_be_cut):
+        parts = list(
+            submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=WHOLE_GATES, edges_max=PART_EDGES)
+        )
     return Arranged(parts, order, is_one, tuple(stand_ins), is_wide)
 
 
@@ -433,6 +420,13 @@ def _check_parts(specs: list[JobSpec]) -> None:
                 )
 
 
+def _may_be_parts(specs: list[JobSpec]) -> bool:
+    """Return whether specs that must be atomic may be more than one submission."""
+    return len(specs) <= FLOW_JOBS_MAX and all(
+        spec.flow == specs[0].flow and spec.key is None and spec.presence_ms is None for spec in specs
+    )
+
+
 def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
     """Replace placeholders by ids."""
     changes: dict[str, Any] = {}
@@ -464,6 +458,7 @@ def submissions(
     jobs_max: int = JOBS_PER_SUBMISSION_MAX,
     bytes_max: int = BYTES_PER_SUBMISSION_MAX,
     gates_max: int = GATES_PER_SUBMISSION_MAX,
+    edges_max: int = EDGES_PER_SUBMISSION_MAX,
 ) -> Iterator[tuple[JobSpec, ...]]:
     """Cut specs into submissions within the limits, in order."""
     at = 0
@@ -487,7 +482,7 @@ def submissions(
         if (
             len(part) == jobs_max
             or gates + more_gates > gates_max
-            or edges + more_edges > EDGES_PER_SUBMISSION_MAX
+            or (edges + more_edges > edges_max and part)
             or (size + more_size > bytes_max and part)
         ):
             yield tuple(part)

@@ -172,6 +172,17 @@ def depend(state: State, operation: op.Depend) -> op.Marked:
     return op.Marked(is_new, more(state))
 
 
+@handles(op.Withdraw)
+def withdraw(state: State, operation: op.Withdraw) -> op.Marked:
+    """Answer `Withdraw`."""
+    start = state.table.jobs.get(START_MARK + operation.staged)
+    is_open = start is not None and not start.is_over
+    if start is not None and is_open:
+        staging.withdraw(state.table, start, state.now_ms)
+    follow(state)
+    return op.Marked(is_open, more(state))
+
+
 @handles(op.Draw)
 def draw(state: State, operation: op.Draw) -> op.Drawn:
     """Answer `Draw`."""

@@ -35,6 +35,7 @@ __all__ = [
     "Push",
     "Pushed",
     "SharedKeys",
+    "Withdraw",
 ]
 
 
@@ -123,7 +124,7 @@ class Enqueue(Operation[Enqueued]):
     Args:
         jobs: each depends on jobs that exist, or on others of the submission, in any order.
         staged: the parts of one large submission have this in common: their jobs are known to nobody until its
-            `Commit`, and are gone if there is none within ten minutes. A part may depend on jobs of earlier parts. Of
+            `Commit`, and are gone after a `Withdraw`, or ten minutes. A part may depend on jobs of earlier parts. Of
             a job with more than 1 000 dependencies the first 1 000 are bound; `Depend` tells the others.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
@@ -210,6 +211,17 @@ class Commit(Operation[Committed]):
     staged: str
     flow: str | None = None
     flow_timeout_ms: int | None = None
+
+
+@attrs.frozen
+class Withdraw(Operation[Marked]):
+    """
+    Withdraw a staged submission: what was sent of it is dropped as if it had never been.
+
+    The reply says whether there was one to withdraw: not one that was committed, or whose parts have expired.
+    """
+
+    staged: str
 
 
 @attrs.frozen

@@ -8,7 +8,8 @@ import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
-from queuehint.client.submission import arrange, check_spec
+from queuehint.client.options import check_spec
+from queuehint.client.submission import arrange
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
     BEFORE_LAST,

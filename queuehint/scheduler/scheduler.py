@@ -9,8 +9,7 @@ from queuehint.client.flow import Flow, flow_of_tasks, submitting, submitting_sy
 from queuehint.client.flow_handle import FlowHandle
 from queuehint.client.handle import JobHandle
 from queuehint.client.job import Job
-from queuehint.client.options import TASK_OPTIONS, Options
-from queuehint.client.submission import checked
+from queuehint.client.options import TASK_OPTIONS, Options, checked
 from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait

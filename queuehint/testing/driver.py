@@ -40,6 +40,7 @@ from queuehint.operations import (
     Verdict,
     Why,
     WhyChain,
+    Withdraw,
 )
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
@@ -134,6 +135,10 @@ class Driver(ABC):
     def commit(self, part: str) -> int:
         """Commit all parts; return their number of jobs."""
         return self.apply(Commit(part)).jobs
+
+    def withdraw(self, part: str) -> bool:
+        """Withdraw all parts; False if there is nothing to withdraw."""
+        return self.apply(Withdraw(part)).changed
 
     def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:
         """Bring dead jobs back; a verdict each."""

@@ -63,6 +63,7 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Update,
+    Withdraw,
 )
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -205,7 +206,13 @@ class Shop:
         )
         yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
         yield from (PauseSchedule("every"), ResumeSchedule("every", 1, 2000), DropSchedule("other"), Tick())
-        yield from (Commit("parts"), Redrive(("dead",), True), Discard(("dead",)), Cancel(("later",)))
+        yield from (
+            Commit("parts"),
+            Withdraw("parts"),
+            Redrive(("dead",), True),
+            Discard(("dead",)),
+            Cancel(("later",)),
+        )
 
     def asked(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield each script that changes something with its arguments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,15 @@ import pytest
 
 from queuehint import (
     Children,
+    DuplicateFlowError,
+    DuplicateJobError,
     FlowNotFoundError,
     FlowState,
     JobContext,
     JobFailedError,
     JobState,
+    PathClosedError,
+    QueueFullError,
     ReasonKind,
     Scheduler,
     TemplateError,
@@ -216,3 +221,62 @@ def test_tasks_run_with_what_they_depend_on_from_plain_code() -> None:
     with sched.worker_sync(4):
         assert other.result_sync(LIMIT_S) == {"transform": 12}
     sched.close_sync()
+
+
+@pytest.mark.parametrize("refused", ["full", "closed", "taken", "unknown"])
+async def test_a_flow_in_parts_that_is_refused_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr("queuehint.client.submission.PART_JOBS", 2)
+    async with opened() as sched:
+
+        @sched.job(queue_hint=["{place}", "{number}"])
+        async def step(place: str, number: int) -> int:
+            return number
+
+        await step.using(id="taken").enqueue("other", 0)
+        await sched.close_path(["closed"])
+        await sched.limit(["doc"], max_pending=4)
+        kinds: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+            "full": (QueueFullError, "doc", {}),
+            "closed": (PathClosedError, "closed", {}),
+            "taken": (DuplicateJobError, "doc", {"id": "taken"}),
+            "unknown": (UnknownDependencyError, "doc", {"after": ["nobody"]}),
+        }
+        error, place, options = kinds[refused]
+        for _ in range(2):
+            with pytest.raises(error):
+                async with sched.flow("mine") as flow:
+                    for number in range(4):
+                        flow.add(step, "doc", number)
+                    flow.add(step.using(**options), place, 4)
+            with pytest.raises(FlowNotFoundError):
+                await sched.get_flow("mine").state()
+            stats = await sched.stats()
+            assert (stats.unfinished, stats.leftovers) == (1, 0)
+        async with sched.flow("mine") as flow:
+            for number in range(4):
+                flow.add(step, "doc", number)
+        assert (await flow.stats()).unfinished == 4
+        async with sched.worker(4):
+            await flow.result()
+
+
+@pytest.mark.parametrize("part_jobs", [2, 200])
+async def test_a_flow_again_is_the_same_one_and_fewer_of_its_jobs_are_not(
+    monkeypatch: pytest.MonkeyPatch, part_jobs: int
+) -> None:
+    monkeypatch.setattr("queuehint.client.submission.PART_JOBS", part_jobs)
+    async with opened() as sched:
+
+        @sched.job
+        async def step(number: int) -> int:
+            return number
+
+        for count, error in ((5, None), (5, None), (4, DuplicateFlowError), (6, DuplicateFlowError), (5, None)):
+            with pytest.raises(error) if error else contextlib.nullcontext():
+                async with sched.flow("mine") as flow:
+                    for number in range(count):
+                        flow.add(step.using(id=f"s{number}"), number)
+            stats = await sched.stats()
+            assert (stats.unfinished, stats.leftovers) == (5, 0)

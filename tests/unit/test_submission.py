@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import pairwise
 from typing import Any
 
@@ -10,10 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint.backends.steps import Ahead
-from queuehint.client.submission import PART_BYTES, WHOLE_GATES, WHOLE_JOBS, arrange, checked, submissions, submit
+from queuehint.client.options import checked
+from queuehint.client.submission import (
+    PART_BYTES,
+    PART_EDGES,
+    PART_JOBS,
+    WHOLE_GATES,
+    WHOLE_JOBS,
+    arrange,
+    submissions,
+    submit,
+)
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
+    DuplicateFlowError,
     DuplicateJobError,
     InvalidJobError,
     InvalidJobTypeError,
@@ -40,6 +52,7 @@ from queuehint.operations import (
     Marked,
     Tick,
     Ticked,
+    Withdraw,
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.hint import Claim
@@ -501,12 +514,79 @@ def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypa
 
 
 @pytest.mark.parametrize("small_parts", [False, True])
-def test_jobs_of_many_gates_are_cut_sooner_unless_they_are_a_flow(small_parts: bool) -> None:
+def test_jobs_of_many_gates_are_cut_sooner_a_flow_only_into_small_parts(small_parts: bool) -> None:
     claims = tuple([Claim((str(n), *"abcdefghi")) for n in range(10)])
     specs = [JobSpec(id=str(n), task="t", claims=claims) for n in range(120)]
     gates = WHOLE_GATES // 110
     assert [len(part) for part in arrange(specs, small_parts=small_parts).parts] == [gates, gates, 120 - 2 * gates]
-    assert len(arrange(specs, whole=True, small_parts=small_parts).parts) == 1
+    assert len(arrange(specs, whole=True, small_parts=small_parts).parts) == (3 if small_parts else 1)
+
+
+def parts_of(steps: Any, refusal: Exception | None = None, at: int = -1) -> list[Any]:
+    """Return the operations that a submission asks for, of which one is refused."""
+    store, asked = Store(), list[Any]()
+    with contextlib.suppress(StopIteration, *([type(refusal)] if refusal else [])):
+        step: Any = next(steps)
+        while True:
+            asked.append(getattr(step, "operation", step))
+            if len(asked) == at:
+                step = steps.throw(refusal)
+            else:
+                answer = Marked(True, False) if isinstance(asked[-1], Withdraw) else store.answer(asked[-1])
+                step = steps.send(answer)
+    return asked
+
+
+def told(asked: list[Any]) -> str:
+    return " ".join([type(each).__name__ for each in asked])
+
+
+def test_what_takes_effect_at_once_goes_in_small_parts_unless_it_is_small_or_has_a_key() -> None:
+    few = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS)]
+    one_more = [*few, JobSpec(id="more", task="t", flow="f")]
+    for specs, parts in ((few, "Enqueue"), (one_more, "Enqueue Enqueue Commit")):
+        assert told(parts_of(submit(specs, whole=True, small_parts=True))) == parts
+        assert told(parts_of(submit(specs, whole=True))) == "Enqueue"
+    with_key = [*few, JobSpec(id="more", task="t", flow="f", key="k", on_conflict="reject")]
+    other_flow = [*few, JobSpec(id="more", task="t", depends_on=(Dependency("0"),))]
+    for specs in (with_key, other_flow):
+        assert told(parts_of(submit(specs, whole=specs is with_key, small_parts=True))) == "Enqueue"
+    before = [JobSpec(id="a", task="t")]
+    edges = [JobSpec(id=str(n), task="t", depends_on=(Dependency("a"),)) for n in range(PART_EDGES)]
+    assert told(parts_of(submit([*before, *edges[: PART_JOBS - 1]], small_parts=True))) == "Enqueue"
+    assert told(parts_of(submit([*before, *edges], small_parts=True))) == "Enqueue Enqueue Enqueue Commit"
+
+
+@pytest.mark.parametrize("more, parts", [(0, "Enqueue"), (1, "Enqueue Commit")])
+def test_a_job_with_more_edges_than_a_step_may_have_is_a_part_by_itself(more: int, parts: str) -> None:
+    needs = tuple([Dependency(f"there-{n}") for n in range(PART_EDGES + more)])
+    spec = JobSpec(id="last", task="t", depends_on=needs)
+    assert told(parts_of(submit([spec], small_parts=True))) == parts
+    assert told(parts_of(submit([spec]))) == "Enqueue"
+
+
+def test_jobs_that_depend_on_others_elsewhere_are_cut_by_their_edges_too() -> None:
+    needs = tuple([Dependency(f"there-{n}") for n in range(PART_EDGES // 2)])
+    specs = [JobSpec(id=str(n), task="t", depends_on=needs) for n in range(5)]
+    assert [len(part) for part in arrange(specs, small_parts=True).parts] == [2, 2, 1]
+    assert [len(part) for part in arrange(specs).parts] == [5]
+
+
+def test_what_was_sent_of_a_refused_submission_in_parts_is_withdrawn() -> None:
+    specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS + 1)]
+    full, gone = QueueFullError(None, 1, 1), BackendUnavailableError("gone")
+    for refusal, at, parts in (
+        (full, 1, "Enqueue"),
+        (full, 2, "Enqueue Enqueue Withdraw"),
+        (DuplicateFlowError("f"), 3, "Enqueue Enqueue Commit Withdraw"),
+        (gone, 2, "Enqueue Enqueue"),
+        (OutcomeUnknownError("cut"), 3, "Enqueue Enqueue Commit"),
+    ):
+        asked = parts_of(submit(specs, whole=True, small_parts=True), refusal, at)
+        assert told(asked) == parts
+        assert len({each.staged for each in asked}) == 1
+    several = [JobSpec(id=str(n), task="t") for n in range(WHOLE_JOBS + 1)]
+    assert told(parts_of(submit(several, small_parts=True), full, 2)) == "Enqueue Enqueue"
 
 
 def test_after_a_refused_small_part_no_other_is_sent() -> None:

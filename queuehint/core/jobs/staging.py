@@ -2,7 +2,7 @@
 Submissions in parts: jobs are staged, hidden from all queries, until one commit makes them visible. Timeouts of flows.
 
 Each submission has a *start*, a hidden job that its staged jobs depend on. A commit ends it FINISHED, and a sweep then
-releases the jobs in order of number; an expiry ends it CANCELED, and a sweep removes them.
+releases the jobs in order of number; a withdrawal or an expiry ends it CANCELED, and a sweep removes them.
 
 A flow with a timeout has a *deadline*, a hidden job that no other depends on. Its expiry removes it and cancels what is
 unfinished of the flow; a new flow of the same id replaces it, or removes it if it has no timeout.
@@ -84,6 +84,11 @@ def expire(table: JobTable, start: Job, now_ms: int) -> None:
         remove(table, start)
         cancel_flow(table, start.id[len(DEADLINE_MARK) :], FLOW_TIMEOUT)
         return
+    withdraw(table, start, now_ms)
+
+
+def withdraw(table: JobTable, start: Job, now_ms: int) -> None:
+    """Begin to drop a submission that is not committed."""
     _close_start(table, start, CANCELED, now_ms)
     table.leftovers.append(DropSweep(start, table.last_number))
 

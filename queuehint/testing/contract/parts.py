@@ -10,14 +10,17 @@ import pytest
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
+    FlowNotFoundError,
     InvalidJobError,
     LeaseLostError,
     PathClosedError,
+    QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, Enqueue, ListFlow, Reopen
+from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, ListFlow, Reopen, SetLimit
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
+from queuehint.values.limit import Limit
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
 
@@ -70,6 +73,37 @@ class HiddenParts:
         assert store.commit("T") == 4
         assert store.run() == ["there", "a", "b", "c", "d"]
         assert store.is_clean
+
+    def test_what_is_withdrawn_leaves_nothing_behind(self, store: Store) -> None:
+        store.enqueue(job("known", ["x"]))
+        limit = Limit(path=("x",), max_pending=4)
+        store.apply(SetLimit(limit))
+        before = store.visible()
+        store.stage("T", job("a", ["x"], flow="f"), job("b", ["x"], after=["a"], flow="f"))
+        store.stage("T", job("c", ["x"], flow="f"))
+        store.depend("T", "c", 1, "known", "a")
+        with pytest.raises(QueueFullError):
+            store.enqueue(job("new", ["x"]))
+        assert store.withdraw("T")
+        store.wait(0)
+        assert store.visible() == before
+        assert not store.withdraw("T")
+        with pytest.raises(FlowNotFoundError):
+            store.commit("T")
+        store.stage("T", job("a", ["y"]))
+        assert store.commit("T") == 1
+        store.enqueue(*[job(str(number), ["x"]) for number in range(3)])
+        assert store.run() == ["known", "a", "0", "1", "2"]
+        store.apply(DropLimit(limit.path))
+        store.wait(2 * STAGED_KEPT_MS)
+        assert store.is_clean
+
+    def test_what_is_committed_or_was_never_sent_is_not_withdrawn(self, store: Store) -> None:
+        stage_two(store)
+        store.commit("T")
+        assert not store.withdraw("T")
+        assert not store.withdraw("nobody")
+        assert store.run() == ["a", "b"]
 
     def test_a_page_of_a_flow_passes_over_what_is_hidden(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"))

@@ -65,6 +65,7 @@ from queuehint.operations import (
     Weigh,
     Why,
     WhyChain,
+    Withdraw,
 )
 from queuehint.testing.model.jobs import STARTED
 from queuehint.testing.model.places import can_start
@@ -286,6 +287,7 @@ _NAMES: dict[type[Operation[Any]], str] = {
     Enqueue: "enqueue",
     Commit: "commit",
     Depend: "depend",
+    Withdraw: "withdraw",
     Cancel: "cancel_ids",
     CancelPath: "cancel_path",
     CancelFlow: "cancel_flow",

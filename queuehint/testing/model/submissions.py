@@ -19,6 +19,7 @@ from queuehint.operations import (
     Enqueued,
     EnqueuedJob,
     Marked,
+    Withdraw,
 )
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
@@ -175,6 +176,13 @@ class Submissions(Times):
             self.set_timeout(operation.flow, operation.flow_timeout_ms)
         self.catch_up()
         return Committed(len(jobs), more=False)
+
+    def withdraw(self, operation: Withdraw, reply: Marked | None) -> Marked:
+        start = self.starts.get(START_MARK + operation.staged)
+        if start is not None:
+            self.drop_parts(start)
+        self.catch_up()
+        return Marked(start is not None, more=False)
 
     def set_timeout(self, flow: str, timeout_ms: int | None) -> None:
         """Let a new flow time out, or never; an earlier one of its id has no timeout any more."""

@@ -56,8 +56,8 @@ from queuehint.testing.state_machine.styles import (
     WOVEN_POLICIES,
     Style,
     as_flow,
-    commit_of,
     conflict,
+    end_of_parts,
     labels,
     limit_of,
     one_claim,
@@ -332,7 +332,7 @@ class OperationGenerator:
         return Depend(staged, job.id, portion, tuple(edges), job.spec.policy.on_dependency_failure)
 
     def commit(self) -> Operation[Any]:
-        return commit_of(self.random, self.engine)
+        return end_of_parts(self.random, self.engine)
 
     def exchange(self) -> Operation[Any]:
         random = self.random

@@ -55,6 +55,7 @@ from queuehint.operations import (
     SetLimit,
     Tick,
     Update,
+    Withdraw,
 )
 from queuehint.testing.state_machine.parts import (
     KEYED,
@@ -240,12 +241,11 @@ class OperationMachine(RuleBasedStateMachine):
             known.update(edges)
             self.do(Depend(staged, spec.id, portion, tuple(edges.values()), spec.policy.on_dependency_failure))
 
-    @rule(target=ids, staged=st.sampled_from(PARTS))
-    def commit(self, staged: str) -> Any:
-        if self.do(Commit(staged)) is None:
+    @rule(target=ids, staged=st.sampled_from(PARTS), kind=st.sampled_from([Commit, Commit, Commit, Withdraw]))
+    def end_parts(self, staged: str, kind: type[Commit | Withdraw]) -> Any:
+        if self.do(kind(staged)) is None or kind is Withdraw:
             return multiple()
-        parts = [spec.id for part in self._submissions if part.staged == staged for spec in part.jobs]
-        return multiple(*parts)
+        return multiple(*[spec.id for part in self._submissions if part.staged == staged for spec in part.jobs])
 
     @rule(target=ids, flow=st.sampled_from(FLOWS), jobs=several_jobs, timeout_ms=timeouts_ms)
     def enqueue_a_flow(self, flow: str, jobs: list[Any], timeout_ms: int | None) -> Any:

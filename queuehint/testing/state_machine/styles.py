@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from queuehint.core.structures.job import DEADLINE_MARK
-from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs
+from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs, Withdraw
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -94,12 +94,14 @@ def as_flow(random: Random, operation: Enqueue) -> Enqueue:
     return attrs.evolve(operation, jobs=jobs, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
 
 
-def commit_of(random: Random, engine: Engine) -> Commit:
-    """Return the commit of a submission in parts that has begun, mostly; now and then of a flow with a timeout."""
+def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
+    """Return the commit of a submission in parts that has begun, perhaps of a flow with a timeout; or a withdrawal."""
     begun = [job for job in engine.table.jobs.values() if job.is_start and not job.id.startswith(DEADLINE_MARK)]
     if not begun or random.random() < 0.05:
         return Commit(random.choice(PARTS))
     start = random.choice(begun)
+    if random.random() < 0.15:
+        return Withdraw(start.id[1:])
     if start.spec.flow is None or random.random() < 0.5:
         return Commit(start.id[1:])
     return Commit(start.id[1:], start.spec.flow, random.choice(TIMEOUTS_MS))

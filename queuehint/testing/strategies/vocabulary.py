@@ -223,6 +223,7 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Exchange: _exchange,
     ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
     ops.Delete: _delete,
+    ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
     ops.Depend: _depend,
     ops.DropLimit: _drop_limit,
     ops.Log: _log,

@@ -113,6 +113,11 @@ def _depend(operation: op.Depend) -> Args:
     return [operation.staged, operation.job_id, operation.portion, _needs_text(needs)]
 
 
+@sends(op.Withdraw)
+def _withdraw(operation: op.Withdraw) -> Args:
+    return [operation.staged]
+
+
 def _needs_text(needs: Needs) -> str:
     """Return dependencies as lines: the policy of the edge and the id."""
     return "\n".join([f"{policy} {job_id}" for job_id, policy in needs])

@@ -42,6 +42,11 @@ function staging.expire(start)
     staging.remove(start)
     return staging.cancel_flow(string.sub(start.id, #DEADLINE_MARK + 1), 'flow_timeout')
   end
+  staging.withdraw(start)
+end
+
+-- Begin to drop a submission that is not committed.
+function staging.withdraw(start)
   staging.close_start(start, CANCELED)
   work.push({'x', start.id, 0, S[NUMBERS]})
 end
