@@ -427,6 +427,7 @@ class Job(Generic[P, R]):
         specs = []
         size = 0
         bind, make_id = self._handler.bind, self._make_id
+        make_spec = self._spec if self._options.depends_on else self.build_spec
         for index, call in enumerate(each_item(calls, parameter="calls", most=JOBS_PER_CALL_MAX)):
             try:
                 if isinstance(call, tuple):
@@ -441,7 +442,7 @@ class Job(Generic[P, R]):
                         f"a call must be {self.name}.call(...), a tuple of positional or a dict of keyword arguments, "
                         f"got {kind}"
                     )
-                spec = self._spec(arguments, make_id)
+                spec = make_spec(arguments, make_id)
             except ValueError as error:
                 error.args = (f"calls[{index}]: {error}",)
                 raise

@@ -11,6 +11,7 @@ import inspect
 import string
 import types
 import typing
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import (
@@ -230,22 +231,22 @@ class _Recent:
     def __init__(self) -> None:
         self._bytes = 0
         """The text of the younger generation."""
-        self._young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+        self.young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
         """Return the value of a placeholder."""
-        found = self._young.get(place)
+        found = self.young.get(place)
         if found is None and (found := self._old.get(place)) is not None:
             self.put(place, found)
         return found
 
     def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """Remember and return the claims of a place; the older generation is forgotten when the younger is full."""
-        if len(self._young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
-            self._young, self._old, self._bytes = {}, self._young, 0
+        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
+            self.young, self._old, self._bytes = {}, self.young, 0
         self._bytes += sum(map(len, place[1]))
-        self._young[place] = claims
+        self.young[place] = claims
         return claims
 
 
@@ -268,6 +269,8 @@ class Placement:
         self._names: frozenset[str] = frozenset()
         self._plain: tuple[str, ...] | None = None
         """The names of a template whose segments are nothing but one placeholder each."""
+        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = lambda _arguments: ()
+        """Gives the arguments of these names."""
         self._known = _Recent()
         if hint is None:
             return
@@ -283,7 +286,9 @@ class Placement:
         if not self._names:
             self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
         elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
-            self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+            names = self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+            # Of one name it would give no tuple.
+            self._pick = itemgetter(*names) if len(names) > 1 else lambda arguments: (arguments[names[0]],)
 
     def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
         """
@@ -294,9 +299,13 @@ class Placement:
         """
         known = self._known
         if self._plain is not None:
-            place: tuple[Any, ...] = tuple([arguments.get(name) for name in self._plain])
+            place: tuple[Any, ...]
+            try:
+                place = self._pick(arguments)
+            except KeyError:  # a default, to be filled in
+                place = (None,)
             if _is_texts(map(type, place)):
-                found = known.get((mode, place))
+                found = known.young.get((mode, place)) or known.get((mode, place))
                 if found is not None:
                     return found
                 # As a list of texts it says what the filled template would.

@@ -11,7 +11,7 @@ from queuehint.backends.base import BackendOptions, check_namespace, check_schem
 from queuehint.backends.masks import masked
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.event_reader import EventReaders
-from queuehint.client.handle import JobHandle
+from queuehint.client.handle import JobHandle, handles_of
 from queuehint.client.submission import submit
 from queuehint.clock import Clock, SystemClock
 from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, shown
@@ -160,7 +160,7 @@ class SchedulerBase:
             small_parts=not backend.is_local,
         )
         jobs = await run_steps(backend, steps)
-        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+        return handles_of(self, jobs)
 
     def submit_checked_sync(
         self,
@@ -181,7 +181,7 @@ class SchedulerBase:
             small_parts=not backend.is_local,
         )
         jobs = run_steps_sync(backend, steps)
-        return [JobHandle(self, job.id, created=job.created) for job in jobs]
+        return handles_of(self, jobs)
 
     def runs_workers_here(self) -> bool:
         """Return whether the calling thread runs a loop on which this scheduler has workers."""

@@ -597,7 +597,7 @@ async def test_a_failed_jobs_result_raises_what_is_known_as_text() -> None:
     error = caught.value
     assert (error.job_id, error.error_type, error.message) == (handle.id, "LookupError", "nothing there")
     assert error.traceback is not None
-    assert "test_door.py" in error.traceback
+    assert "test_api.py" in error.traceback
 
 
 async def test_a_canceled_jobs_result_raises_with_the_cause() -> None:

@@ -382,7 +382,7 @@ def test_places_that_are_remembered_are_bounded_in_bytes() -> None:
         (claim,) = place.claims({"a": f"{number}".ljust(250), "b": "x" * 250}, "exclusive")
         assert claim.path[0].startswith(f"{number}")
     known = place._known
-    text = sum(len(segment) for kept in (known._young, known._old) for _, path in kept for segment in path)
+    text = sum(len(segment) for kept in (known.young, known._old) for _, path in kept for segment in path)
     assert 768 << 10 <= text <= (2 * 768 << 10) + 1000
 
 
