@@ -23,6 +23,7 @@ from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.steps import run_steps_sync
 from queuehint.client.submission import submit
 from queuehint.operations import (
+    GATES_PER_SUBMISSION_MAX,
     JOBS_AT_ONCE,
     Cancel,
     CancelFlow,
@@ -158,7 +159,9 @@ def _flow(probe: Probe) -> None:
 
 
 def _flow_with_keys(probe: Probe) -> None:
-    jobs = [attrs.evolve(spec, key=f"key-{spec.id}", on_conflict="reject") for spec in probe.jobs(flow="f")]
+    # They go in one step, as many as one takes.
+    count = min(MANY, GATES_PER_SUBMISSION_MAX // (probe.depth + 1))
+    jobs = [attrs.evolve(spec, key=f"key-{spec.id}", on_conflict="reject") for spec in probe.jobs(count, flow="f")]
     probe.submit(jobs, whole=True)
 
 
