@@ -263,10 +263,9 @@ def arrange(
             order = topological(before, lambda index: given[index].name or given[index].id)
             specs = [given[index] for index in order]
         is_wide = any(len(spec.depends_on) > PORTION_MAX for spec in specs)
+        if small_parts and not is_wide:
+            is_wide = any(len(spec.depends_on) > PART_EDGES for spec in specs) and _may_be_parts(specs)
         is_one = is_one or is_wide
-    may_be_cut = small_parts and _may_be_parts(specs)
-    if may_be_cut and any(len(spec.depends_on) > PART_EDGES for spec in specs):
-        is_one = is_wide = True
     if is_one:
         _check_ids(specs)
     if whole:
@@ -278,7 +277,7 @@ def arrange(
     else:
         edges_max = PART_EDGES if small_parts else EDGES_PER_SUBMISSION_MAX
         parts = list(submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES, edges_max=edges_max))
-    if (small_parts and len(parts) > 1) or (is_one and may_be_cut):
+    if small_parts and (len(parts) > 1 or (is_one and _may_be_parts(specs))):
         parts = list(
             submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=WHOLE_GATES, edges_max=PART_EDGES)
         )
