@@ -127,13 +127,26 @@ def install() -> None:
             elif which.name == "watch":
                 entry = wire.Await(tuple([str(job_id) for job_id in args[10::2]]))
             if entry is not None:
-                kept = client._retention or Retention()
-                begin = wire.Begin.of(kept, epoch_s=None, budget=client._settings[-1], release="")
                 which = audited_script(which.name)
-                args = (*args, wire.encode(begin) + b"\n" + wire.encode(entry))
+                args = (*args, put_down(client, entry))
         return ask(client, which, args, operation, lane)
 
+    def put_down(client: session.Session, entry: Any) -> bytes:
+        begin = wire.Begin.of(client._retention or Retention(), epoch_s=None, budget=client._settings[-1], release="")
+        return wire.encode(begin) + b"\n" + wire.encode(entry)
+
+    call_of = session.Session.call_of
+
+    def call_of_audited(client: session.Session, operation: Any, stream: Any) -> calls.Call:
+        """Put down a claim behind a wait, too."""
+        call = call_of(client, operation, stream)
+        if client.namespace not in _AUDITED:
+            return call
+        words = (*call._words, put_down(client, operation))
+        return calls.Call(client._calls, audited_script(call._which.name), words)
+
     session.Session._ask = ask_audited  # type: ignore[method-assign,assignment]
+    session.Session.call_of = call_of_audited  # type: ignore[method-assign,assignment]
     of_product = calls.library_of
 
     def library_of(which: scripts.Script) -> Library:

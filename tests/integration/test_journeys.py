@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LIMITS = {
     "enqueue in memory": (29, 43),
     "enqueue on Redis": (23, 37),
-    "a worker's turn": (33, 164),
-    "a retry": (35, 179),
+    "a worker's turn": (35, 164),
+    "a retry": (37, 179),
     "why": (17, 27),
 }
 """Of each journey: the files it enters, and the calls from one to another."""
