@@ -1,5 +1,6 @@
 """Draw the layers of the package from the lint contract, as docs/explanation/architecture.md shows them."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,9 @@ def floors() -> list[list[str]]:
     """Return the packages of each layer, from the command line down."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = next(each for each in project["tool"]["importlinter"]["contracts"] if each["name"] == NAME)
-    return [[room.strip().removeprefix("queuehint.") for room in layer.split("|")] for layer in contract["layers"]]
+    return [
+        [room.strip().removeprefix("queuehint.") for room in re.split("[|:]", layer)] for layer in contract["layers"]
+    ]
 
 
 def drawn() -> str:

@@ -78,7 +78,6 @@ def test_limits_of_a_task_and_a_pool_are_set_listed_and_dropped(system: System) 
         ("doc1",),
         ("doc1", "--task", "t", "--most", "1"),
         ("--task", "t", "--pool", "p", "--most", "1"),
-        ("--task", "t", "--max-pending", "1"),
         ("--pool", "p", "--most", "1", "--each"),
         ("doc1", "--most", "0"),
         ("doc1", "--rate", "many"),
