@@ -149,7 +149,7 @@ SUBMITTED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", SUBMITTED)
 def test_jobs_without_end_are_read_up_to_the_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, call = SUBMITTED[name]
-    for module in ("job", "submission"):
+    for module in ("job", "options"):
         monkeypatch.setattr(f"queuehint.client.{module}.JOBS_PER_CALL_MAX", 2500)
     items = Endless(item)
     with pytest.raises(InvalidJobError, match=f"^{name}: more than 2500 in one call, limit 2500"):
