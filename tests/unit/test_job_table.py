@@ -8,7 +8,9 @@ import pytest
 
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.job import START_MARK
+from queuehint.operations import SetLimit
 from queuehint.testing.driver import Queue, job
+from queuehint.values.limit import Limit
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
 
@@ -28,6 +30,10 @@ def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
 
 def _miscount(table: JobTable) -> None:
     table.counts[JobState.QUEUED] += 1
+
+
+def _miscount_what_a_task_has_left(table: JobTable) -> None:
+    table.limits.pending["task", "task"] += 1
 
 
 def _forget_a_timer(table: JobTable) -> None:
@@ -84,6 +90,7 @@ def _forget_that_parts_expire(table: JobTable) -> None:
     "harm",
     [
         _miscount,
+        _miscount_what_a_task_has_left,
         _forget_a_timer,
         _offer_twice,
         _forget_a_place,
@@ -101,6 +108,7 @@ def _forget_that_parts_expire(table: JobTable) -> None:
 )
 def test_structures_that_disagree_are_found(harm: Callable[[JobTable], None]) -> None:
     queue = Queue(job("over"), job("running", ["x"], flow="f"), job("waiting", ["x"]))
+    queue.apply(SetLimit(Limit(task="task", max_pending=9)))
     queue.enqueue(job("deferred", after=["running"]))
     queue.stage("T", job("hidden"))
     queue.start()
