@@ -289,3 +289,60 @@ async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_se
         await asyncio.wait_for(ran.wait(), 10)
     assert claimed == []
     await sched.close()
+
+
+async def test_waits_that_fail_at_once_are_not_begun_again_at_once(claims: Claims) -> None:
+    await claims.check()
+    clients = claims.client.info("clients")["connected_clients"]
+    before = claims.client.config_get("maxclients")["maxclients"]
+    claims.client.config_set("maxclients", clients)
+    try:
+        begun_s = time.monotonic()
+        await claims.backend.wait_and_call(INTEREST, 5.0, claim(), claims.replies.append)
+        assert time.monotonic() - begun_s > 0.9, "no connection is left for the wait"
+    finally:
+        claims.client.config_set("maxclients", before)
+
+
+async def test_a_claim_that_is_sent_again_is_withdrawn_when_its_caller_is_canceled(
+    redis_server: Server, namespace: str
+) -> None:
+    producer = Claims(redis_server, namespace)
+    with Proxy(redis_server.port) as proxy:
+        claims = Claims(redis_server, namespace, proxy.url)
+        await claims.check()
+        waiting = await claims.begin()
+        proxy.hold()
+        await producer.enqueue("a")
+        await until(lambda: not producer.is_blocked)
+        assert await producer.state("a") == (JobState.STARTED, 1)
+        proxy.refuse()
+        proxy.rst()
+        await asyncio.sleep(0.1)  # the claim, whose reply is lost, is tried again
+        proxy.heal()
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        assert claims.granted == ["a"]
+        await claims.backend.close()
+    await producer.backend.close()
+
+
+async def test_a_wait_that_is_canceled_twice_loses_no_grant(claims: Claims) -> None:
+    await claims.check()
+    for number in range(12):
+        claims.replies.clear()
+        waiting = await claims.begin()
+        coming = asyncio.create_task(claims.enqueue(f"j{number}"))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        for _ in range(1 + number // 4):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        await coming
+        state, _ = await claims.state(f"j{number}")
+        assert claims.granted == [f"j{number}"] * (state is JobState.STARTED)
+        await claims.backend.call(claim(limit=5))

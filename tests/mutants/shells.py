@@ -887,4 +887,20 @@ MUTANTS = (
         new="",
         caught_by=(tests(SHARING, "-k", "no_request"),),
     ),
+    Mutant(
+        name="A wait with a claim behind it that fails at once is begun again at once",
+        kind="wire",
+        file="backends/redis/backend.py",
+        old="        take(answer)\n        if failure is not None:\n",
+        new="        take(answer)\n        if False:\n",
+        caught_by=(BEHIND,),
+    ),
+    Mutant(
+        name="A claim behind a wait that is sent again is not withdrawn when its caller is canceled",
+        kind="wire",
+        file="backends/redis/backend.py",
+        old="            behind.resume()\n            await self._withdraw(behind, take)\n",
+        new="            pass\n",
+        caught_by=(BEHIND,),
+    ),
 )

@@ -352,41 +352,54 @@ class _Loop:
                 raise
             await self._leave_wait(error, wait_s)
             return False
-        failure: BaseException | None = None
+        reply, refused = None, None
         try:
             assert asked.behind is not None
             reply = await asked.behind
-            failure = asked.failure()
         except asyncio.CancelledError:
-            await self._take_back(asked, interest, behind, take)
+            await self._withdraw(behind, take)
+            asked.renew_behind()
+            await self._end_wait(asked, interest)
             raise
         except FAILURES as error:
-            reply, failure = None, error
+            refused = error
         finally:
             asked.end()
+        failure = asked.failure()
         if reply is not None and asked.node == self._link.node:
             take(behind.answered(reply))
-        else:
-            # Lost, refused, or from a node that calls have left: the same request is sent where calls go.
-            behind.unanswered()
-            await self._waits.move(onward(failure) if isinstance(failure, Exception) else Redirect(leaves=True))
-            take(await self.run(self._session.execute(behind.operation)))
-        if reply is not None and isinstance(failure, Exception):
-            await self._leave_wait(failure, wait_s)
+            if failure is not None:
+                await self._leave_wait(failure, wait_s)
+            return True
+        # Lost, refused, or from a node that calls have left: the same request is sent where calls go.
+        behind.unanswered()
+        try:
+            await self._waits.move(Redirect(leaves=True) if refused is None else onward(refused))
+            answer = await self.run(self._session.execute(behind.operation))
+        except asyncio.CancelledError:
+            behind.resume()
+            await self._withdraw(behind, take)
+            raise
+        take(answer)
+        if failure is not None:
+            # A wait may fail at once again and again, as where no more clients may connect.
+            await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
         return True
 
-    async def _take_back(
-        self, asked: Blocked, interest: Interest, behind: ClaimBehind, take: Callable[[Any], None]
-    ) -> None:
-        """End a canceled wait, and the claim behind it."""
-        answer = None
-        with suppress(QueueHintError, TimeoutError):
-            async with asyncio.timeout(END_WAIT_S):
-                answer = await self.run(behind.withdraw())
-        asked.renew_behind()
-        await self._end_wait(asked, interest)
+    async def _withdraw(self, behind: ClaimBehind, take: Callable[[Any], None]) -> None:
+        """Withdraw the claim of a caller that was canceled, however often; take in what it was granted before."""
+        withdrawn = asyncio.get_running_loop().create_task(self._withdrawn(behind))
+        while not withdrawn.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((withdrawn,))
+        answer = withdrawn.result()
         if answer is not None:
             take(answer)
+
+    async def _withdrawn(self, behind: ClaimBehind) -> Any:
+        with suppress(QueueHintError, TimeoutError):
+            async with asyncio.timeout(END_WAIT_S):
+                return await self.run(behind.withdraw())
 
     async def _end_wait(self, asked: Blocked, interest: Interest) -> None:
         """

@@ -87,6 +87,10 @@ class ClaimBehind:
         """Have the next call with the same operation continue this request: it may have been carried out."""
         self.session.give_back(self.stream, self.operation, answered=False)
 
+    def resume(self) -> None:
+        """Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it."""
+        self.session.stream_for(self.operation)
+
     def answered(self, reply: list[Any]) -> Any:
         """Return the typed reply."""
         self.session.give_back(self.stream, self.operation, answered=True)

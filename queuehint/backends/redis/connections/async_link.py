@@ -251,9 +251,10 @@ class Blocked:
             self.behind = self._line.renewed(self.behind)
         return self.behind
 
-    def failure(self) -> BaseException | None:
-        """Return how the command failed, None if it did not; its reply has come."""
-        return self.reply.exception()
+    def failure(self) -> Exception | None:
+        """Return how the command failed; None if it did not, or has no reply."""
+        failure = self.reply.exception() if self.reply.done() and not self.reply.cancelled() else None
+        return failure if isinstance(failure, Exception) else None
 
     def end(self) -> None:
         """Give the connection back; one on which a reply has not come is dropped."""
