@@ -37,7 +37,7 @@ def enqueue(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job. With module:scheduler it is checked by the handler and has its place; with a URL say which."""
+    """Enqueue a job. With module:scheduler its task gives the place; with a URL give --path or --no-place."""
     with opened(target, namespace, as_json=as_json) as sched:
         given = read_arguments(arguments, "the arguments")
         if path is not None and anywhere:
