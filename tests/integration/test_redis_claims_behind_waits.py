@@ -294,7 +294,7 @@ async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_se
 async def test_waits_that_fail_at_once_are_not_begun_again_at_once(claims: Claims) -> None:
     await claims.check()
     clients = claims.client.info("clients")["connected_clients"]
-    before = claims.client.config_get("maxclients")["maxclients"]
+    before = str(claims.client.config_get("maxclients")["maxclients"])
     claims.client.config_set("maxclients", clients)
     try:
         begun_s = time.monotonic()
