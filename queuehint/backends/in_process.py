@@ -273,10 +273,7 @@ class LocalBackend(Backend):
 
     def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
         """Return the leases to be renewed before something is reaped; none while nothing is due."""
-        if not self._adopted:
-            return []
-        next_ms = self.engine.state.table.timers.next_ms()
-        if next_ms is None or next_ms > now_ms:
+        if not self._adopted or not self.engine.state.table.timers.is_due(now_ms):
             return []
         return [lease for held, _ in list(self._adopted.values()) for lease in held()]
 

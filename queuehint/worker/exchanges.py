@@ -158,7 +158,8 @@ class Exchanges:
         is_again = bool(self.unanswered)
         settle = self.unanswered[0][0].settle if is_again else self._settlements.batch()
         # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
-        if self._outbox and not await self._outbox.send([(each.job_id, each.token) for each in settle]):
+        outbox = self._outbox
+        if outbox.is_used and outbox and not await outbox.send([(each.job_id, each.token) for each in settle]):
             settle = ()
         if not self.unanswered:
             self.unanswered.append((self._ask(settle), self._now_s()))
@@ -334,11 +335,12 @@ class Exchanges:
         self.started.set()
         if (reply.due or not self._timekeeper.is_stored) and not self._stopping.is_begun:
             self._timekeeper.see(due=reply.due)
-        if self._outbox:
-            if self._outbox.see_answer():
+        outbox = self._outbox
+        if outbox.is_used and outbox:
+            if outbox.see_answer():
                 self._wake()
             ends = zip(operation.settle, reply.verdicts, strict=True)
-            self._outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
+            outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
         self._settlements.settled(len(operation.settle))
         if operation.limit:
             self._is_plenty = len(reply.grants) + len(reply.unreadable) == operation.limit

@@ -72,7 +72,9 @@ class Listening:
     """
 
     def __init__(self, to: Exchange, wait: Callable[[Interest], Awaitable[bool]], wakeup: Wakeup) -> None:
-        self._to = to
+        self._worker = to.worker
+        self._pools = to.pools
+        self._users = to.among
         self._wait = wait
         self._event = wakeup
         self._task: asyncio.Task[None] | None = None
@@ -90,8 +92,7 @@ class Listening:
                 return
             self._task.cancel()
         self._takes_more = takes_more
-        to = self._to
-        interest = Interest(pools=to.pools if takes_more else (), users=to.among, worker=to.worker)
+        interest = Interest(pools=self._pools if takes_more else (), users=self._users, worker=self._worker)
         self._task = asyncio.get_running_loop().create_task(self._hear(interest))
 
     async def _hear(self, interest: Interest) -> None:

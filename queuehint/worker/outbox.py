@@ -146,6 +146,8 @@ class Outbox:
         self.buffer = OutboxBuffer()
         self.dropped = 0
         """How many lines, reports of progress and partial results were dropped."""
+        self.is_used = False
+        """True from the first message on: until then there is nothing to be sent."""
         self._backend = backend
         self._codec = codec
         self._due = due
@@ -186,6 +188,7 @@ class Outbox:
 
     def _tell_of_notes(self) -> None:
         """Schedule the next sending; from any thread."""
+        self.is_used = True
         if not self._is_posting and self._loop is not None:
             self._is_posting = True
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker

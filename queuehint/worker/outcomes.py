@@ -140,7 +140,7 @@ class OutcomeBuilder:
                 payload = partial_result.dump(self._codec) if partial_result else None
             elif partial_result and kind == "dict":
                 payload = partial_result.dump(self._codec, payload)
-            if payload is not None:
+            if payload is not None and (type(payload) is not bytes or len(payload) > RESULT_BYTES_MAX):
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=not isinstance(error, OSError))

@@ -21,8 +21,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
-import socket
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -47,7 +45,7 @@ from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
-from queuehint.worker.leases.presence import Presence
+from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
 from queuehint.worker.leases.renewal import Renewal, marks_of
 from queuehint.worker.lifespan import Lifespan, Resources
 from queuehint.worker.listening import Listening, Wakeup, check_served
@@ -74,8 +72,6 @@ ABANDON_AFTER_S = 60.0
 RELEASE_S = 5.0
 """How long jobs have to end when their worker gives up another one, or is told a second time to stop."""
 GRACE_S = 30.0
-HOST_MAX = 64
-"""So many characters of the name of the host are told."""
 LEAVE_S = 1.0
 """How long a worker that stops tries to tell the store."""
 
@@ -219,7 +215,7 @@ class Worker:
             backend,
             Announce(
                 worker=self.name,
-                host=socket.gethostname()[:HOST_MAX] or "localhost",
+                host=host_name(),
                 pid=os.getpid(),
                 slots=self._concurrency,
                 pools=self._pools,
@@ -236,8 +232,8 @@ class Worker:
 
     @staticmethod
     def make_name() -> str:
-        """Return a name for a worker, random: one that is started again must never be taken for the one that died."""
-        return f"{socket.gethostname()[:HOST_MAX]}-{os.getpid()}-{secrets.token_hex(6)}"
+        """Return a name that no other worker has or had."""
+        return new_worker_name()
 
     # --- the main task -------------------------------------------------------------------------------------------
 
@@ -329,7 +325,8 @@ class Worker:
             await asyncio.sleep(0)
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
-            self._presence.announce_if_due(self._exchanges.answered_s)
+            if self._exchanges.answered_s >= self._presence.due_s:
+                self._presence.announce(self._exchanges.answered_s)
             await self._outbox.send()
             self._listening.listen(takes_more=self._exchanges.free > 0)
             await self._event.wait()
@@ -339,7 +336,8 @@ class Worker:
             if self._exchanges.is_claiming_behind:
                 await self._listening.end()
         is_answered = await self._exchanges.exchange()
-        self._presence.announce_if_due(self._exchanges.answered_s)
+        if self._exchanges.answered_s >= self._presence.due_s:
+            self._presence.announce(self._exchanges.answered_s)
         if self._stopping.has_given_up:
             return True
         if self._outcomes or self._exchanges.is_due:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 LIMITS = {
-    "enqueue in memory": (29, 43),
+    "enqueue in memory": (28, 40),
     "enqueue on Redis": (23, 37),
-    "a worker's turn": (35, 164),
-    "a retry": (37, 179),
+    "a worker's turn": (31, 145),
+    "a retry": (34, 161),
     "why": (17, 27),
 }
 """Of each journey: the files it enters, and the calls from one to another."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
+import socket
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,6 +27,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.worker")
 
 ANNOUNCE_EVERY_S = 15.0
+HOST_MAX = 64
+"""The most characters of a host's name that are sent."""
+
+
+def host_name() -> str:
+    """Return the name of this host, for its workers' names and announcements."""
+    return socket.gethostname()[:HOST_MAX] or "localhost"
+
+
+def new_worker_name() -> str:
+    """Return a name for a worker, random: a restarted worker must not be taken for the one that died."""
+    return f"{host_name()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
 class Presence:
@@ -48,11 +63,6 @@ class Presence:
         self.due_s = now_s + ANNOUNCE_EVERY_S
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._tell())
-
-    def announce_if_due(self, now_s: float) -> None:
-        """Tell the store if it is time; asked at each exchange."""
-        if now_s >= self.due_s:
-            self.announce(now_s)
 
     async def _tell(self) -> None:
         try:
