@@ -42,6 +42,7 @@ def run(report: Report, *, quick: bool, peers: Sequence[str] | None = None) -> N
             with bench.store(name) as store:
                 if shape == "beside":
                     bench.produce(name, store, "bulk", "held", backlog)
+                    bench.analyze(name)
                 with bench.worker(name, store, free) as wait:
                     time.sleep(SETTLE_S)
                     begin_ns = bench.produced(name, store, "bulk", "free", free)["begin_ns"]

@@ -179,6 +179,11 @@ class Bench:
         found: dict[str, Any] = json.loads(printed.splitlines()[-1])
         return found
 
+    def analyze(self, name: str) -> None:
+        """Let PostgreSQL know what has been enqueued."""
+        if KINDS[name].store == "postgres":
+            self._postgres.analyze()
+
     @contextlib.contextmanager
     def worker(self, name: str, store: Store, jobs: int, role: str = "work") -> Iterator[Callable[[], dict[str, Any]]]:
         """Run a worker; what is yielded waits for its report of so many jobs."""
@@ -216,6 +221,7 @@ class Bench:
         with self.store(name) as store:
             is_bulk = "bulk" in KINDS[name].modes and shape != "serial"
             self.produce(name, store, "bulk" if is_bulk or name == OURS else "one", shape, jobs)
+            self.analyze(name)
             with self.worker(name, store, jobs) as wait:
                 return wait()
 

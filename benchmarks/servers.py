@@ -158,6 +158,13 @@ class PostgresServer:
                 quietly(*control, "-m", "immediate", "stop")
 
     def clear(self) -> None:
-        for statement in ("drop database if exists bench with (force)", "create database bench"):
-            where = ("psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "bench", "-d", "postgres", "-qc")
-            subprocess.run((*where, statement), check=True, capture_output=True)
+        self._run("postgres", "drop database if exists bench with (force)")
+        self._run("postgres", "create database bench")
+
+    def analyze(self) -> None:
+        """Gather statistics, as autovacuum does within minutes: without them, queries are planned for empty tables."""
+        self._run("bench", "vacuum analyze")
+
+    def _run(self, database: str, statement: str) -> None:
+        where = ("psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "bench", "-d", database)
+        subprocess.run((*where, "-qc", statement), check=True, capture_output=True)
