@@ -19,6 +19,7 @@ SomePlace = Annotated[
 ]
 Task = Annotated[str | None, typer.Option(help="In place of a path: jobs of this task.")]
 Pool = Annotated[str | None, typer.Option(help="In place of a path: jobs of this pool.")]
+NAMESPACE = "the whole namespace"
 _RATE = re.compile(rf"(\d{{1,9}})/(\d{{0,9}}) ?({'|'.join(UNITS)})")
 
 
@@ -74,7 +75,7 @@ def set_limit(
             pool=pool,
         )
         kind, name = _given(path, task, pool)
-        Printer(as_json=as_json).done(kind, name, "limited", changed=changed)
+        Printer(as_json=as_json).done(kind, name, "limited", changed=changed, unnamed=NAMESPACE)
 
 
 @app.command("drop")
@@ -93,7 +94,9 @@ def drop_limit(
             raise UsageError("name one: a path, --task, --pool, or --everywhere for the limits of the whole namespace")
         changed = sched.unlimit_sync(None if path is None else place(path), task=task, pool=pool)
         kind, name = _given(path, task, pool)
-        Printer(as_json=as_json).done(kind, name, "not limited any more", changed=changed)
+        Printer(as_json=as_json).done(
+            kind, name, "not limited any more", changed=changed, unnamed=NAMESPACE, is_so="it has no limit"
+        )
 
 
 def _given(path: str | None, task: str | None, pool: str | None) -> tuple[str, str | None]:

@@ -319,13 +319,22 @@ class Printer:
         """Print one line."""
         self.put(Lines([cell(text, style)]))
 
-    def done(self, what: str, name: str | None, done: str, *, changed: bool) -> None:
-        """Print the new state of the *what* with this name, or that nothing had to change."""
+    def done(
+        self,
+        what: str,
+        name: str | None,
+        done: str,
+        *,
+        changed: bool,
+        unnamed: str = "",
+        is_so: str = "it is so already",
+    ) -> None:
+        """Print the new state of the *what* with this name, or that nothing had to change, because *is_so*."""
         if self.as_json:
             self.json({what: name, "done": done, "changed": changed})
         else:
-            name = f"(no {what})" if name is None else name
-            self.say(f"{name}: {done}" if changed else f"{name}: nothing to do, it is so already")
+            name = (unnamed or f"(no {what})") if name is None else name
+            self.say(f"{name}: {done}" if changed else f"{name}: nothing to do, {is_so}")
 
     def lines(self, text: str, indent: str = "    ") -> None:
         """Print somebody's text, with its lines as they are and whatever else it holds as this printer shows it."""

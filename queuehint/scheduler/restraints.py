@@ -196,25 +196,25 @@ class Restraints(SchedulerBase):
 
 
 def _pause(path: Any, for_: Any, selected: Mapping[str, Any]) -> Pause | PauseJobs:
-    wanted = _selection(path, selected)
+    wanted = _selection(path, selected, "pause")
     for_ms = check_optional_duration(for_, parameter="for_", least_ms=1)
     return Pause(parse_path(path), for_ms) if wanted is None else PauseJobs(wanted, for_ms)
 
 
 def _resume(path: Any, selected: Mapping[str, Any]) -> Resume | ResumeJobs:
-    wanted = _selection(path, selected)
+    wanted = _selection(path, selected, "resume")
     return Resume(parse_path(path)) if wanted is None else ResumeJobs(wanted)
 
 
-def _selection(path: Any, selected: Mapping[str, Any]) -> RecordFilter | None:
-    """Return the filter that words select by; None if there are none, and the path is all."""
+def _selection(path: Any, selected: Mapping[str, Any], call: str) -> RecordFilter | None:
+    """Return the filter of the words of a *call*, pause or resume; None if there are none, and the path is all."""
     words = {name: value for name, value in selected.items() if value is not None}
     for name in words:
         if name not in SELECTED_BY:
-            raise InvalidJobTypeError(f"a pause selects by path, {', '.join(SELECTED_BY)}, not by {shown(name)}")
+            raise InvalidJobTypeError(f"{call} selects by path, {', '.join(SELECTED_BY)}, not by {shown(name)}")
     if not words:
         if path is None:
-            raise InvalidJobTypeError(f"a pause needs a path, or one of {', '.join(SELECTED_BY)}")
+            raise InvalidJobTypeError(f"{call} needs a path, or one of {', '.join(SELECTED_BY)}")
         return None
     return RecordFilter(path=path, **words).check()
 

@@ -544,8 +544,10 @@ def test_a_bad_length_of_a_pause_is_refused(for_: Any) -> None:
 def test_bad_words_of_a_pause_are_refused(words: Any, named: str) -> None:
     sched, _ = scheduler()
     for act in (sched.pause_sync, sched.resume_sync):
-        with pytest.raises(QueueHintError, match=named):
+        with pytest.raises(QueueHintError, match=named) as caught:
             act(**words)
+        if named == "needs a path":
+            assert str(caught.value).startswith(act.__name__.removesuffix("_sync") + " needs")
     assert sched.pauses_sync() == ()
 
 

@@ -109,7 +109,8 @@ def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:
     assert system.ok("pauses").splitlines()[-1].split("\t")[0] == "user=ann task=edit"
     assert listed()[-1] == {"user": "ann", "task": "edit", "until_ms": None, "parked": 0}
     assert system.json("resume", "--task", "edit", "--user", "ann")["changed"] is True
-    assert "needs a path, or one of task" in system.run("pause").output
+    for call in ("pause", "resume"):
+        assert f"{call} needs a path, or one of task" in system.run(call).output
     assert [one["path"] for one in listed()] == ["doc2"]
 
 

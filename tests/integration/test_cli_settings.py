@@ -45,13 +45,15 @@ def test_limits_are_set_listed_and_dropped(system: System) -> None:
     told = lines_of(system.ok("limits", "ls", "--json"))[1]
     assert (told["path"], told["most"], told["rate"]) == ("doc1", 1, {"starts": 5, "per_ms": 60_000})
     assert system.ok("limits", "drop", "doc1") == "doc1: not limited any more\n"
-    assert system.ok("limits", "drop", "doc1") == "doc1: nothing to do, it is so already\n"
+    assert system.ok("limits", "drop", "doc1") == "doc1: nothing to do, it has no limit\n"
     for words in ((), ("doc1", "--everywhere")):
         refused = system.run("limits", "drop", *words)
         assert refused.exit_code == 2
         assert "--everywhere for the limits of the whole namespace" in refused.stderr
     assert len(system.ok("limits", "ls").splitlines()) == 2
-    assert system.ok("limits", "drop", "--everywhere") == "(no path): not limited any more\n"
+    assert system.ok("limits", "drop", "--everywhere") == "the whole namespace: not limited any more\n"
+    assert system.ok("limits", "drop", "--everywhere") == "the whole namespace: nothing to do, it has no limit\n"
+    assert system.ok("limits", "set", "--max-pending", "100") == "the whole namespace: limited\n"
 
 
 def test_limits_of_a_task_and_a_pool_are_set_listed_and_dropped(system: System) -> None:

@@ -23,6 +23,7 @@ from queuehint.core.structures import trie as trie_module
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.limits import Bucket
 from queuehint.core.structures.registry import ActiveExecutions
+from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Verdict
@@ -223,6 +224,23 @@ def pause_paths_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pauses, "selects", lambda _wanted, _job: False)
 
 
+def end_pauses_later(patch: pytest.MonkeyPatch, by_ms: int) -> None:
+    add = Timers.add
+
+    def later(self: Timers, kind: int, due_ms: int, job: Any) -> Any:
+        return add(self, kind, due_ms + by_ms if kind is TimerKind.RESUME else due_ms, job)
+
+    patch.setattr(Timers, "add", later)
+
+
+def end_pauses_a_second_late(patch: pytest.MonkeyPatch) -> None:
+    end_pauses_later(patch, 1_000)
+
+
+def never_end_pauses(patch: pytest.MonkeyPatch) -> None:
+    end_pauses_later(patch, 1 << 50)
+
+
 def spend_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Bucket, "spend", lambda _self, _rate, _now_ms: None)
 
@@ -246,6 +264,8 @@ def put_off_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN = [
+    end_pauses_a_second_late,
+    never_end_pauses,
     pause_paths_only,
     spend_nothing,
     fill_up_to_any_number,

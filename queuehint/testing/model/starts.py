@@ -47,6 +47,13 @@ class StartRules:
             case _:
                 pass
 
+    def check_pauses(self, in_force: Iterable[Path | RecordFilter], now_ms: int) -> None:
+        """Assert that the pauses in force are those that were set and have not ended; none is due to end."""
+        wanted = {what for what, until_ms in self.pauses.items() if until_ms is None or until_ms > now_ms}
+        found = set(in_force)
+        assert found <= wanted, f"the pauses of {found - wanted} have ended, and the store still holds jobs back"
+        assert wanted <= found, f"the pauses of {wanted - found} are in force, and the store knows none"
+
     def _set(self, limit: Limit) -> None:
         old = self.limits.pop(limit.key, None)
         if limit.holds_back or limit.max_pending is not None:

@@ -153,6 +153,9 @@ class Promises:
                 if proven:
                     self.started[job_id].lease_until_ms = engine.now_ms + operation.lease_ms
         self.starts.see(operation, engine.now_ms)
+        if getattr(reply, "more", True) is False:
+            # All that was due is done.
+            self.starts.check_pauses([pause.what for pause in engine.table.pauses.all()], engine.now_ms)
         for move in moves:
             self._follow(engine, move, settled, lease_ms)
         if type(operation) is Enqueue:
