@@ -22,19 +22,19 @@ def test_ids_of_one_process_sort_in_order_of_their_making() -> None:
     assert made == sorted(made)
 
 
-def test_an_id_is_valid_and_28_characters_long() -> None:
+def test_an_id_is_valid_and_21_characters_long() -> None:
     made = ids.new_id()
     assert check_id(made) == made
-    assert len(made) == 28
+    assert len(made) == 21
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads
 def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
-    parent, process = ids.new_id()[-8:], ids.this_process.mark
+    parent, process = ids.new_id()[-6:], ids.this_process.mark
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
-        os.write(write, f"{ids.new_id()[-8:]} {ids.this_process.mark is process}".encode())
+        os.write(write, f"{ids.new_id()[-6:]} {ids.this_process.mark is process}".encode())
         os._exit(0)
     os.waitpid(pid, 0)
     child, is_same = os.read(read, 100).decode().split()
@@ -42,11 +42,11 @@ def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
     os.close(write)
     assert child != parent
     assert is_same == "False"
-    assert ids.new_id()[-8:] == parent
+    assert ids.new_id()[-6:] == parent
     assert ids.this_process.mark is process
 
 
 def test_ids_may_be_made_otherwise_for_a_while() -> None:
     with ids.ids_from(iter("abc").__next__):
         assert (ids.new_id(), ids.new_id()) == ("a", "b")
-    assert len(ids.new_id()) == 28
+    assert len(ids.new_id()) == 21
