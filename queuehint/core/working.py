@@ -130,8 +130,8 @@ def _claim_of(
             continue
         token = state.next_token()
         table.start(job, worker, token, lease_until_ms, now_ms)
-        if job.losses:
-            job.need_extras().to_begin = operation.announces and job.is_on_last_life
+        if job.losses + 1 >= job.spec.policy.max_losses:
+            job.need_extras().to_begin = operation.announces
         if job.extras is not None:
             job.extras.loop_blocked_ms = None
         grants.append(new_grant(job.spec, token, job.attempts, job.losses, lease_until_ms))

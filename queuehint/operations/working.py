@@ -91,8 +91,8 @@ class Exchange(Operation[Exchanged]):
         steal: up to 64 others whose jobs are claimed while none of *users* has any ready in these pools; `ANYONE` for
             all others. Pools times users named may be 1 000.
         is_last: the worker leaves; others are woken for the ready jobs and due times that only it was told of.
-        announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (a job that
-            has lost workers, and is FAILED by one more loss); until then a lease that ends is not counted as a loss.
+        announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (one that one
+            more loss makes FAILED); until then a lease that ends is not counted as a loss.
 
     Raises:
         InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.

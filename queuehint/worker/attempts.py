@@ -3,10 +3,10 @@ One attempt of one job: hooks, arguments, the handler on the loop or in a thread
 
 An attempt is over when its code has *really* ended: a thread cannot be stopped, and its place must not be freed before.
 
-A job with one loss left (one more lost worker makes it FAILED) is a suspected poison job, on its **last life**. Of the
+A job is on its **last life** when one more lost worker makes it FAILED. The store records the start of its code, and a
+lease that expires before that counts as no loss. If it has lost workers before, it is a suspected poison job. Of the
 jobs that ran together when a worker died only one is to blame, so suspected jobs start one at a time: the next one
-starts when the one before has ended, or has run for `LAST_LIFE_S`. The store records the start of each one's code, and
-a lease that expires before that counts as no loss: so a job that kills its worker at once fails alone.
+starts when the one before has ended, or has run for `LAST_LIFE_S`. So a job that kills its worker at once fails alone.
 
 Where many are suspected, as after a whole machine was lost, each is less so, and they start faster: all that wait start
 within `LAST_LIVES_WITHIN_S`.
@@ -30,7 +30,6 @@ from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
-from queuehint.worker.leases.renewal import is_on_last_life
 from queuehint.worker.outcomes import OutcomeBuilder, outcome_of
 from queuehint.worker.processes.pool import ProcessPool
 from queuehint.worker.slots import end_of
@@ -146,8 +145,8 @@ class AttemptRunner:
             handler = self._handlers.get(grant.spec.task)
             if handler is None or slot.why_stop is not None:
                 outcome = self._given_back(slot, handler)
-            elif grant.losses and is_on_last_life(grant):
-                outcome = await self._run_on_last_life(slot, handler)
+            elif grant.losses + 1 >= grant.spec.policy.max_losses:
+                outcome = await (self._run_as_suspect if grant.losses else self._run_announced)(slot, handler)
             else:
                 outcome = await self._run(slot, handler)
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
@@ -196,7 +195,14 @@ class AttemptRunner:
         if self._own_executor is not None:
             self._own_executor.shutdown(wait=False)
 
-    async def _run_on_last_life(self, slot: Slot, handler: Handler) -> Outcome:
+    async def _run_announced(self, slot: Slot, handler: Handler) -> Outcome:
+        """Run a job that may lose no worker, once the store is told so: until then a lost worker is no loss."""
+        if not await self._begin(slot.grant) or slot.why_stop is not None:
+            return outcome_of(slot.grant, OutcomeKind.RELEASED)
+        return await self._run(slot, handler)
+
+    async def _run_as_suspect(self, slot: Slot, handler: Handler) -> Outcome:
+        """Run a job that has lost workers, and is FAILED by one more loss, apart from others like it."""
         slot.stoppable = True
         self._waiting += 1
         self._most_waiting = max(self._most_waiting, self._waiting)

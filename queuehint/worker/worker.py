@@ -28,7 +28,7 @@ import attrs
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.handlers.context import JobContext
-from queuehint.operations import GRANTS_MAX, Announce, Exchange, Renew, Verdict
+from queuehint.operations import GRANTS_MAX, Announce, Exchange
 from queuehint.values.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
@@ -43,6 +43,7 @@ from queuehint.worker.attempts import AttemptRunner, check_executor
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.failures import Failures
 from queuehint.worker.firing import Timekeeper
+from queuehint.worker.leases.begins import Begins
 from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
@@ -54,7 +55,7 @@ from queuehint.worker.outcomes import Settlements
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
     from concurrent.futures import Executor
     from datetime import timedelta
 
@@ -211,6 +212,7 @@ class Worker:
             wake=self._event.set,
             begin=self._begin,
         )
+        self._begins = Begins(self._exchanges.call, self._lease_ms, self._renewal)
         self._presence = self.presence_class(
             backend,
             Announce(
@@ -442,22 +444,8 @@ class Worker:
             # Without a factory of the application's, `create_task` does nothing more than make a task.
             slot.task = loop.create_task(run(slot)) if has_factory else task_class(run(slot), loop=loop)
 
-    async def _begin_last_life(self, grant: Grant) -> bool:
-        """Report to the store, then to the helper, that the code of a job begins; False if it must not."""
-        job_id, token = grant.spec.id, grant.token
-        reply = await self._exchanges.call(Renew(((job_id, token),), self._lease_ms, begun=True))
-        if reply is None or reply.verdicts[0] is not Verdict.DONE:
-            return False
-        logger.warning(
-            "job %s (%s) has lost %d workers; the next loss makes it FAILED",
-            job_id,
-            grant.spec.task,
-            grant.losses,
-            extra={"event": "job.last_life", "job_id": job_id, "losses": grant.losses},
-        )
-        if self._renewal is not None:
-            self._renewal.begin(grant)
-        return True
+    def _begin_last_life(self, grant: Grant) -> Awaitable[bool]:
+        return self._begins.announce(grant)
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
         """Leave the outcome of an attempt to the main task."""

@@ -19,7 +19,8 @@ from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.session import CHECK_EVERY_S
 from queuehint.backends.redis.transport import NotSent
 from queuehint.errors import OutcomeUnknownError
-from queuehint.operations import Enqueue, Exchange, Exchanged, Get
+from queuehint.operations import Enqueue, Exchange, Exchanged, Get, Tick
+from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from tests.proxy import Proxy
 from tests.schedulers import until
@@ -179,6 +180,27 @@ async def test_a_connection_that_fails_changes_nothing_about_the_claim(
             assert await waiting
         assert claims.granted == ["a"]
         assert await claims.state("a") == (JobState.STARTED, 1)
+        await claims.backend.close()
+    await producer.backend.close()
+
+
+async def test_a_job_granted_to_an_idle_machine_that_vanishes_never_fails(redis_server: Server, namespace: str) -> None:
+    producer = Claims(redis_server, namespace)
+    with Proxy(redis_server.port) as proxy:
+        claims = Claims(redis_server, namespace, proxy.url)
+        await claims.check()
+        waiting = await claims.begin(operation=Exchange("w", limit=1, lease_ms=100, announces=True))
+        proxy.hold()
+        await producer.backend.call(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_losses=1, max_attempts=1)),)))
+        assert await producer.state("a") == (JobState.STARTED, 1)
+        proxy.refuse()
+        proxy.rst()
+        await asyncio.sleep(0.12)
+        await producer.backend.call(Tick())
+        assert await producer.state("a") == (JobState.QUEUED, 0)
+        waiting.cancel()
+        proxy.heal()
+        await asyncio.gather(waiting, return_exceptions=True)
         await claims.backend.close()
     await producer.backend.close()
 

@@ -31,7 +31,7 @@ from queuehint import (
     Snooze,
 )
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Exchange, Log, Post, Tick, Verdict
+from queuehint.operations import Exchange, Log, Post, Renew, Tick, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import attempts as attempts_module
@@ -1751,6 +1751,61 @@ async def test_jobs_on_their_last_life_begin_one_at_a_time(caplog: pytest.LogCap
         gate.open()
         assert [await handle.result() for handle in (*handles[:2], other)] == [0, 1, 9]
     assert events(caplog).count("job.last_life") == 2
+
+
+async def test_jobs_that_may_lose_no_worker_begin_once_the_store_is_told_of_all_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sched, _ = scheduler()
+    told: list[Renew] = []
+    is_away = True
+    call = sched.backend.call
+
+    async def listen(operation: Any) -> Any:
+        if isinstance(operation, Renew) and operation.begun:
+            told.append(operation)
+            await turns(3)
+            assert not gate.entered, "its code waits until the store knows that it begins"
+            if is_away:
+                raise BackendUnavailableError("away")
+        return await call(operation)
+
+    sched.backend.call = listen  # type: ignore[method-assign]
+    gate = Gate()
+
+    @sched.job(max_losses=1)
+    async def work(n: int) -> int:
+        await gate.wait(n)
+        return n
+
+    handles = await work.enqueue_many([(0,), (1,), (2,)])
+    async with sched.worker():
+        await until(lambda: len(told) > 1)
+        is_away = False
+        await gate.reached(3)
+        assert {len(each.leases) for each in told} == {3}
+        gate.open()
+        assert [await handle.result() for handle in handles] == [0, 1, 2]
+        assert [(await handle.record()).attempts for handle in handles] == [1, 1, 1]
+    assert events(caplog).count("job.last_life") == 0
+
+
+async def test_a_job_that_may_lose_no_worker_fails_alone_with_what_its_announcement_met() -> None:
+    sched, _ = scheduler()
+    call = sched.backend.call
+
+    async def fail(operation: Any) -> Any:
+        if isinstance(operation, Renew) and operation.begun:
+            raise RuntimeError("a driver broke")
+        return await call(operation)
+
+    sched.backend.call = fail  # type: ignore[method-assign]
+    careful = sched.job(name="careful", max_losses=1, max_attempts=1)(lambda: None)
+    async with sched.worker():
+        handle = await careful.enqueue()
+        record = await in_state(handle, FAILED)
+        assert record.errors[-1].message == "a driver broke"
+        await sched.job(name="other")(lambda: None).enqueue()
 
 
 async def test_a_job_that_survives_its_last_life_for_a_while_lets_the_next_begin(

@@ -62,6 +62,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A job that may lose no worker is lost before its code begins",
+        kind="leases",
+        file="core/working.py",
+        old="        if job.losses + 1 >= job.spec.policy.max_losses:\n",
+        new="        if job.losses and job.losses + 1 >= job.spec.policy.max_losses:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A last life that was announced never begins",
         kind="leases",
         file="core/working.py",

@@ -340,6 +340,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a job that may lose no worker is lost before its code begins",
+        kind="leases",
+        file=f"{LUA}/lib/jobs/transitions.lua",
+        old="  if (job[POLICY] ~= '' or not job.is_plain) and job[LOSSES] >= ",
+        new="  if job[LOSSES] > 0 and job[LOSSES] >= ",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a last life that was announced never begins",
         kind="leases",
         file=f"{LUA}/renew.lua",

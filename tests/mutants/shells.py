@@ -222,6 +222,14 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_attempts.py"),),
     ),
     Mutant(
+        name="The code of a job that may lose no worker begins before the store knows",
+        kind="worker",
+        file="worker/attempts.py",
+        old="            elif grant.losses + 1 >= grant.spec.policy.max_losses:\n",
+        new="            elif grant.losses and grant.losses + 1 >= grant.spec.policy.max_losses:\n",
+        caught_by=(tests("tests/integration/test_worker.py", "-k", "may_lose_no_worker"),),
+    ),
+    Mutant(
         name="A job on its last life begins although the store says that it must not",
         kind="worker",
         file="worker/attempts.py",

@@ -212,11 +212,6 @@ class Job:
         return self.first_ms is None or self.spec.policy.key_for_ms is not None
 
     @property
-    def is_on_last_life(self) -> bool:
-        """Whether it is a suspected poison job: one more lost worker makes it FAILED."""
-        return 0 < self.losses >= self.spec.policy.max_losses - 1
-
-    @property
     def is_placed(self) -> bool:
         """Whether it holds or waits for its gates."""
         return self.seq != 0

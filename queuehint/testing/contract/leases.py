@@ -216,11 +216,25 @@ class Leases:
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
+    def test_a_job_that_may_lose_no_worker_is_not_lost_before_its_code_begins(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc"], max_losses=1, max_attempts=1), job("b", ["doc"]))
+        for _ in range(2):
+            assert store.start(announces=True) == ["a"]
+            assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+            store.wait(30_000)
+            record = store.record("a")
+            assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
+        assert store.stats().lost == 0
+        assert store.start(announces=True) == ["a"]
+        assert store.renew("a", lease_ms=30_000, begun=True) == [Verdict.DONE]
+        store.wait(30_000)
+        assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
+
     def test_what_is_not_announced_has_begun(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=2), job("b", max_losses=3), job("c", max_losses=1))
-        store.start(announces=True)
+        store.start()
         store.wait(30_000)
-        assert store.state("c") is FAILED, "it was no last life of one that has lost workers, but the first"
+        assert store.state("c") is FAILED
         store.start(announces=True)
         store.wait(30_000)
         assert (store.record("a").losses, store.record("b").losses) == (1, 2)

@@ -146,7 +146,7 @@ class Work(Submissions, Limits):
         job.state, job.token, job.worker, job.ever_started = STARTED, self.new_token(token), operation.worker, True
         job.attempts += 1
         job.last_worker = job.worker
-        job.to_begin = operation.announces and 0 < job.losses >= job.spec.policy.max_losses - 1
+        job.to_begin = operation.announces and job.losses >= job.spec.policy.max_losses - 1
         job.alarms = {LEASE: self.now_ms + operation.lease_ms}
         return Grant(
             spec=job.spec,

@@ -59,11 +59,6 @@ def margin_s(lease_s: float) -> float:
     return min(max(lease_s / 10, MARGIN_MIN_S), lease_s / 4)
 
 
-def is_on_last_life(grant: Grant) -> bool:
-    """Return whether one more loss makes the job FAILED, and it has had some."""
-    return 0 < grant.losses >= grant.spec.policy.max_losses - 1
-
-
 class _Lease:
     """One lease: its known expiry, its timeout, and the line that told the helper of it."""
 
@@ -216,7 +211,7 @@ class Renewal:
             for grant in granted:
                 job_id, token, timeout_ms = grant.spec.id, grant.token, grant.spec.policy.timeout_ms
                 overdue_s = None if timeout_ms is None else began_s + timeout_ms / 1000
-                has_begun = not is_on_last_life(grant)
+                has_begun = grant.losses + 1 < grant.spec.policy.max_losses
                 lease = held[job_id, token] = _Lease(until_s, overdue_s, line + len(text) + 1, has_begun=has_begun)
                 if self._helper is not None:
                     text.append(lease.told(job_id, token, began_s))

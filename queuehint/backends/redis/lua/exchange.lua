@@ -4,7 +4,7 @@
                     exchange of a worker, which passes on the wake-ups that only it received
   ARGV[12] users    str  "" for everyone, else "=" and the users that the worker serves, one a line, "" for jobs without one
   ARGV[13] steal    str  the same of the users it helps; "" for none, "*" for anyone
-  ARGV[14] announces int  1 if the worker reports by `renew` that the code of a suspected poison job (one loss left) begins
+  ARGV[14] announces int  1 if the worker reports by `renew` that the code of a job begins which one more loss makes FAILED
   ARGV[15] count    int  how many pools follow
   ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown

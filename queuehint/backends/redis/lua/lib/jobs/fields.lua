@@ -17,7 +17,7 @@
   there are besides the first; each is bound and released in a step of its own. CANCELED_BY: the job whose end
   canceled it. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
   LEVEL: its inherited priority, if a job behind it has a better one than its PRIORITY.
-  TO_BEGIN: granted with one loss left (suspected poison job), and its worker has not reported yet that its code begins.
+  TO_BEGIN: granted when one more loss makes it FAILED, and its worker has not reported yet that its code begins.
   LOOP_BLOCKED: since when code has blocked the event loop of the worker that runs it.
   MADE_BY: the id of its parent. TOLD: how many dependencies it was told of, of one with PORTIONS. ]]
 local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const

@@ -93,8 +93,9 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
   if not job.is_plain then
     job[EXPIRY_MS], job[LOOP_BLOCKED] = false, false
     job[REPORTED] = false
-    if job[LOSSES] > 0 then job[TO_BEGIN] = announces and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 end
   end
+  -- By the default policy one more loss is the last only of a job that has had some.
+  if (job[POLICY] ~= '' or not job.is_plain) and job[LOSSES] >= form.policy(job)[MAX_LOSSES] - 1 then job[TO_BEGIN] = announces end
   event_log.note(job, 'started', QUEUED)
   job[STARTED_AT], job[FIRST] = NOW, job[FIRST] or NOW
 end

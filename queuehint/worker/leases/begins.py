@@ -1,0 +1,83 @@
+"""
+Announcements that the code of jobs on their last life begins: of many jobs in one request.
+
+A job is on its last life when one more lost worker makes it FAILED. Its code begins once the store has recorded that:
+until then a lease that expires is no loss, so that no job is FAILED whose code has not begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from queuehint.operations import LEASES_AT_ONCE, Renew, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from queuehint.values.outcome import Grant
+    from queuehint.worker.leases.renewal import Renewal
+
+logger = logging.getLogger("queuehint.worker")
+
+
+class Begins:
+    """
+    Announces begins of one worker.
+
+    Args:
+        call: carries an operation out; None if the store is unreachable now.
+        lease_ms: what the leases are extended to.
+        renewal: told of each begin, for its helper; None for a store of this process.
+    """
+
+    def __init__(self, call: Callable[[Renew], Awaitable[Any]], lease_ms: int, renewal: Renewal | None) -> None:
+        self._call = call
+        self._lease_ms = lease_ms
+        self._renewal = renewal
+        self._untold: list[tuple[Grant, asyncio.Future[bool]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def announce(self, grant: Grant) -> bool:
+        """Tell the store, then the helper, that the code of a job begins; return False if it must not."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bool] = loop.create_future()
+        self._untold.append((grant, told))
+        if self._task is None:
+            self._task = loop.create_task(self._announce())
+        if not await told:
+            return False
+        if grant.losses:
+            job_id = grant.spec.id
+            logger.warning(
+                "job %s (%s) has lost %d workers; the next loss makes it FAILED",
+                job_id,
+                grant.spec.task,
+                grant.losses,
+                extra={"event": "job.last_life", "job_id": job_id, "losses": grant.losses},
+            )
+        if self._renewal is not None:
+            self._renewal.begin(grant)
+        return True
+
+    async def _announce(self) -> None:
+        """Tell the store of all that are to begin by then, until there are none."""
+        while self._untold:
+            batch, self._untold = self._untold[:LEASES_AT_ONCE], self._untold[LEASES_AT_ONCE:]
+            leases = tuple([(grant.spec.id, grant.token) for grant, _ in batch])
+            verdicts, failure = [Verdict.LOST] * len(batch), None
+            try:
+                reply = await self._call(Renew(leases, self._lease_ms, begun=True))
+                if reply is not None:
+                    verdicts = reply.verdicts
+            except Exception as error:  # noqa: BLE001 - raised where the jobs are run
+                failure = error
+            for (_, told), verdict in zip(batch, verdicts, strict=True):
+                if told.done():
+                    continue
+                if failure is not None:
+                    told.set_exception(failure)
+                else:
+                    told.set_result(verdict is Verdict.DONE)
+        self._task = None
