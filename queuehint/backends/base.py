@@ -103,8 +103,10 @@ class Backend(Protocol):
                 is called then too, with what the operation has given if it was carried out before.
 
         Raises:
-            OutcomeUnknownError: no answer came; the same operation object may be called with again.
-            BackendError: the store cannot serve the operation.
+            OutcomeUnknownError: no answer came; the same operation object may be called with again. It is raised in
+                place of a cancellation, too, if the store does not answer when the operation is taken back.
+            BackendError: the store cannot serve the operation. If it may have been carried out before, the same
+                operation object may be called with again.
         """
         await self.wait(interest, timeout_s)
         return False

@@ -238,8 +238,10 @@ class Exchanges:
 
         Canceled, the claim is withdrawn; what it was granted is taken in.
 
+        The main task repeats a claim of which nothing is known, whatever went wrong.
+
         Raises:
-            BackendError: the store cannot be asked. The main task repeats a claim of which nothing is known.
+            BackendError: the store cannot be asked.
         """
         if not (self._may_claim_behind and interest.pools and self.free and self.started.is_set()):
             await self._backend.wait(interest, WAIT_CEILING_S)
@@ -259,8 +261,14 @@ class Exchanges:
 
         try:
             return await self._backend.wait_and_call(interest, WAIT_CEILING_S, operation, take)
-        except OutcomeUnknownError:
-            self.unanswered.append((operation, sent_s))
+        except Exception as error:
+            if self._behind is operation:
+                self.unanswered.append((operation, sent_s))
+            if not isinstance(error, OutcomeUnknownError):
+                raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
             return False
         finally:
             self._behind = None

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis import exceptions as driver
 
 from queuehint import JobState, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
@@ -22,6 +23,7 @@ from queuehint.errors import OutcomeUnknownError
 from queuehint.operations import Enqueue, Exchange, Exchanged, Get, Tick
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
+from queuehint.worker import listening
 from tests.proxy import Proxy
 from tests.schedulers import until
 
@@ -368,3 +370,116 @@ async def test_a_wait_that_is_canceled_twice_loses_no_grant(claims: Claims) -> N
         state, _ = await claims.state(f"j{number}")
         assert claims.granted == [f"j{number}"] * (state is JobState.STARTED)
         await claims.backend.call(claim(limit=5))
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["first", "again"])
+async def test_a_claim_whose_withdrawal_is_not_answered_is_continued(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, *, is_again: bool
+) -> None:
+    monkeypatch.setattr(backends, "END_WAIT_S", 0.05)
+    producer = Claims(redis_server, namespace)
+    with Proxy(redis_server.port) as proxy:
+        claims = Claims(redis_server, namespace, proxy.url)
+        await claims.check()
+        operation = claim()
+        waiting = await claims.begin(operation=operation)
+        proxy.hold()
+        await producer.enqueue("a", "b")
+        assert await producer.state("a") == (JobState.STARTED, 1)
+        if is_again:
+            proxy.refuse()
+            proxy.rst()
+            await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(OutcomeUnknownError):
+            await waiting
+        proxy.heal()
+        (grant,) = (await claims.backend.call(operation)).grants
+        assert (claims.granted, grant.spec.id) == ([], "a")
+        assert await producer.state("b") == (JobState.QUEUED, 0)
+        await claims.backend.close()
+    await producer.backend.close()
+
+
+class Holding:
+    """An idle worker behind a proxy; a job was granted to it, and the reply is on its way."""
+
+    def __init__(self, server: Server, namespace: str, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.producer = Claims(server, namespace)
+        self.sched = Scheduler(proxy.url, namespace=namespace)
+        self.ran = asyncio.Event()
+        self.worker = self.sched.make_worker(2)
+
+        @self.sched.job(name="t")
+        async def work() -> None:
+            self.ran.set()
+
+    async def begin(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self.worker.run())
+        await until(lambda: self.producer.is_blocked)
+        self.proxy.hold()
+        await self.producer.enqueue("a")
+        assert await self.producer.state("a") == (JobState.STARTED, 1)
+        return task
+
+    async def close(self) -> None:
+        await self.sched.close()
+        await self.producer.backend.close()
+
+
+async def test_a_worker_told_to_stop_while_the_store_is_silent_gives_its_grant_back(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "END_WAIT_S", 0.05)
+    with Proxy(redis_server.port) as proxy:
+        holding = Holding(redis_server, namespace, proxy)
+        task = await holding.begin()
+        holding.worker.stop()
+        await asyncio.sleep(0.3)
+        proxy.heal()
+        await asyncio.wait_for(task, 10)
+        assert not holding.ran.is_set()
+        assert await holding.producer.state("a") == (JobState.QUEUED, 0)
+        await holding.close()
+
+
+REFUSALS = [
+    "OOM no room",
+    "NOPERM no",
+    "MISCONF disk",
+    "WRONGTYPE x",
+    "ERR x",
+    "READONLY r",
+    "LOADING l",
+    "CLUSTERDOWN d",
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda text: text.split()[0])
+async def test_whatever_the_store_answers_when_a_claim_is_sent_again_its_grant_is_run(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    monkeypatch.setattr(listening, "BACKEND_PAUSE_S", 0.02)
+    asked, refused = AsyncLink.ask, []
+
+    async def refuse(link: AsyncLink, command: tuple[Any, ...]) -> Any:
+        if command[0] in {"FCALL", "EVALSHA"}:
+            refused.append(command)
+            raise driver.ResponseError(refusal)
+        return await asked(link, command)
+
+    with Proxy(redis_server.port) as proxy:
+        holding = Holding(redis_server, namespace, proxy)
+        task = await holding.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncLink, "ask", refuse)
+            proxy.rst()
+            proxy.heal()
+            await until(lambda: bool(refused))
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(holding.ran.wait(), 10)
+        holding.worker.stop()
+        await asyncio.wait_for(task, 10)
+        assert await holding.producer.state("a") == (JobState.FINISHED, 1)
+        await holding.close()

@@ -22,7 +22,7 @@ from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered, onward
 from queuehint.backends.redis.waits import FAILED_WAIT_S, ClaimBehind, ClockWaker, Results, in_pairs, wait_command
-from queuehint.errors import BackendUnavailableError, QueueHintError
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.operations import Exchange
 
 if TYPE_CHECKING:
@@ -356,10 +356,14 @@ class _Loop:
         try:
             assert asked.behind is not None
             reply = await asked.behind
-        except asyncio.CancelledError:
-            await self._withdraw(behind, take)
-            asked.renew_behind()
-            await self._end_wait(asked, interest)
+        except asyncio.CancelledError as canceled:
+            unknown = await self._withdraw(behind, take)
+            try:
+                asked.renew_behind()
+                await self._end_wait(asked, interest)
+            finally:
+                if unknown is not None:
+                    raise unknown from canceled
             raise
         except FAILURES as error:
             refused = error
@@ -376,9 +380,11 @@ class _Loop:
         try:
             await self._waits.move(Redirect(leaves=True) if refused is None else onward(refused))
             answer = await self.run(self._session.execute(behind.operation))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as canceled:
             behind.resume()
-            await self._withdraw(behind, take)
+            unknown = await self._withdraw(behind, take)
+            if unknown is not None:
+                raise unknown from canceled
             raise
         take(answer)
         if failure is not None:
@@ -386,20 +392,29 @@ class _Loop:
             await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
         return True
 
-    async def _withdraw(self, behind: ClaimBehind, take: Callable[[Any], None]) -> None:
-        """Withdraw the claim of a caller that was canceled, however often; take in what it was granted before."""
+    async def _withdraw(self, behind: ClaimBehind, take: Callable[[Any], None]) -> OutcomeUnknownError | None:
+        """
+        Withdraw the claim of a caller that was canceled, however often; take in what it was granted before.
+
+        Return an error if the server does not answer in time: the caller may call with the same operation again.
+        """
         withdrawn = asyncio.get_running_loop().create_task(self._withdrawn(behind))
         while not withdrawn.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait((withdrawn,))
-        answer = withdrawn.result()
-        if answer is not None:
-            take(answer)
+        reply = withdrawn.result()
+        if reply is None:
+            behind.unanswered()
+            where = self._session.address.shown
+            return OutcomeUnknownError(f"{where}: a claim could not be withdrawn; it may have been granted jobs")
+        take(behind.answered(reply))
+        return None
 
     async def _withdrawn(self, behind: ClaimBehind) -> Any:
         with suppress(QueueHintError, TimeoutError):
             async with asyncio.timeout(END_WAIT_S):
                 return await self.run(behind.withdraw())
+        return None
 
     async def _end_wait(self, asked: Blocked, interest: Interest) -> None:
         """

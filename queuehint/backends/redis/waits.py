@@ -98,13 +98,12 @@ class ClaimBehind:
 
     def withdraw(self) -> Talk:
         """
-        Claim nothing under the number of this request; return the typed reply.
+        Claim nothing under the number of this request; return the reply as it is, for `answered`.
 
         Whichever of both the server carries out first leaves a receipt, and with it the reply to the other.
         """
         nothing = attrs.evolve(self.operation, limit=0)
-        reply = yield from self.session.send(self.session.call_of(nothing, self.stream), nothing, None)
-        return self.answered(reply)
+        return (yield from self.session.send(self.session.call_of(nothing, self.stream), nothing, None))
 
 
 class Results:

@@ -223,12 +223,14 @@ class WireBackend(Backend):
             answered = True
         except (Unreachable, TimeoutError):
             pass
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as canceled:
             with contextlib.suppress(Unreachable, TimeoutError):
                 async with asyncio.timeout(ANSWER_S):
                     outcome = await self._sent(process, lane, attrs.evolve(operation, limit=0))
                 answered = True
                 take(outcome)
+            if not answered:
+                raise OutcomeUnknownError("the simulated store: a claim could not be withdrawn") from canceled
             raise
         finally:
             link.give_back(lane, operation, answered=answered)
