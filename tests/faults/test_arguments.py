@@ -1,5 +1,5 @@
 """
-M-sweep: a script with invalid arguments changes nothing: it checks before its first write.
+A script with invalid arguments changes nothing: it checks them before its first write.
 
 Questions change nothing in any case: they refuse with the same error codes, and never fail in the middle.
 """

@@ -289,7 +289,7 @@ def test_hostile_segments_come_up_when_asked_for_and_only_then() -> None:
 def test_histories_enqueue_and_claim_often() -> None:
     kinds = [type(operation) for operation in sample(operations(), 600)]
     assert len(set(kinds)) > 35
-    assert kinds.count(ops.Enqueue) > 15
+    assert kinds.count(ops.Enqueue) > 25
     assert kinds.count(ops.Exchange) > 25
 
 

@@ -19,7 +19,7 @@ class Restarts(Binding):
     """
     A restarted store has all its jobs, repeats no token, and gives workers time to come back.
 
-    No part of `BackendConformance`: a test class of its own inherits this one, and says how to start anew too.
+    Not part of `BackendConformance`: inherit it in a test class of its own, and add the method that restarts the store.
 
     .. versionadded:: 1.0.0
     """

@@ -242,7 +242,7 @@ MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
     kind: _OWN.get(kind) or partial(_by_fields, kind) for kind in sorted(ops.KINDS, key=_order)
 }
 """How each operation is drawn, the simplest first."""
-KINDS = (*MAKERS, *[ops.Enqueue, ops.Exchange] * 5)
+KINDS = (*MAKERS, *[ops.Enqueue] * 7, *[ops.Exchange] * 5)
 
 _JOBS = jobs(user=USERS, service=st.none() | NAMES, flow=st.none() | NAMES)
 
