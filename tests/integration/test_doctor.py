@@ -426,6 +426,10 @@ def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
         lose_something(seed)
 
 
+def test_a_job_whose_list_of_dependencies_was_lost_does_not_outwait_the_record_of_a_dead_one() -> None:
+    lose_something(1639)
+
+
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(20))

@@ -168,7 +168,8 @@ function lifecycle.resolve(job, id, state, gone, since_ms)
   local edge = edges.of(job, id)
   if not edge then return 0 end
   local action = edges.edge_action(edge, state or CANCELED)
-  if gone and string.sub(edge, 4) == IS_KEPT and (not state or action == TO_WAIT) then return lifecycle.cancel_because_of(job, id, false) end
+  -- What waits for a record that is gone would wait for ever, also by an edge that the doctor had to take from its list.
+  if gone and (action == TO_WAIT or not state and string.sub(edge, 4) == IS_KEPT) then return lifecycle.cancel_because_of(job, id, false) end
   state = state or CANCELED
   if action == TO_WAIT then return 0 end
   if action == TO_CANCEL then return lifecycle.cancel_because_of(job, id, state, gone) end
