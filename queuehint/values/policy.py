@@ -162,8 +162,8 @@ class Policy:
 
     Args:
         max_attempts: counted attempts before the job is FAILED, 1–1 000.
-        max_losses: workers it may lose before it is FAILED ``worker_lost``, 1–1 000. The last one counts only if the
-            code of the job has begun.
+        max_losses: workers it may lose before it is FAILED ``worker_lost``, 1–1 000. The last one counts only
+            once the worker has told the store that the code of the job begins.
         backoff: the wait between attempts.
         timeout_ms: how long a handler may run; None is for ever.
         on_retry: ``"hold"`` keeps the place during a back-off, ``"yield"`` gives it up.
