@@ -59,6 +59,8 @@ WHOLE_GATES = 6_000
 PART_JOBS = 200
 """How many jobs go to a server at a time where there are more than one submission: it serves others in between."""
 PART_BYTES = 1 << 20
+PART_GATES = 2_500
+"""How many gates these have at most: jobs of a flow at depth 16 take a server three times as long as at depth 1."""
 PART_EDGES = 400
 """How many dependencies these have at most, unless one job has more."""
 EDGE_BYTES = 64
@@ -232,7 +234,8 @@ def arrange(
     Args:
         codec: reads the templates among arguments; JSON without one.
         whole: they take effect all at once, also if none depends on another.
-        small_parts: those that are too many for one step are cut into parts of at most `PART_JOBS` and `PART_EDGES`.
+        small_parts: those that are too many for one step are cut into parts of at most `PART_JOBS`, `PART_GATES` and
+            `PART_EDGES`.
 
     Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them;
     these go in small parts unless one has a key, or waits for its caller.
@@ -279,7 +282,7 @@ def arrange(
         parts = list(submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES, edges_max=edges_max))
     if small_parts and (len(parts) > 1 or (is_one and _may_be_parts(specs))):
         parts = list(
-            submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=WHOLE_GATES, edges_max=PART_EDGES)
+            submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=PART_GATES, edges_max=PART_EDGES)
         )
     return Arranged(parts, order, is_one, tuple(stand_ins), is_wide)
 

@@ -15,6 +15,7 @@ from queuehint.client.options import checked
 from queuehint.client.submission import (
     PART_BYTES,
     PART_EDGES,
+    PART_GATES,
     PART_JOBS,
     WHOLE_GATES,
     WHOLE_JOBS,
@@ -517,9 +518,12 @@ def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypa
 def test_jobs_of_many_gates_are_cut_sooner_a_flow_only_into_small_parts(small_parts: bool) -> None:
     claims = tuple([Claim((str(n), *"abcdefghi")) for n in range(10)])
     specs = [JobSpec(id=str(n), task="t", claims=claims) for n in range(120)]
-    gates = WHOLE_GATES // 110
-    assert [len(part) for part in arrange(specs, small_parts=small_parts).parts] == [gates, gates, 120 - 2 * gates]
-    assert len(arrange(specs, whole=True, small_parts=small_parts).parts) == (3 if small_parts else 1)
+    most = (PART_GATES if small_parts else WHOLE_GATES) // 110
+    cut = [min(most, 120 - at) for at in range(0, 120, most)]
+    assert [len(part) for part in arrange(specs, small_parts=small_parts).parts] == cut
+    assert [len(part) for part in arrange(specs, whole=True, small_parts=small_parts).parts] == (
+        cut if small_parts else [120]
+    )
 
 
 def parts_of(steps: Any, refusal: Exception | None = None, at: int = -1) -> list[Any]:
