@@ -14,13 +14,14 @@ import pytest
 from queuehint.core import producing, working
 from queuehint.core import state as state_module
 from queuehint.core.engine import EngineOptions
-from queuehint.core.jobs import pauses, revisions
+from queuehint.core.jobs import pauses, revisions, staging
 from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.refusals import Submission
 from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
 from queuehint.core.structures.job import Job
+from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.structures.limits import Bucket
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.timers import TimerKind, Timers
@@ -241,6 +242,19 @@ def never_end_pauses(patch: pytest.MonkeyPatch) -> None:
     end_pauses_later(patch, 1 << 50)
 
 
+def keep_what_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    """A withdrawal is answered, and all is left to the expiry."""
+    patch.setattr(staging, "withdraw", lambda _table, _start, _now_ms: None)
+
+
+def commit_what_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    def commit(table: JobTable, start: Job, now_ms: int) -> None:
+        staging.commit(table, start, now_ms)
+        table.leftovers.append(CommitSweep(start, table.last_number))
+
+    patch.setattr(staging, "withdraw", commit)
+
+
 def spend_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Bucket, "spend", lambda _self, _rate, _now_ms: None)
 
@@ -264,6 +278,8 @@ def put_off_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN = [
+    keep_what_is_withdrawn,
+    commit_what_is_withdrawn,
     end_pauses_a_second_late,
     never_end_pauses,
     pause_paths_only,

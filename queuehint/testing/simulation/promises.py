@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from queuehint.core.structures.event_log import Journal
-from queuehint.operations import Enqueue, Exchange, Renew, Verdict
+from queuehint.core.structures.job import START_MARK
+from queuehint.operations import Commit, Enqueue, Exchange, Renew, Verdict, Withdraw
 from queuehint.testing.invariants import check_cycles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.model.starts import StartRules
@@ -112,6 +113,10 @@ class Promises:
         self.timeouts: dict[str, int] = {}
         self.starts = StartRules()
         self.keys: dict[str, str] = {}
+        self.parts: dict[str, set[str]] = {}
+        """The jobs of submissions in parts that were neither committed nor withdrawn."""
+        self.withdrawn: set[str] = set()
+        """The jobs of submissions that were withdrawn: nobody ever sees one."""
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""
@@ -156,6 +161,8 @@ class Promises:
         if getattr(reply, "more", True) is False:
             # All that was due is done.
             self.starts.check_pauses([pause.what for pause in engine.table.pauses.all()], engine.now_ms)
+        if isinstance(operation, Commit | Withdraw):
+            self._end_parts(engine, operation, reply)
         for move in moves:
             self._follow(engine, move, settled, lease_ms)
         if type(operation) is Enqueue:
@@ -166,6 +173,16 @@ class Promises:
         if moves and engine.table.edges.open > 1:
             check_cycles(engine)
 
+    def _end_parts(self, engine: Engine, operation: Commit | Withdraw, reply: Any) -> None:
+        """Take in the end of a submission in parts; of one that is withdrawn nothing is left."""
+        parts = self.parts.pop(operation.staged, set())
+        if type(operation) is not Withdraw:
+            return
+        self.withdrawn |= parts
+        if not reply.more:
+            left = [job_id for job_id in (START_MARK + operation.staged, *parts) if job_id in engine.table.jobs]
+            assert not left, f"{operation.staged} was withdrawn, and {left} are left of it"
+
     def _see_enqueue(self, engine: Engine, operation: Enqueue, reply: Any) -> None:
         now_ms = engine.now_ms
         created = [spec for spec, job in zip(operation.jobs, reply.jobs, strict=True) if job.created]
@@ -174,6 +191,7 @@ class Promises:
         unfinished = [book.spec for book in self.books.values() if book.state not in OVER]
         self.starts.check_room(operation, created, unfinished)
         if operation.staged is not None:
+            self.parts.setdefault(operation.staged, set()).update([spec.id for spec in created])
             return
         for spec, made in zip(operation.jobs, reply.jobs, strict=True):
             if spec.key is None:
@@ -216,6 +234,7 @@ class Promises:
         job_id = job.id
         if kind is ENQUEUED:
             assert job_id not in self.books, f"job {job_id} was enqueued twice"
+            assert job_id not in self.withdrawn, f"job {job_id} was withdrawn before its commit, and is there"
             book = self.books[job_id] = Book(job, engine.now_ms)
             self.ids[job_id] = None
         else:

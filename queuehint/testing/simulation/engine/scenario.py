@@ -27,6 +27,7 @@ from queuehint.operations import (
     ResumeJobs,
     SetLimit,
     Tick,
+    Withdraw,
 )
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
@@ -219,7 +220,8 @@ class Driver:
         if roll < 0.94:
             return self._pause_or_resume()
         if roll < 0.98 and self._submissions:
-            return Commit(f"s{random.randint(max(1, self._submissions - 1), self._submissions)}")
+            staged = f"s{random.randint(max(1, self._submissions - 1), self._submissions)}"
+            return Withdraw(staged) if random.random() < 0.25 else Commit(staged)
         return Tick()
 
     def _pause_or_resume(self) -> Operation[Any]:

@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import Commit, DropLimit, Enqueue, Exchange, Exchanged, Renew, Resume, ResumeJobs, Verdict
+from queuehint.operations import (
+    Commit,
+    DropLimit,
+    Enqueue,
+    Exchange,
+    Exchanged,
+    Renew,
+    Resume,
+    ResumeJobs,
+    Verdict,
+    Withdraw,
+)
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
@@ -256,6 +267,8 @@ class World:
             acked = self.acked if operation.staged is None else self.parts.setdefault(operation.staged, {})
             for job in answer.jobs:
                 acked[job.id] = request.index
+        elif type(operation) is Withdraw and request.index >= 0:
+            self.parts.pop(operation.staged, None)
         elif type(operation) is Commit and request.index >= 0:
             # A part that came after the commit was refused.
             self.acked |= dict.fromkeys(self.parts.pop(operation.staged, {}), request.index)
