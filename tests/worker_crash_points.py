@@ -14,8 +14,12 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.handlers.handler import Handler
 from queuehint.operations import Exchange
 from tests.crash_points import VARIABLE, armed
+from tests.remote_memory import RemoteMemoryBackend
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.base import Backend
     from queuehint.operations import Operation
 
 POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
@@ -26,9 +30,23 @@ def install() -> None:
     reach = armed(os.environ.get(VARIABLE), POINTS)
     if reach is None:
         return
-    call, loads = RedisBackend.call, Handler.loads
+    loads = Handler.loads
 
-    async def call_and_die(self: RedisBackend, operation: Operation[Any]) -> Any:
+    def loads_and_die(self: Handler, *arguments: Any) -> Any:
+        loaded = loads(self, *arguments)
+        reach("handler")
+        return loaded
+
+    _install_in(RedisBackend, reach)
+    _install_in(RemoteMemoryBackend, reach)
+    Handler.loads = loads_and_die  # type: ignore[method-assign,assignment]
+
+
+def _install_in(backend: type[Backend], reach: Callable[[str], None]) -> None:
+    """Put the points around the calls of a backend."""
+    call = backend.call
+
+    async def call_and_die(self: Backend, operation: Operation[Any]) -> Any:
         if not isinstance(operation, Exchange):
             return await call(self, operation)
         if operation.settle:
@@ -44,10 +62,4 @@ def install() -> None:
             reach("claim.after_reply")
         return reply
 
-    def loads_and_die(self: Handler, *arguments: Any) -> Any:
-        loaded = loads(self, *arguments)
-        reach("handler")
-        return loaded
-
-    RedisBackend.call = call_and_die  # type: ignore[method-assign]
-    Handler.loads = loads_and_die  # type: ignore[method-assign,assignment]
+    backend.call = call_and_die  # type: ignore[method-assign]
