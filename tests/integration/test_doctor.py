@@ -41,6 +41,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Follow,
+    Get,
     List,
     ListLimits,
     ListSchedules,
@@ -426,8 +427,22 @@ def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
         lose_something(seed)
 
 
-def test_a_job_whose_list_of_dependencies_was_lost_does_not_outwait_the_record_of_a_dead_one() -> None:
-    lose_something(1639)
+def test_a_job_whose_list_of_dependencies_was_lost_ends_when_the_record_of_its_dead_one_expires(store: Store) -> None:
+    waits = attrs.evolve(job("2"), depends_on=(Dependency("1"),))
+    store.do(Enqueue((job("1", policy=Policy(max_attempts=1)), waits, attrs.evolve(waits, id="3"))))
+    (grant,) = store.do(Exchange("w", pools=("default",), limit=9)).grants
+    store.do(Exchange("w", settle=(Outcome(job_id="1", token=grant.token, kind=OutcomeKind.FAILED),)))
+    store.call("HDEL", store.key("needs"), "2")
+    assert store.is_put_right()
+    states = [JobState.FAILED, JobState.DEFERRED, JobState.DEFERRED]
+    while (records := store.do(Get(("1", "2", "3"))).records)[0] is not None:
+        assert [record.state for record in records] == states, "a dead dependency may be redriven"
+        store.clock.advance(ms=86_400_000)
+        store.do(Tick())
+    assert [(record.state, record.cause) for record in records[1:]] == [
+        (JobState.CANCELED, "dependency 1 has expired")
+    ] * 2
+    store.drain()
 
 
 @pytest.mark.nightly

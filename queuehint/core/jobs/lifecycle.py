@@ -253,7 +253,7 @@ class Lifecycle:
             return 0
         what = edge_action(edge, dependency.state)
         # A dropped dependency has no end; an ended one counts as expired only for edges that keep waiting.
-        if dependency.gone and edge[-1] == KEPT and (dependency.ended_ms is None or what == WAIT):
+        if dependency.gone and (what == WAIT or (dependency.ended_ms is None and edge[-1] == KEPT)):
             return CANCEL_UNITS + self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
             return 0
