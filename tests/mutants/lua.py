@@ -630,8 +630,8 @@ MUTANTS = (
         name="Lua: a job is revived while its end is still told to those that wait for it",
         kind="edges",
         file=f"{LUA}/lib/jobs/dependents.lua",
-        old="    if job[AWAITED] == RESOLVING then return used + 1, true end\n",
-        new="",
+        old="    if S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then return used + 1, true end\n",
+        new="    if S[COMMITTING] > 0 then return used + 1, true end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(

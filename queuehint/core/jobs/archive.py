@@ -70,7 +70,7 @@ def _restart(table: JobTable, job: Job) -> None:
     job.cause = job.cancel = job.ended_ms = job.result = None
     extras = job.need_extras()  # of a job that failed or was canceled: it has attempts, errors or edges
     extras.is_parent = extras.to_begin = False
-    extras.child_failed = None
+    extras.child_failed = extras.start = None
     if job.spec.claims:
         table.past.remove(job)
         table.paths.add(job)

@@ -229,16 +229,17 @@ def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[in
 
 def _revive(lifecycle: Lifecycle, item: ReviveSweep, budget: int) -> tuple[int, bool]:
     """
-    Revive each job only after its own end is resolved for all its dependents.
+    Revive each job only after its own end is resolved for all its dependents, and while no commit is under way.
 
-    A revived job is bound to its dependencies without a search: no unfinished job waits for it, so no cycle closes.
+    A revived job is bound to its dependencies without a search: no unfinished job waits for it, so no cycle closes. A
+    committed job that is not released yet is not bound, but will be: to a job that is revived until then, too.
     """
     used = 0
     while (job := _next_canceled(lifecycle, item)) is not None:
         if used >= budget:
             return used, True
-        if lifecycle.table.edges.is_resolving(job):
-            # The sweep of its end has its turn first.
+        if lifecycle.table.committing or lifecycle.table.edges.is_resolving(job):
+            # The sweeps of commits and of its end have their turns first.
             return used + 1, True
         extras = job.need_extras()
         if extras.more_needs and extras.holds:

@@ -69,7 +69,7 @@ end
 -- Bring back, in order of number, the jobs that were canceled because of one that was brought back itself. One that is
 -- canceled anew is not looked at again: item[3] is the last number looked at. Each only once its own end is told to all that
 -- wait for it: one that is revived is bound to what it needs without a search, and this closes no cycle because no
--- unfinished job waits for it.
+-- unfinished job waits for it. Nor will a committed one that is not released yet: commits have their turn first.
 function dependents.revive(item, budget)
   local used = 0
   while true do
@@ -78,8 +78,8 @@ function dependents.revive(item, budget)
     local job = not (origin and (origin[STATE] == FAILED or origin[STATE] == CANCELED)) and edges.first_canceled_by(item[2], item[3])
     if not job then return used, false end
     if used >= budget then return used, true end
-    -- The sweep of its end has its turn first.
-    if job[AWAITED] == RESOLVING then return used + 1, true end
+    -- The sweeps of commits and of its end have their turns first.
+    if S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then return used + 1, true end
     -- So has the one that releases its dependencies, portion by portion.
     if job[PORTIONS] and job[NEEDS] == HELD then return used + 1, true end
     item[3] = job[NUMBER]
