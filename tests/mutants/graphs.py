@@ -43,6 +43,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A portion of dependencies is taken for those of the spec too",
+        kind="edges",
+        file="core/jobs/table.py",
+        old="            if not extras.needs and not extras.more_needs:\n",
+        new="            if not extras.needs:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="Only a success is told to those that wait",
         kind="edges",
         file="core/jobs/lifecycle.py",

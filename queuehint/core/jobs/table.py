@@ -153,8 +153,8 @@ class JobTable:
         """Add the edges of a job."""
         if needs:
             extras = job.need_extras()
-            # Those of a submission in parts are known, and bound in slices.
-            if not extras.needs:
+            # Those of a submission in parts are known, and bound in slices; the first slices may be of later portions.
+            if not extras.needs and not extras.more_needs:
                 extras.needs = needs
             extras.holds = True
             for dependency_id, _ in needs:

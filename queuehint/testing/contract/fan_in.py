@@ -47,6 +47,16 @@ class FanIn:
         assert store.run() == ["last"]
         assert store.is_clean
 
+    def test_a_job_whose_dependencies_all_come_in_portions_has_each_of_them_once(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("c"))
+        store.stage("T", job("last", ["x"]))
+        assert store.depend("T", "last", 1, "a", "b")
+        assert store.depend("T", "last", 2, "c")
+        assert store.commit("T") == 1
+        assert (store.why("last").open_dependencies, store.why("last").dependencies) == (3, 3)
+        assert store.run() == ["a", "b", "c", "last"]
+        assert store.is_clean
+
     @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
     def test_the_end_of_a_dependency_in_a_portion_does_what_its_edge_says(self, store: Store, on_failure: str) -> None:
         gather(store, on_failure=on_failure)
