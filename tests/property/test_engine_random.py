@@ -23,8 +23,10 @@ from queuehint.testing.state_machine.styles import (
     MINUTE,
     MIXED,
     PATHS,
+    SHARING,
     STYLES,
     TANGLED,
+    WOVEN,
     Style,
     one_claim,
 )
@@ -84,6 +86,18 @@ def test_the_rules_hold_where_every_feature_meets_every_other() -> None:
     run(partial(walk_in_step, style=ALL_AT_ONCE, steps=STEPS), seeds)
     for budget in BUDGETS:
         run(partial(walk_overtaking, style=ALL_AT_ONCE, steps=STEPS, budget=budget), seeds)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "seed, style",
+    [
+        pytest.param(1033, WOVEN, id="a record is deleted before the end of its job is resolved"),
+        pytest.param(1779, SHARING, id="the last job of a path is enqueued again after its deletion"),
+    ],
+)
+def test_the_engine_and_the_plain_definition_agree_in_walks_that_had_them_differ(seed: int, style: Style) -> None:
+    run(partial(walk_in_step, style=style, steps=400), range(seed, seed + 1))
 
 
 @pytest.mark.nightly

@@ -101,13 +101,12 @@ class Edges(Moves):
 
     def follow_edge(self, job: Actor, dependency: Actor) -> None:
         kind = job.waits[dependency.id]
-        if dependency.gone:
-            return self.end(job, CANCELED, cause_of(dependency.id, None))
         if kind == "need":
             edge, on_failure = job.needs[dependency.id]
             what = what_an_end_does(edge, on_failure, dependency.state)
             if what == "wait":
-                return None
+                # For a redrive, and there is none of a job whose record is gone.
+                return self.end(job, CANCELED, cause_of(dependency.id, None)) if dependency.gone else None
             if what == "cancel":
                 return self.canceled_by(job, dependency)
         if kind == "child" and dependency.state is not FINISHED:
@@ -121,7 +120,7 @@ class Edges(Moves):
 
     def canceled_by(self, job: Actor, dependency: Actor) -> None:
         self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
-        job.canceled_by = dependency.id
+        job.canceled_by = None if dependency.gone else dependency.id
 
     # --- when one comes back -----------------------------------------------------------------------------------------
 

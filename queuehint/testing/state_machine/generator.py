@@ -404,9 +404,11 @@ class OperationGenerator:
         random, path = self.random, self.region()
         if random.random() < 0.4:
             return Close(path)
-        known = self.engine.table.jobs.get(self.engine.table.closed.get(path) or "")
+        # As it was asked for: of one whose record is gone the engine keeps a digest of the arguments.
+        last_id = self.engine.table.closed.get(path)
+        known = next((spec for spec in reversed(self.specs) if spec.id == last_id), None)
         if known is not None and random.random() < 0.5:
-            return Enqueue((known.spec,), closing=Closing(path))
+            return Enqueue((known,), closing=Closing(path))
         last = attrs.evolve(
             self.spec(), claims=one_claim(path, "exclusive"), key=None, max_delay_ms=None, presence_ms=None
         )
