@@ -15,7 +15,7 @@ from queuehint.handlers.calls import Call
 from queuehint.handlers.handler import Handler, Placement, UserTemplate
 from queuehint.handlers.references import PLAIN, Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
-from queuehint.values.checks import check_headers, each_item
+from queuehint.values.checks import check_headers, check_instance, each_item
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Backoff
@@ -233,8 +233,10 @@ class Job(Generic[P, R]):
         """
         return self._spec(self._handler.bind(args, kwargs), new_id, of_now=False)
 
-    def spec_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobSpec:
+    def spec_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
         """Return the spec that `enqueue` submits; for who submits it by another way."""
+        check_instance(args, tuple, parameter="args")
+        check_instance(kwargs, dict, parameter="kwargs")
         return self._spec(self._handler.bind(args, kwargs), self._make_id)
 
     def specs_of(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:

@@ -415,7 +415,7 @@ def _longest_lines(path: Path, depth: int, limit: int) -> Steps[TreeNode]:
 
 
 def _close(path: Any, waiting: Any) -> Close:
-    if waiting != "cancel":
+    if check_choice(waiting, BEFORE_LAST, parameter="waiting") != "cancel":
         raise InvalidJobTypeError("close_path() takes waiting only together with last")
     return Close(parse_path(path))
 

@@ -108,7 +108,7 @@ def _push(key: Any, value: Any, namespace: Any, ttl: Any) -> Push:
 
 def _list(prefix: Any, namespace: Any, after: Any, limit: Any) -> Steps[tuple[str, ...]]:
     namespace = check_name(namespace, parameter="namespace")
-    prefix = "" if prefix == "" and isinstance(prefix, str) else check_name(prefix, parameter="prefix")
+    prefix = "" if isinstance(prefix, str) and prefix == "" else check_name(prefix, parameter="prefix")
     after = None if after is None else check_name(after, parameter="after")
     limit = check_int(limit, parameter="limit", least=1, most=SHARED_LIST_MAX)
     found: tuple[str, ...] = ()
