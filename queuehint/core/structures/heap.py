@@ -8,7 +8,7 @@ living, when the heap is rebuilt: every operation is O(log n) amortised and memo
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -61,11 +61,10 @@ class LazyHeap(Generic[Item]):
             self.compact()
 
     def compact(self) -> None:
-        """Drop the dead entries; O(n)."""
+        """Drop the dead entries; O(n log n). The same entries then stand in the same order, however they came."""
         dead = self._dead
         self._run = deque([entry for entry in self._run if entry[2] not in dead])
-        self._heap = [entry for entry in self._heap if entry[2] not in dead]
-        heapify(self._heap)
+        self._heap = sorted([entry for entry in self._heap if entry[2] not in dead])
         dead.clear()
 
     def first(self) -> Entry | None:
