@@ -165,7 +165,9 @@ def test_a_flat_lock_lets_the_root_run_beside_the_others() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("queue", [OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail])
 def test_whatever_histories_are_tried_first_the_smallest_is_found(queue: Callable[[], QueueUnderTest]) -> None:
-    sizes = {(len(error.jobs), len(error.steps)) for seed in range(20) for error in [convict(queue, seed=seed)]}
+    # As many as users have tried: by 400 one seed in seven acquits the queue that looks only at what executes.
+    errors = [convict(queue, max_examples=1500, seed=seed) for seed in range(20)]
+    sizes = {(len(error.jobs), len(error.steps)) for error in errors}
     assert len(sizes) == 1
 
 
