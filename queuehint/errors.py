@@ -339,7 +339,8 @@ class QueueFullError(BackendError):
 
     *path_key* says where, None for the whole namespace, or for a limit of all jobs of *task* or *pool*; *pending* were
     unfinished there, *limit* may be. In about *retry_after_s* seconds one more job has room, estimated from the jobs
-    that run there; None while none does.
+    that run there; None while none does. *more* says that the store has work to do that may make room: every call of a
+    `Scheduler` has it done and asks again before it raises this.
     """
 
     def __init__(
@@ -351,9 +352,10 @@ class QueueFullError(BackendError):
         *,
         task: str | None = None,
         pool: str | None = None,
+        more: bool = False,
     ) -> None:
         self.path_key, self.pending, self.limit, self.retry_after_s = path_key, pending, limit, retry_after_s
-        self.task, self.pool = task, pool
+        self.task, self.pool, self.more = task, pool, more
         named = {"path": path_key, "task": task, "pool": pool}
         where = [f"{kind} {shown(name)}" for kind, name in named.items() if name is not None] or ["the namespace"]
         again = "" if retry_after_s is None else f"; try again in about {retry_after_s:.1f} s"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import JOBS_AT_ONCE, Judged, Operation, Tick, Verdict, Withdraw
+from queuehint.errors import BackendError, QueueFullError, QueueHintError
+from queuehint.operations import JOBS_AT_ONCE, Enqueue, Judged, Operation, Tick, Verdict, Withdraw
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ROOM_TICKS = 64
+"""How many steps in a row are done at most for a submission without room, after half as many and so on."""
 TICK_S = 0.01
 """By how much the clock of a store may be coarser than ours."""
 
@@ -60,6 +62,11 @@ class Ahead:
 
 
 Steps = Generator[Operation[Any] | Ahead | Wait, Any, T]
+
+
+def each_ahead(operations: Sequence[Operation[Any]]) -> list[Operation[Any] | Ahead]:
+    """Return operations to be carried out in order, each but the last one prepared while the one before is."""
+    return [*map(Ahead, operations, operations[1:]), *operations[-1:]]
 
 
 async def run_steps(backend: Backend, steps: Steps[T]) -> T:
@@ -145,6 +152,36 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
         except BackendError:
             # The operation itself is done; the next caller continues with the rest.
             return
+
+
+def find_room(step: Operation[T] | Ahead, refusal: QueueFullError, *, staged: str | None = None) -> Steps[T]:
+    """
+    Submit jobs for which there was no room: have the work done that is due, and ask again.
+
+    Jobs whose end is due take up room until a store is asked to do something, and it may not be asked by anybody but
+    producers. After 1, 2, 4 and so on steps, 127 in all, the refusal is final: that much ends all of a flow of 100 000
+    jobs, and a store with more to do is behind because of its load.
+
+    Args:
+        staged: the submission in parts of which some are there; as long as none is sent, they may expire themselves.
+
+    Raises:
+        QueueHintError: as `Enqueue`; the *refusal* itself if nothing was due.
+    """
+    operation: Operation[T] = step.operation if isinstance(step, Ahead) else step
+    ticks = 1
+    if refusal.more and staged is not None:
+        yield Enqueue((), staged)
+    while refusal.more and ticks <= ROOM_TICKS:
+        yield from tick_until_done(more=True, at_most=ticks)
+        ticks *= 2
+        try:
+            reply: T = yield operation
+        except QueueFullError as error:
+            refusal = error
+        else:
+            return reply
+    raise refusal
 
 
 def withdraw(staged: str) -> Steps[None]:

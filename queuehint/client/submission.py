@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Ahead, Steps, tick_until_done, withdraw
+from queuehint.backends.steps import Steps, each_ahead, find_room, tick_until_done, withdraw
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -19,6 +19,7 @@ from queuehint.errors import (
     DuplicateJobError,
     InvalidJobError,
     OutcomeUnknownError,
+    QueueFullError,
     QueueHintError,
     TemplateError,
     shown,
@@ -97,8 +98,12 @@ def submit(
         QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
     """
     if len(specs) == 1 and not whole and _is_plain(specs[0]):
+        operation = Enqueue((specs[0],), None, parent)
         try:
-            enqueued = yield Enqueue((specs[0],), None, parent)
+            try:
+                enqueued = yield operation
+            except QueueFullError as error:
+                enqueued = yield from find_room(operation, error)
         except OutcomeUnknownError as error:
             raise OutcomeUnknownError(error.problem, job_ids=[specs[0].id]) from error
         if enqueued.more:
@@ -125,8 +130,11 @@ def submit(
             operations.append(Enqueue(part, staged, parent, flow=flow, flow_timeout_ms=timeout_ms))
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
-        for step in _in_order(operations, ahead=small_parts):
-            reply = yield step
+        for step in each_ahead(operations) if small_parts else operations:
+            try:
+                reply = yield step
+            except QueueFullError as error:
+                reply = yield from find_room(step, error, staged=staged if has_begun else None)
             jobs += reply.jobs if isinstance(reply, Enqueued) else ()
             more, has_begun = reply.more, True
         if staged is not None:
@@ -163,13 +171,6 @@ def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
         for at in range(PORTION_MAX, len(spec.depends_on), PORTION_MAX):
             edges = spec.depends_on[at : at + PORTION_MAX]
             yield Depend(staged, spec.id, at // PORTION_MAX, edges, spec.policy.on_dependency_failure)
-
-
-def _in_order(operations: list[Enqueue | Depend], *, ahead: bool) -> Iterator[Enqueue | Depend | Ahead]:
-    """Yield operations, each but the last one with the one that follows if they are to be prepared *ahead*."""
-    for index, operation in enumerate(operations):
-        is_last = index == len(operations) - 1
-        yield operation if is_last or not ahead else Ahead(operation, operations[index + 1])
 
 
 def _is_plain(spec: JobSpec) -> bool:

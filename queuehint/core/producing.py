@@ -35,7 +35,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         return op.Enqueued(tuple([newly_enqueued(job.id, job.number, job.state) for job in new]), more(state))
     if operation.firing is not None:
         state.timetable.check_firing(operation.firing)
-    submission = Submission(state.table, operation)
+    submission = Submission(state, operation)
     submission.check()
     start = _start_of(state, operation) if operation.staged is not None else None
     if operation.closing is not None and submission.existing(specs[0]) is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from queuehint.core.jobs.closings import closed_above
 from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.timers import TimerKind
+from queuehint.core.work import is_behind
 from queuehint.errors import (
     CycleError,
     DuplicateFlowError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from queuehint.core.jobs.table import JobTable
+    from queuehint.core.state import State
     from queuehint.core.structures.job import Job
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key
@@ -87,8 +89,9 @@ class Submission:
     ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
 
-    def __init__(self, table: JobTable, operation: Enqueue) -> None:
-        self._table = table
+    def __init__(self, state: State, operation: Enqueue) -> None:
+        self._state = state
+        self._table = state.table
         self._closing = operation.closing
         self._specs = operation.jobs
         self._parent = operation.parent
@@ -115,7 +118,7 @@ class Submission:
             UnknownDependencyError: a dependency is not there.
             CycleError: a job waits for its parent.
             FlowNotFoundError: the submission in parts it belongs to was committed, or has expired.
-            QueueFullError: more jobs would be unfinished than a limit allows.
+            QueueFullError: more jobs would be unfinished than a limit allows; it says whether work is due.
         """
         if self._parent is not None:
             self._check_parent(*self._parent)
@@ -204,7 +207,8 @@ class Submission:
             retry_ms = retry_after_ms(self._table, counts, too_many)
             retry_after_s = None if retry_ms is None else retry_ms / 1000
             path_key = None if place is None else key_of(place)
-            raise QueueFullError(path_key, pending, most, retry_after_s, task=task, pool=pool)
+            more = is_behind(self._state)
+            raise QueueFullError(path_key, pending, most, retry_after_s, task=task, pool=pool, more=more)
 
     def _has_edges(self) -> bool:
         return any(spec.depends_on for spec in self._specs)

@@ -45,7 +45,10 @@ def follow(state: State) -> None:
 
 
 def more(state: State) -> bool:
-    """Return whether work is left that could be done now."""
-    if state.table.leftovers or state.cut:
-        return True
-    return state.is_timer_due()
+    """Return whether an operation has left work that could be done now."""
+    return state.cut or is_behind(state)
+
+
+def is_behind(state: State) -> bool:
+    """Return whether there is work that could be done now."""
+    return bool(state.table.leftovers) or state.is_timer_due()

@@ -124,8 +124,9 @@ class Enqueue(Operation[Enqueued]):
     Args:
         jobs: each depends on jobs that exist, or on others of the submission, in any order.
         staged: the parts of one large submission have this in common: their jobs are known to nobody until its
-            `Commit`, and are gone after a `Withdraw`, or ten minutes. A part may depend on jobs of earlier parts. Of
-            a job with more than 1 000 dependencies the first 1 000 are bound; `Depend` tells the others.
+            `Commit`, and are gone after a `Withdraw`, or ten minutes after the last part, which may have no jobs. A
+            part may depend on jobs of earlier parts. Of a job with more than 1 000 dependencies the first 1 000 are
+            bound; `Depend` tells the others.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.
@@ -144,7 +145,8 @@ class Enqueue(Operation[Enqueued]):
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a cycle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
-        QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new.
+        QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new. If
+            it says that there is `more` to do, `Tick` may make room.
         ScheduleChangedError: the schedule has another version: another worker has fired.
     """
 

@@ -17,9 +17,16 @@ import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, was_in_vain
+from queuehint.backends.steps import Steps, Wait, find_room, run_steps, run_steps_sync, was_in_vain
 from queuehint.clock import now_s
-from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
+from queuehint.errors import (
+    BackendError,
+    InvalidJobError,
+    JobCanceledError,
+    LeaseLostError,
+    QueueFullError,
+    ResultTimeoutError,
+)
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
 from queuehint.values.ids import new_id
@@ -256,7 +263,12 @@ class _Entrance(abc.ABC):
             return self._request
 
     def _enter(self, request: _Request) -> Steps[Hold]:
-        request.token = (yield Enqueue((request.spec,))).jobs[0].presence_token or 0
+        enqueue = Enqueue((request.spec,))
+        try:
+            enqueued = yield enqueue
+        except QueueFullError as error:
+            enqueued = yield from find_room(enqueue, error)
+        request.token = enqueued.jobs[0].presence_token or 0
         self._forget = self._backend.adopt(request.leases)
         if not self._backend.is_local:
             self._begin_to_renew(request)

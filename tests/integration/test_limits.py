@@ -13,11 +13,14 @@ from queuehint import (
     InvalidJobError,
     InvalidJobTypeError,
     JobContext,
+    JobState,
     Limit,
     QueueFullError,
     ReasonKind,
     Scheduler,
 )
+from queuehint.backends.steps import run_steps
+from queuehint.worker.firing import fire_due
 from tests.schedulers import run, scheduler, until
 
 if TYPE_CHECKING:
@@ -139,6 +142,38 @@ async def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: 
             flow.add(leaf, 1)
             flow.add(leaf, 2)
             flow.add(leaf, 3)
+    await sched.close()
+
+
+@pytest.mark.parametrize("door", ["enqueue", "enqueue_many", "flow", "exclusive", "schedule"])
+async def test_every_way_to_enqueue_finds_the_room_of_jobs_whose_end_was_due(url: str, door: str) -> None:
+    sched, clock = scheduler(url)
+
+    @sched.job(queue_hint=["a", "{n}"])
+    async def work(n: int) -> None: ...
+
+    await sched.limit(None, max_pending=2)
+    if door == "schedule":
+        await sched.schedule("s", work, args=(3,), every=10)
+    late = await work.using(start_within=1).enqueue_many([(1,), (2,)])
+    with pytest.raises(QueueFullError, match="takes at most 2"):
+        await work.enqueue(3)
+    clock.advance(seconds=10)
+    if door == "enqueue":
+        await work.enqueue(3)
+    elif door == "enqueue_many":
+        await work.enqueue_many([(3,), (4,)])
+    elif door == "flow":
+        async with sched.flow() as flow:
+            flow.add(work, 3)
+            flow.add(work, 4)
+    elif door == "exclusive":
+        async with sched.exclusive(["a"], timeout=5):
+            pass
+    else:
+        assert await run_steps(sched.backend, fire_due())
+        assert [record.schedule for record in await sched.records.list(state="QUEUED")] == ["s"]
+    assert [(await job.record()).state for job in late] == [JobState.CANCELED] * 2
     await sched.close()
 
 

@@ -557,7 +557,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     )
     for word in found:
         assert (
-            codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else submission, f"{word}{6 * ' 0'}") is not None
+            codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else submission, f"{word}{7 * ' 0'}") is not None
         )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Ahead, Wait, order_some, run_steps, run_steps_sync, tick_until_done
-from queuehint.errors import BackendUnavailableError, InvalidJobError
-from queuehint.operations import Cancel, CountJobs, Draw, Judged, Tick, Ticked, Verdict
+from queuehint.backends.steps import Ahead, Wait, find_room, order_some, run_steps, run_steps_sync, tick_until_done
+from queuehint.errors import BackendUnavailableError, InvalidJobError, QueueFullError
+from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Enqueued, Judged, Tick, Ticked, Verdict
 
 if TYPE_CHECKING:
     from queuehint.backends.steps import Steps
@@ -150,6 +150,43 @@ def test_what_is_left_over_is_done_until_nothing_is() -> None:
     with pytest.raises(StopIteration):
         steps.send(Ticked(False, None))
     assert list(tick_until_done(more=False)) == []
+
+
+def full(*, more: bool) -> QueueFullError:
+    return QueueFullError(None, 5, 5, more=more)
+
+
+def test_a_submission_without_room_has_what_is_due_done_and_asks_again_after_1_2_4_and_so_on_steps() -> None:
+    asked, steps = ["E"], find_room(Enqueue(()), full(more=True))
+    step: Any = next(steps)
+    with pytest.raises(QueueFullError):
+        while True:
+            asked.append("T" if step == Tick() else "E")
+            step = steps.send(Ticked(True, None)) if step == Tick() else steps.throw(full(more=True))
+    assert "".join(asked).split("E") == ["", "T", "TT", "T" * 4, "T" * 8, "T" * 16, "T" * 32, "T" * 64, ""]
+
+
+def test_it_asks_again_as_soon_as_nothing_is_due_and_is_refused_for_good_if_nothing_was() -> None:
+    steps = find_room(Enqueue(()), full(more=True))
+    assert next(steps) == Tick()
+    assert steps.send(Ticked(False, None)) == Enqueue(())
+    assert steps.throw(full(more=True)) == Tick()
+    assert steps.send(Ticked(False, None)) == Enqueue(())
+    with pytest.raises(QueueFullError):
+        steps.throw(full(more=False))
+    refusal = full(more=False)
+    with pytest.raises(QueueFullError) as caught:
+        next(find_room(Enqueue(()), refusal))
+    assert caught.value is refusal
+
+
+def test_a_submission_that_finds_room_in_the_end_returns_its_reply() -> None:
+    steps: Any = find_room(Ahead(Enqueue(()), Enqueue((), "S")), full(more=True))
+    assert next(steps) == Tick()
+    assert steps.send(Ticked(False, None)) == Enqueue(())
+    with pytest.raises(StopIteration) as end:
+        steps.send(Enqueued((), more=False))
+    assert end.value.value == Enqueued((), more=False)
 
 
 def test_that_it_cannot_be_done_now_is_no_error() -> None:

@@ -593,6 +593,18 @@ def test_what_was_sent_of_a_refused_submission_in_parts_is_withdrawn() -> None:
     assert told(parts_of(submit(several, small_parts=True), full, 2)) == "Enqueue Enqueue"
 
 
+def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> None:
+    specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(2 * PART_JOBS)]
+    steps, full = submit(specs, whole=True, small_parts=True), QueueFullError(None, 1, 1, more=True)
+    first: Any = next(steps)
+    assert steps.throw(full) == Tick(), "nothing is there to be kept"
+    assert steps.send(Ticked(False, None)) == first.operation
+    second: Any = steps.send(Store().answer(first.operation))
+    assert steps.throw(full) == Enqueue((), second.staged)
+    assert steps.send(Enqueued((), False)) == Tick()
+    assert steps.send(Ticked(False, None)) == second
+
+
 def test_after_a_refused_small_part_no_other_is_sent() -> None:
     specs = [JobSpec(id=str(n), task="t") for n in range(1100)]
     store, steps = Store(), submit(specs, small_parts=True)

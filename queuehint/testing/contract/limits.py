@@ -9,7 +9,7 @@ import pytest
 from queuehint import InvalidJobError, Limit, OutcomeKind, QueueFullError
 from queuehint.backends.base import Interest
 from queuehint.core.structures.limits import LOOK_MS
-from queuehint.operations import DropLimit, ListLimits, SetLimit
+from queuehint.operations import STAGED_KEPT_MS, DropLimit, ListLimits, SetLimit
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.hint import Claim
@@ -241,6 +241,42 @@ class LimitsInAll:
         with pytest.raises(QueueFullError, match="path 'a' has 0"):
             store.enqueue(two, job("2", ["a"]))
         store.enqueue(job("3", ["a"], key="k"), job("4", ["a"], key="k"), job("5", ["a"], key="l"))
+
+    def test_a_refusal_for_want_of_room_says_whether_work_is_due_and_writes_nothing(self, store: Store) -> None:
+        store.apply(SetLimit(Limit(path=None, max_pending=2)))
+        store.stage("S", job("1"), job("2"))
+        store.advance(STAGED_KEPT_MS - 1)
+        for is_due in (False, True):
+            before = store.everything()
+            with pytest.raises(QueueFullError) as caught:
+                store.enqueue(job("3"))
+            assert caught.value.more is is_due
+            assert store.everything() == before
+            store.advance(1)
+        store.tick()
+        store.enqueue(job("3"))
+
+    def test_a_producer_finds_the_room_of_what_was_due(self, store: Store) -> None:
+        store.apply(SetLimit(Limit(path=None, max_pending=2)))
+        store.stage("S", job("1"), job("2"))
+        store.advance(STAGED_KEPT_MS)
+        assert [made.created for made in store.submit(job("3"), job("4", start_within_ms=5))] == [True, True]
+        with pytest.raises(QueueFullError):
+            store.submit(job("5"))
+        store.advance(5)
+        store.submit(job("5"))
+        assert store.states("3", "4", "5") == "QUEUED CANCELED QUEUED"
+        with pytest.raises(QueueFullError) as caught:
+            store.submit(job("6"))
+        assert (caught.value.pending, caught.value.more) == (2, False)
+
+    def test_a_producer_finds_room_that_takes_many_steps_to_make(self, store: Store) -> None:
+        limit(store, "a", max_pending=2)
+        for begin in range(0, 3_000, 1_000):
+            store.stage("S", *[job(str(begin + at)) for at in range(1_000)])
+        store.stage("S", *at("a", 2))
+        store.advance(STAGED_KEPT_MS)
+        store.submit(job("new", ["a"]))
 
 
 class LimitChanges:

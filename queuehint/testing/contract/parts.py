@@ -98,6 +98,15 @@ class HiddenParts:
         store.wait(2 * STAGED_KEPT_MS)
         assert store.is_clean
 
+    def test_a_part_without_jobs_keeps_those_that_are_there(self, store: Store) -> None:
+        stage_two(store)
+        for _ in range(2):
+            store.advance(STAGED_KEPT_MS)
+            assert store.stage("T").jobs == ()
+        store.wait(STAGED_KEPT_MS - 1)
+        assert store.commit("T") == 2
+        assert store.run() == ["a", "b"]
+
     def test_what_is_committed_or_was_never_sent_is_not_withdrawn(self, store: Store) -> None:
         stage_two(store)
         store.commit("T")

@@ -14,9 +14,12 @@ from queuehint import (
     JobState,
 )
 from queuehint.backends.base import Interest
+from queuehint.backends.steps import run_steps, run_steps_sync
+from queuehint.client.submission import submit
 from queuehint.operations import (
     CountEdges,
     CountJobs,
+    EnqueuedJob,
     List,
     ListLimits,
     ListSchedules,
@@ -30,6 +33,8 @@ from queuehint.testing.driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from queuehint.values.spec import JobSpec
 
 Reply = TypeVar("Reply")
 
@@ -55,6 +60,13 @@ class Store(Driver):
         if self.runner is None:
             return self.backend.call_sync(operation)
         return self.runner.run(self.backend.call(operation))
+
+    def submit(self, *jobs: JobSpec) -> list[EnqueuedJob]:
+        """Enqueue jobs as `Scheduler.submit` does."""
+        steps = submit(list(jobs), small_parts=not self.backend.is_local)
+        if self.runner is None:
+            return run_steps_sync(self.backend, steps)
+        return self.runner.run(run_steps(self.backend, steps))
 
     def advance(self, ms: int) -> None:
         self.clock.advance(ms=ms)

@@ -71,7 +71,7 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(key_of(claim.path[: int(words[3])]))
     if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
-        index, claim_at, depth, pending, most, retry_ms = map(int, words[1:])
+        index, claim_at, depth, pending, most, retry_ms, more = map(int, words[1:])
         spec = operation.jobs[index]
         return QueueFullError(
             key_of(spec.claims[claim_at].path[:depth]) if claim_at >= 0 else None,
@@ -80,6 +80,7 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
             None if retry_ms < 0 else retry_ms / 1000,
             task=spec.task if claim_at == _OF_TASK else None,
             pool=spec.pool if claim_at == _OF_POOL else None,
+            more=bool(more),
         )
     if code == "PAUSES_FULL":
         return InvalidJobError(TOO_MANY_PAUSES)

@@ -11,8 +11,8 @@
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms (claim -1 for the namespace, -2
-    for its task, -3 for its pool, retry_ms -1 for unknown); nothing is changed.
+    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms more (claim -1 for the namespace, -2
+    for its task, -3 for its pool, retry_ms -1 for unknown, more 1 if work is due); nothing is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/plain/enqueue_one
 -- @include lib/rules
@@ -121,7 +121,8 @@ local function too_many()
     local too_many = pending[place] + new[by] - limiter.pending
     if too_many <= 0 then return nil end
     local retry_ms = unfinished.retry_after_ms(place, too_many)
-    return 'QUEUE_FULL ' .. table.concat({index, claim_at, depth, pending[place], limiter.pending, string.format('%d', retry_ms or -1)}, ' ')
+    local told = {index, claim_at, depth, pending[place], limiter.pending, string.format('%d', retry_ms or -1), work.more() and 1 or 0}
+    return 'QUEUE_FULL ' .. table.concat(told, ' ')
   end
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]
