@@ -4,6 +4,9 @@ Multi-step backend calls as generators, written once and driven by asyncio or by
 A generator yields operations and receives their replies, yields waits and receives None; its return value is the
 answer. A refused operation raises at its ``yield``, so that the generator may catch the error and continue; an error
 that it does not catch goes to the caller.
+
+Where the caller is canceled, or anything else is raised, `Abandoned` is raised at the ``yield``: the generator may take
+back what it has begun, and raise it again. The caller gets what was raised first.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNDO_S = 1.0
+"""How long a caller that is canceled waits until what it has begun is taken back."""
 ROOM_TICKS = 64
 """How many steps in a row are done at most for a submission without room, after half as many and so on."""
 TICK_S = 0.01
@@ -61,7 +66,8 @@ class Ahead:
     following: Operation[Any]
 
 
-Steps = Generator[Operation[Any] | Ahead | Wait, Any, T]
+Step = Operation[Any] | Ahead | Wait
+Steps = Generator[Step, Any, T]
 
 
 def each_ahead(operations: Sequence[Operation[Any]]) -> list[Operation[Any] | Ahead]:
@@ -69,10 +75,23 @@ def each_ahead(operations: Sequence[Operation[Any]]) -> list[Operation[Any] | Ah
     return [*map(Ahead, operations, operations[1:]), *operations[-1:]]
 
 
-async def run_steps(backend: Backend, steps: Steps[T]) -> T:
-    """Run the steps on a backend and return their answer."""
+class Abandoned(BaseException):
+    """The steps have no caller any more who would get their answer; the last operation may have been done or not."""
+
+
+async def run_steps(backend: Backend, steps: Steps[T], step: Step | None = None) -> T:
+    """
+    Run the steps on a backend and return their answer.
+
+    A cancellation waits for at most `UNDO_S` until the steps have taken back what they have begun, however often the
+    caller is canceled meanwhile.
+
+    Args:
+        step: the one that comes next, of steps that are under way.
+    """
     try:
-        step = next(steps)
+        if step is None:
+            step = next(steps)
         while True:
             try:
                 if isinstance(step, Ahead | Wait):
@@ -83,11 +102,47 @@ async def run_steps(backend: Backend, steps: Steps[T]) -> T:
                         await asyncio.sleep(0)
             except QueueHintError as error:
                 step = steps.throw(error)
+            except GeneratorExit:  # nothing can be waited for
+                raise
+            except BaseException:
+                await _undo(backend, steps)
+                raise
             else:
                 step = steps.send(reply)
     except StopIteration as end:
         answer: T = end.value
         return answer
+
+
+async def _undo(backend: Backend, steps: Steps[Any]) -> None:
+    """Have steps without a caller take back what they have begun."""
+    step = _abandon(steps)
+    if step is None:
+        return
+
+    async def undo() -> None:
+        # It must not take the place of what is being raised.
+        with suppress(Abandoned, Exception, asyncio.CancelledError):
+            async with asyncio.timeout(UNDO_S):
+                await run_steps(backend, steps, step)
+
+    undoing = asyncio.get_running_loop().create_task(undo())
+    canceled = None
+    while not undoing.done():
+        try:
+            await asyncio.wait((undoing,))
+        except asyncio.CancelledError as error:
+            canceled = error
+    if canceled is not None:
+        raise canceled
+
+
+def _abandon(steps: Steps[Any]) -> Step | None:
+    """Tell steps that their caller is gone; return the first one that takes back what they have begun, if any does."""
+    try:
+        return steps.throw(Abandoned())
+    except (Abandoned, StopIteration):
+        return None
 
 
 async def _take(backend: Backend, step: Ahead | Wait) -> Any:
@@ -109,15 +164,22 @@ async def _take_ahead(backend: Backend, step: Ahead) -> Any:
     return await call
 
 
-def run_steps_sync(backend: Backend, steps: Steps[T]) -> T:
-    """Like `run_steps`, for code without a loop."""
+def run_steps_sync(backend: Backend, steps: Steps[T], step: Step | None = None) -> T:
+    """Like `run_steps`, for code without a loop; what was begun is taken back by calls like any others."""
     try:
-        step = next(steps)
+        if step is None:
+            step = next(steps)
         while True:
             try:
                 reply = _take_sync(backend, step)
             except QueueHintError as error:
                 step = steps.throw(error)
+            except BaseException:
+                undoing = _abandon(steps)
+                if undoing is not None:
+                    with suppress(Abandoned, Exception):
+                        run_steps_sync(backend, steps, undoing)
+                raise
             else:
                 step = steps.send(reply)
     except StopIteration as end:
@@ -125,7 +187,7 @@ def run_steps_sync(backend: Backend, steps: Steps[T]) -> T:
         return answer
 
 
-def _take_sync(backend: Backend, step: Operation[Any] | Ahead | Wait) -> Any:
+def _take_sync(backend: Backend, step: Step) -> Any:
     if isinstance(step, Ahead):
         return backend.call_sync(step.operation)
     if not isinstance(step, Wait):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Steps, each_ahead, find_room, tick_until_done, withdraw
+from queuehint.backends.steps import Abandoned, Steps, each_ahead, find_room, tick_until_done, withdraw
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -40,6 +40,7 @@ from queuehint.operations import (
     Enqueue,
     Enqueued,
     EnqueuedJob,
+    Withdraw,
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.ids import new_id
@@ -113,8 +114,8 @@ def submit(
     parts = arranged.parts
     if missing := sum([not spec.id for spec in specs]):
         firsts: list[int] = []
-        for count in portions(missing):
-            drawn = yield Draw(count)
+        for begin in range(0, missing, JOBS_PER_SUBMISSION_MAX):
+            drawn = yield Draw(min(missing - begin, JOBS_PER_SUBMISSION_MAX))
             firsts.append(drawn.first)
         parts = arranged.numbered(firsts)
     flow = specs[0].flow if whole and specs else None
@@ -154,6 +155,11 @@ def submit(
         error.enqueued_ids = _taken(jobs, staged)
         if error.enqueued_ids:
             error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
+        raise
+    except Abandoned:
+        # Whatever became of the last request: what is committed is not withdrawn by it.
+        if staged is not None:
+            yield Withdraw(staged)
         raise
     yield from tick_until_done(more=more, at_most=steps)
     return arranged.as_given(jobs)
@@ -446,13 +452,6 @@ def _units(spec: JobSpec) -> int:
     """Return how much following work it is to have a staged job take effect; its edges are made 250 at a time."""
     edges = len(spec.depends_on)
     return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + 2 * edges + edges // 250
-
-
-def portions(total: int) -> Iterator[int]:
-    """Yield how many numbers to draw at a time."""
-    while total > 0:
-        yield min(total, JOBS_PER_SUBMISSION_MAX)
-        total -= JOBS_PER_SUBMISSION_MAX
 
 
 def submissions(

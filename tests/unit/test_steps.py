@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Ahead, Wait, find_room, order_some, run_steps, run_steps_sync, tick_until_done
+from queuehint.backends.steps import (
+    Abandoned,
+    Ahead,
+    Wait,
+    find_room,
+    order_some,
+    run_steps,
+    run_steps_sync,
+    tick_until_done,
+)
 from queuehint.errors import BackendUnavailableError, InvalidJobError, QueueFullError
 from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Enqueued, Judged, Tick, Ticked, Verdict
 
@@ -127,6 +136,66 @@ def iter_of(*steps: Any) -> Steps[None]:
         yield step
 
 
+class Interrupted(Store):
+    """Is interrupted at the first operation, and fails at others if it is to."""
+
+    def __init__(self, error: BaseException, later: BaseException | None = None) -> None:
+        super().__init__()
+        self.errors = [error, later]
+
+    def call_sync(self, operation: Any) -> Any:
+        self.said.append(operation)
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return operation
+
+
+def undone(swallows: bool = False) -> Steps[None]:
+    try:
+        yield Draw(1)
+    except Abandoned:
+        assert (yield Draw(2)) == Draw(2)
+        yield Draw(3)
+        if not swallows:
+            raise
+
+
+ENDS = pytest.mark.parametrize(
+    "error", [asyncio.CancelledError("c"), KeyboardInterrupt("k"), SystemExit("s"), ZeroDivisionError("z")], ids=repr
+)
+
+
+@BOTH
+@ENDS
+@pytest.mark.parametrize("swallows", [False, True])
+def test_what_was_begun_is_taken_back_when_the_caller_is_gone_who_gets_what_was_raised(
+    held: Any, error: BaseException, *, swallows: bool
+) -> None:
+    store = Interrupted(error)
+    with pytest.raises(type(error)) as caught:
+        held(store, undone(swallows))
+    if held is run_steps_sync or not isinstance(error, asyncio.CancelledError):
+        assert caught.value is error
+    assert store.said == [Draw(1), Draw(2), Draw(3)]
+
+
+@BOTH
+@pytest.mark.parametrize("later", [BackendUnavailableError("gone"), ZeroDivisionError()], ids=repr)
+def test_what_cannot_be_taken_back_is_not_what_the_caller_gets(held: Any, later: Exception) -> None:
+    store, error = Interrupted(KeyboardInterrupt(), later), KeyboardInterrupt
+    with pytest.raises(error):
+        held(store, undone())
+    assert store.said == [Draw(1), Draw(2)]
+
+
+def test_a_second_interrupt_ends_it_at_once() -> None:
+    store = Interrupted(SystemExit(), KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_steps_sync(store, undone())  # type: ignore[arg-type]
+    assert store.said == [Draw(1), Draw(2)]
+
+
 async def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
     turns: list[str] = []
 
@@ -239,6 +308,84 @@ async def test_a_caller_that_is_canceled_waits_for_no_call_any_more() -> None:
             await task
         await asyncio.sleep(0)
         assert asyncio.all_tasks() == before
+
+
+async def begun(store: Any) -> asyncio.Task[None]:
+    task = asyncio.create_task(run_steps(store, undone()))
+    await asyncio.sleep(0)
+    assert store.said == [Draw(1)]
+    return task
+
+
+class SlowToUndo(SlowStore):
+    """Never answers the first operation, and later ones when it is told to."""
+
+    async def call(self, operation: Any) -> Any:
+        self.said.append(operation)
+        await (asyncio.Event() if operation == Draw(1) else self.answered).wait()
+        return operation
+
+
+async def test_what_was_begun_is_taken_back_however_often_the_caller_is_canceled() -> None:
+    store = SlowToUndo()
+    task = await begun(store)
+    for _ in range(9):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    assert store.said == [Draw(1), Draw(2)]
+    store.answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.said == [Draw(1), Draw(2), Draw(3)]
+
+
+async def test_a_store_that_does_not_answer_holds_up_who_is_canceled_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("queuehint.backends.steps.UNDO_S", 0.01)
+    before, store = asyncio.all_tasks(), SlowToUndo()
+    task = await begun(store)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.said == [Draw(1), Draw(2)]
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_timeout_is_still_one_for_who_takes_something_back() -> None:
+    store = SlowToUndo()
+    asyncio.get_running_loop().call_later(0.02, store.answered.set)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await run_steps(store, undone())  # type: ignore[arg-type]
+    assert store.said == [Draw(1), Draw(2), Draw(3)]
+
+
+async def test_a_cancellation_while_something_is_taken_back_is_not_lost() -> None:
+    class Failing(SlowToUndo):
+        async def call(self, operation: Any) -> Any:
+            if operation == Draw(1):
+                self.said.append(operation)
+                raise ZeroDivisionError
+            return await super().call(operation)
+
+    store = Failing()
+    task = await begun(store)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    store.answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_steps_that_are_closed_ask_for_nothing_more() -> None:
+    store: Any = SlowToUndo()
+    running = run_steps(store, undone())
+    running.send(None)
+    running.close()
+    assert store.said == [Draw(1)]
 
 
 def test_what_follows_is_not_prepared_without_a_loop() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.backends.steps import Ahead
+from queuehint.backends.steps import Abandoned, Ahead
 from queuehint.client.options import checked
 from queuehint.client.submission import (
     PART_BYTES,
@@ -603,6 +603,31 @@ def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> No
     assert steps.throw(full) == Enqueue((), second.staged)
     assert steps.send(Enqueued((), False)) == Tick()
     assert steps.send(Ticked(False, None)) == second
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_what_was_sent_of_an_abandoned_submission_in_parts_is_withdrawn_until_the_commit_is_answered(at: int) -> None:
+    specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS + 1)]
+    store, steps = Store(mores=1), submit(specs, whole=True, small_parts=True)
+    first = step = getattr(next(steps), "operation", None)
+    for _ in range(at):
+        step = steps.send(store.answer(step))
+    assert type(step) is [Enqueue, Enqueue, Commit, Tick][at]
+    if at == 3:
+        with pytest.raises(Abandoned):
+            steps.throw(Abandoned())
+        return
+    assert steps.throw(Abandoned()) == Withdraw(first.staged)  # type: ignore[union-attr]
+    with pytest.raises(Abandoned):
+        steps.send(Marked(True, False))
+
+
+def test_nothing_is_withdrawn_of_submissions_that_are_whole() -> None:
+    for specs in ([job("a")], [JobSpec(id=str(n), task="t") for n in range(WHOLE_JOBS + 1)]):
+        steps = submit(specs, small_parts=True)
+        next(steps)
+        with pytest.raises(Abandoned):
+            steps.throw(Abandoned())
 
 
 def test_after_a_refused_small_part_no_other_is_sent() -> None:
