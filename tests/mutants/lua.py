@@ -820,6 +820,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a job that is ready passes the next in a line, which came first",
+        kind="order",
+        file=f"{LUA}/lib/plain/exchange_one.lua",
+        old="(not granted or is_sooner(follower, granted)) then granted",
+        new="not granted then granted",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a single exchange takes no notice of who waits at a gate above",
         kind="order",
         file=f"{LUA}/lib/plain/exchange_one.lua",

@@ -84,7 +84,18 @@ class RatesOfChildren:
         assert store.start() == ["t:b1"], "the third token of the whole; a has none before 500"
         assert running_at(store, "t", each=True) == running_at(store, "t") == 1
 
-    def test_spent_tokens_of_a_child_stay_spent_when_the_rate_changes_or_its_jobs_are_over(self, store: Store) -> None:
+    def test_spent_tokens_of_a_child_stay_spent_when_none_of_its_jobs_is_left(self, store: Store) -> None:
+        limit(store, "t", rate=(2, 1000), each=True)
+        store.enqueue(*at("t:a", 2))
+        store.finish(*store.start())
+        assert store.stats().unfinished == 0
+        store.enqueue(job("late", ["t", "a"]))
+        assert store.start() == []
+        assert store.why("late").until_ms == store.clock.now_ms() + 500
+        store.wait(500)
+        assert store.start() == ["late"]
+
+    def test_spent_tokens_of_a_child_stay_spent_when_the_rate_changes(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), each=True)
         store.enqueue(*at("t:a", 4))
         store.finish(*store.start())

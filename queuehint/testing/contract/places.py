@@ -193,6 +193,19 @@ class ArrivalOrder:
         store.enqueue(*[job(f"j{n:02}") for n in range(20)])
         assert store.run() == [f"j{n:02}" for n in range(20)]
 
+    def test_the_next_in_a_line_and_a_job_that_is_ready_go_in_order_of_arrival(self, store: Store) -> None:
+        def next_of(job_id: str) -> list[str]:
+            """Return what starts in the exchange that settles a job."""
+            return [grant.spec.id for grant in store.exchange(store.outcome(job_id), limit=1).grants]
+
+        store.enqueue(job("a1", ["a"]), job("free", ["b"]), job("a2", ["a"]))
+        assert store.start(1) == ["a1"]
+        assert next_of("a1") == ["free"], "a2, which has its place by this, came later"
+        assert next_of("free") == ["a2"]
+        store.enqueue(job("a3", ["a"]), job("later", ["b"]))
+        assert next_of("a2") == ["a3"]
+        assert next_of("a3") == ["later"]
+
     def test_many_that_are_ready_are_granted_at_once(self, store: Store) -> None:
         ids = [f"j{n:03}" for n in range(100)]
         store.enqueue(*[job(job_id) for job_id in ids])
