@@ -58,7 +58,7 @@ MUTANTS = (
         file="scheduler/records/bulk.py",
         old="    if not every and asked == RecordFilter():\n",
         new="    if False:\n",
-        caught_by=(tests("tests/integration/test_orders_by_filter.py", "-k", "does_not_say_which"),),
+        caught_by=(tests("tests/integration/test_commands_by_filter.py", "-k", "does_not_say_which"),),
     ),
     Mutant(
         name="An order to what fits ends with the first page",
@@ -66,7 +66,7 @@ MUTANTS = (
         file="scheduler/records/bulk.py",
         old="        if after is None or not left:\n",
         new="        if True:\n",
-        caught_by=(tests("tests/integration/test_orders_by_filter.py", "-k", "more_than_a_page"),),
+        caught_by=(tests("tests/integration/test_commands_by_filter.py", "-k", "more_than_a_page"),),
     ),
     Mutant(
         name="The id of a handle is taken wherever it is from",

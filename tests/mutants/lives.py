@@ -236,7 +236,7 @@ MUTANTS = (
         file="values/policy.py",
         old="(1 - self.jitter * random)",
         new="(1 + self.jitter * random)",
-        caught_by=(tests("tests/unit/test_retry.py"),),
+        caught_by=(tests("tests/unit/test_backoff.py"),),
     ),
     Mutant(
         name="A job that expires does so when it is due",

@@ -148,7 +148,7 @@ MUTANTS = (
         file="operations/wire.py",
         old="(_kept_claim if is_short else Claim)(path, mode)",
         new="_kept_claim(path, mode)",
-        caught_by=(tests("tests/unit/test_backend_journal.py", "-k", "cache"),),
+        caught_by=(tests("tests/unit/test_wire.py", "-k", "cache"),),
     ),
     Mutant(
         name="The error for an unanswered submission in parts names the ids of one part only",

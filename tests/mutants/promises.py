@@ -61,7 +61,7 @@ MUTANTS = (
         file="handlers/codec.py",
         old=('                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN\n'),
         new="                if False:\n",
-        caught_by=(tests("tests/unit/test_payload.py", "-k", "a_number_that_is_none_is_refused"),),
+        caught_by=(tests("tests/unit/test_codec.py", "-k", "a_number_that_is_none_is_refused"),),
     ),  # P12
     Mutant(
         name="A full store is said to be unreachable",
@@ -221,7 +221,7 @@ MUTANTS = (
         file="handlers/codec.py",
         old="    return size <= bytes_max and (",
         new="    return (",
-        caught_by=(tests("tests/unit/test_payload.py", "-k", "too_long"),),
+        caught_by=(tests("tests/unit/test_codec.py", "-k", "too_long"),),
     ),
     Mutant(
         name="A user who is None is a user of that name",
@@ -237,7 +237,7 @@ MUTANTS = (
         file="handlers/codec.py",
         old="                if len(stack) > DEPTH_MAX:\n",
         new="                if False:\n",
-        caught_by=(tests("tests/unit/test_payload.py", "-k", "64_levels_are_the_limit"),),
+        caught_by=(tests("tests/unit/test_codec.py", "-k", "64_levels_are_the_limit"),),
     ),  # S-09
     Mutant(
         name="A payload may be of any size",
@@ -245,7 +245,7 @@ MUTANTS = (
         file="handlers/codec.py",
         old="    if len(payload) > bytes_max:\n",
         new="    if False:\n",
-        caught_by=(tests("tests/unit/test_payload.py", "-k", "the_size_limit_is_exact"),),
+        caught_by=(tests("tests/unit/test_codec.py", "-k", "the_size_limit_is_exact"),),
     ),  # S-09
     Mutant(
         name="A text of an error is kept whole, however long",

@@ -123,7 +123,7 @@ MUTANTS = (
         file="values/policy.py",
         old="self.waits[min(attempt, len(self.waits)) - 1]",
         new="self.waits[(attempt - 1) % len(self.waits)]",
-        caught_by=(tests("tests/unit/test_retry.py"),),
+        caught_by=(tests("tests/unit/test_backoff.py"),),
     ),
     Mutant(
         name="Health says for ever that all is well",
