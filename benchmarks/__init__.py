@@ -1,1 +1,1 @@
-"""What things cost: `python -m benchmarks [module ...]`. Figures are reported beside their targets, never asserted."""
+"""Benchmarks: `python -m benchmarks [module ...]`. Figures are reported beside their targets, never asserted."""

@@ -1,9 +1,9 @@
 """
 Free work beside a blocked backlog: 17 000 jobs that all need one place, then 500 that need one of their own each.
 
-Ten jobs at once, and a worker that is at the backlog already: time is taken from before the first of the free jobs is
-enqueued until the last of them has run. A queue that searches all waiting jobs for a free one pays for the backlog in
-each search; one that keeps blocked jobs apart does not.
+Ten jobs run at once, and the worker has begun the backlog already. Time is taken from before the first free job is
+enqueued until the last one has run. A queue that searches all waiting jobs for a free one pays for the backlog in each
+search; one that keeps blocked jobs apart does not.
 """
 
 from __future__ import annotations

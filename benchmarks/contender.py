@@ -1,5 +1,5 @@
 """
-Base class of the contenders of `benchmarks.redis`: settings from the environment, a meter in the worker, enqueueing.
+Base class of the contenders of `benchmarks.redis`: settings from the environment, enqueueing, measuring in the worker.
 
 Producer and worker are processes of their own: `BENCH='{...}' python -m benchmarks.redis_peers NAME produce MODE SHAPE
 JOBS` prints its seconds, and `... NAME work` writes a file once the expected number of jobs has run.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 Call = tuple[Any, ...]
-"""The arguments of a job; the last is when it was sent (0: nobody asks), or its number in its line."""
+"""The arguments of a job; the last is when it was sent (0: not measured), or its number in its line."""
 
 DOCS = 1000
 PER_S = 100
@@ -37,7 +37,7 @@ HELD_S = 0.1
 
 @attrs.frozen
 class Orders:
-    """What a process of the benchmark is told."""
+    """Settings of one process of the benchmark."""
 
     url: str
     jobs: int = 0
@@ -137,7 +137,7 @@ class Contender:
             yield ("hot", HELD_S) if shape == "held" else (f"free-{number}", 0.0)
 
     async def at_place(self, place: str, busy_s: float) -> None:
-        """What a job of `held` or `free` does; those of `free` are counted."""
+        """Run a job of `held` or `free`; those of `free` are counted."""
         if busy_s:
             await asyncio.sleep(busy_s)
         else:

@@ -1,8 +1,8 @@
 """
 Cost of edges: fan-ins compared with other queues, a parent with very many dependents, a long chain.
 
-A flow is 100 jobs and one that runs when they are over; time is taken from before the first is enqueued until the last
-of these has run, with a worker that waits already. Each contender enqueues 20 of them in the way it documents.
+A flow is 100 jobs and one more that runs after all of them. Each contender enqueues 20 flows in the way it documents;
+time is taken from before the first job is enqueued until the last one has run, with a worker that waits already.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ The engine in memory: lifecycles per second, the cost of waiting jobs, and the s
 
 Unless said otherwise jobs carry hints of depth 3, ``["doc-000017", "section-2", "branch-1"]``, spread at random over so
 many documents that a branch has five jobs; one in fifty claims the whole section. So under a steady load some are
-ready and most stand in lines. Operations are built outside the timed parts, and so are outcomes, which are made
-of grants.
+ready and most stand in lines. Operations are built outside the timed parts, and so are outcomes, which are made from
+grants.
 """
 
 from __future__ import annotations

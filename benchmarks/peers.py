@@ -1,9 +1,9 @@
 """
 No-op jobs through in-memory brokers of other libraries: at the fastest settings found, and at their defaults.
 
-None of them knows places: their jobs carry the same arguments, but nothing keeps any two apart. Each function enqueues
-all jobs, then works them off in this process, and returns the seconds of both until the last handler has run. A peer
-that is not installed raises ImportError.
+None of them orders jobs by path: their jobs carry the same arguments, and any two may run at once. Each function
+enqueues all jobs, then runs them in this process, and returns the seconds of both until the last handler has run. A
+peer that is not installed raises ImportError.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Cost of records on Redis: bytes per record, pages of a million, counts, and the speed of dropping expired ones.
 
-Half of the records have a place, and each has one of two services and one of 100 users; then of a thousand users, so
-that hardly two records next to each other have the same. Times of questions are those of a client, times of changes
-those of the server's main thread.
+Half of the records have a place, and each has one of two services. They have 100 users; changes are measured once more
+with 997 users, so that hardly any records next to each other have the same user. Times of questions are those of a
+client, times of changes those of the server's main thread.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ A real Redis: jobs per second, latency, server time and bytes per job, compared 
 
 Each figure is of a fresh server, pinned to one CPU; producer and worker are one process each, pinned to another. Jobs
 are enqueued before the worker starts, and the handlers themselves take the time from the first to the last of them.
-Contenders take turns, so that what else the machine does meets all of them. `µs CPU` is what the worker's process
-needs for a job, which others at work hardly change.
+Contenders take turns, so that other load of the machine affects all of them alike. `µs CPU` is the CPU time of the
+worker's process for a job, which other load hardly changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ITEMS = "abcdefgh"
 WARM_UP = 100
 PATIENCE_S = 90.0
 HOT_PER_S, DRAIN_PER_S = 3_000, 18_000
-"""What one hot path has to reach where (a) shows so much."""
+"""Jobs per second: the target on one hot path, and the figure (a) beside it; their ratio is a target too."""
 SERVER_US = {"enqueue": 25, "claim and finish": 45, "enqueue one by one": 110}
 """In the units of a quiet machine; see the yardsticks."""
 QUOTED = {"bullmq": 25_000.0, "pgqueuer": 19_500.0, "dramatiq": 10_600.0, "procrastinate serial": 870.0}
@@ -226,7 +226,7 @@ class Bench:
                 return wait()
 
     def in_turn(self, keys: Sequence[Key], measure: Callable[[str, str], T]) -> dict[Key, list[T]]:
-        """Measure each some times, taking turns; who fails is reported and left out."""
+        """Measure each some times, taking turns; a contender that fails is reported and left out."""
         found: dict[Key, list[T]] = {key: [] for key in keys}
         for turn in range(self.repeats):
             for key in list(found):

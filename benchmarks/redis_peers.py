@@ -1,8 +1,8 @@
 """
 Other queues, as contenders of `benchmarks.redis`; each with the fastest settings found for it.
 
-Only Procrastinate knows any order, by its `lock`, and the task table written here, by what its tasks reserve. Those
-with a command line run their worker by it.
+Only two of them keep an order: Procrastinate, by its `lock`, and the task table written here, by the resources that its
+tasks reserve. Queues with a command line run their worker by it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Huey(Contender):
 
     def __init__(self, orders: Orders, meter: Meter) -> None:
         super().__init__(orders, meter)
-        # A chord keeps the results of its members; those who measure flows say so.
+        # A chord keeps the results of its members; it is chosen where flows are measured.
         self._huey = import_module("huey").RedisHuey("bench", url=orders.url, results="flows" in orders.shape)
         self._noop = self._huey.task(name="noop")(meter.hit)
         self._join = self._huey.task(name="join")(lambda _results: meter.hit())
@@ -218,7 +218,7 @@ class OnNode(Contender):
     folder = Path(sys.prefix, "node")
     program: str
     modules: tuple[str, ...]
-    """What has to be installed, the queue itself first."""
+    """Required modules, the queue itself first."""
 
     @classmethod
     def lacks(cls) -> str:
@@ -461,18 +461,18 @@ def _nothing() -> None:
 
 
 def rq_noop(sent: int) -> None:
-    """What RQ's worker imports by name."""
+    """Count a job; RQ's worker imports this by name."""
     _METERS[0].hit(sent)
 
 
 def become_dramatiq() -> None:
-    """What dramatiq's command line calls: it sets the broker."""
+    """Set the broker; dramatiq's command line calls this."""
     orders = Orders.given()
     Dramatiq(orders, Meter(orders))
 
 
 def become_taskiq() -> Any:
-    """What taskiq's command line calls: it returns the broker."""
+    """Return the broker; taskiq's command line calls this."""
     orders = Orders.given()
     return Taskiq(orders, Meter(orders)).broker
 

@@ -63,7 +63,7 @@ def longest(report: Report, slow: Iterable[tuple[float, str]], repeats: int) -> 
         lives, drops = zip(*(_lives(depth) for _ in range(repeats)), strict=True)
         for what, values in (("enqueued and run", lives), ("dropped", drops)):
             figure = report.add(f"{MANY:,} jobs of {depth} segments {what}", "ms", *values)
-            # What else the machine does only adds to it.
+            # Other load of the machine only adds to it.
             report.aim(f"(g) {figure.name}: longest script, ms", min(values), LONGEST_MS, at_most=True)
 
 

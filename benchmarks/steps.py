@@ -1,9 +1,9 @@
 """
-The longest script of each operation on Redis, in CPU time of the server: what one call holds all others up for.
+The longest script of each operation on Redis, in CPU time of the server: the time for which one call blocks all others.
 
-Each operation does as much as one may ask of it. The time is that of the server's main thread on a CPU, read from the
-kernel around each request, and brought into proportion by a loop that the server runs before and after: what others do
-on the machine makes a second of CPU time worth less.
+Each operation is as large as its limits allow. The CPU time of the server's main thread is read from the kernel around
+each request, and scaled by a loop that the server runs before and after, because other load of the machine slows the
+CPU down.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MANY = 1_000
 EDGES = 4
 STEP_MS = 20.0
 LOOP_MS = 9.0
-"""What the loop takes on a quiet machine: figures are brought into proportion by it."""
+"""The time of the loop on a quiet machine, by which figures are scaled."""
 LOOP = "local sum = 0 for at = 1, 1000000 do sum = sum + at % 7 end return sum"
 
 

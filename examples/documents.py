@@ -73,7 +73,7 @@ store = Store()
 async def edit_section(doc: str, section: str, edit: Edit) -> int:
     """Apply one edit and return the new length of the section."""
     text = store.documents.get(doc, {}).get(section, "")
-    # Where a database would be asked. Nobody else edits this section meanwhile: the job holds its place.
+    # Where a database would be asked. No other job edits this section meanwhile: this one holds its place.
     await asyncio.sleep(0)
     at = len(text) if edit.at is None else edit.at
     text = text[:at] + edit.insert + text[at + edit.delete :]
@@ -83,7 +83,7 @@ async def edit_section(doc: str, section: str, edit: Edit) -> int:
 
 @sched.job(queue_hint=["{doc}"], max_attempts=3)
 def take_snapshot(doc: str) -> str:
-    """Return the whole text. A plain function runs in a thread, and still nobody edits this document meanwhile."""
+    """Return the whole text. A plain function runs in a thread, and still no other job edits this document."""
     sections = store.documents.get(doc, {})
     text = store.snapshots[doc] = "\n\n".join(sections[name] for name in sorted(sections))
     return text

@@ -7,7 +7,7 @@ The three steps differ in their places only:
 - ``load`` at ``[import_id, record]``, one for each record: these run side by side;
 - ``summarise`` at ``[import_id]`` waits for every record enqueued before it, a barrier by place.
 
-Several imports do not know of one another and run at the same time.
+Several imports are independent of one another and run at the same time.
 
     python examples/imports.py     runs three of them and draws what ran when
 """
@@ -50,7 +50,7 @@ class Span:
 
 @attrs.frozen
 class Report:
-    """What `summarise` returns; results travel as JSON and come back as what the handler's annotation says."""
+    """The result of `summarise`; results travel as JSON and come back as the type in the handler's annotation."""
 
     loaded: int
     total: int

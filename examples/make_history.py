@@ -1,8 +1,8 @@
 """
-Make the recorded history that `replay_history` falls back on: an imaginary documentation project, invented by chance.
+Make the recorded history that `replay_history` falls back on: an imaginary documentation project, drawn at random.
 
-The same seed makes the same history. Besides edits it has all that a place must get right: renames, deletions, files
-that become folders and folders that become files, links, submodules, names with spaces, colons, backslashes, accents,
+The same seed makes the same history. Besides edits it has the hard cases for places: renames, deletions, files that
+become folders and folders that become files, links, submodules, names with spaces, colons, backslashes, accents,
 control characters, and a file called ``root``.
 
     python examples/make_history.py                 writes examples/data/history-small.json.gz

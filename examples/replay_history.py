@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLED = Path(__file__).resolve().parent / "data" / "history-small.json.gz"
 
-# What a replay is bounded by unless --limit is given: a merge may well change thousands of files.
+# Bounds of a replay unless --limit is given: a merge may well change thousands of files.
 COMMITS_MAX = 2_000
 CHANGES_MAX = 20_000
 # A clone with a shorter history than this is followed by the bundled one, so that there is something to see.
@@ -61,7 +61,7 @@ REPLAY_S = 10.0
 OVERLAP = 8
 DELAY_MAX_S = 0.05
 
-# What a queue hint may hold at most: bytes in a segment, segments, bytes in all.
+# Limits of a queue hint: bytes in a segment, segments, bytes in all.
 SEGMENT_BYTES_MAX, DEPTH_MAX, PATH_BYTES_MAX = 256, 64, 4096
 
 Change = tuple[str, str | None]
@@ -89,7 +89,7 @@ class OrderError(Exception):
 
 @attrs.frozen
 class Commit:
-    """What one commit changed, each path once; *tree* is the digest of the whole tree after it, if it is checked."""
+    """The changes of one commit, each path once; *tree* is the digest of the whole tree after it, if it is checked."""
 
     changes: Sequence[Change]
     tree: str | None = None
@@ -107,7 +107,7 @@ class History:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """What a replay did and what it found."""
+    """The work of a replay and its findings."""
 
     changes: int
     changes_right: int

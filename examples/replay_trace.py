@@ -54,7 +54,7 @@ class Trace:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """What a replay did."""
+    """The work of a replay."""
 
     texts: dict[str, str]
     wrong: Sequence[str]

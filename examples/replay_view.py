@@ -1,8 +1,8 @@
 """
-What `replay_history.py` shows in a terminal: a lane for each folder, in which time goes on to the right.
+The terminal view of `replay_history.py`: a lane for each folder, with time running to the right.
 
 A block is as high as there are jobs of the folder at once; folders run in parallel. A wall through all lanes is a check
-of the whole tree, a barrier: nothing runs beside it. Where something does, its lane is red there.
+of the whole tree, a barrier: nothing may run beside it. If something does, its lane is red there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIGITS, BAR = " 12345678", "|"
 
 
 class Column:
-    """What ran in one moment: for each lane the most jobs at once, and whether a check ran."""
+    """One moment: for each lane the most jobs at once, and whether a check ran."""
 
     __slots__ = ("begun_s", "is_check", "most")
 
@@ -46,7 +46,7 @@ class Column:
 
 class Lanes:
     """
-    What runs and what ran lately, by folder.
+    The jobs that run or ran lately, by folder.
 
     Args:
         changes: how many changes each path has, in all.

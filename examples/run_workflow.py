@@ -2,7 +2,7 @@
 Run a recorded workflow again: a job for each of its tasks, an edge for each of its arrows, results handed along them.
 
 A task waits as long as it once ran, scaled down, and returns a digest of its name and of its parents' results. At the
-end it is proved from the records alone that every task ran once, after all its parents, and with their results.
+end the records are checked: every task ran once, after all its parents, and with their results.
 
     python examples/run_workflow.py FILE             in this process
     python examples/run_workflow.py --speed 50 FILE  50 times as fast as recorded (200)
@@ -57,7 +57,7 @@ class Task:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """What a run showed: what is wrong, if anything, and how long it took."""
+    """The outcome of a run: its errors, if any, and how long it took."""
 
     tasks: int
     edges: int

@@ -1,5 +1,5 @@
 """
-queuehint: a job scheduler that knows places.
+queuehint: a job queue where order follows a path.
 
 Two jobs conflict when the path of one is a prefix of the other's; conflicting jobs run one at a time in the order
 they were queued, all others in parallel.

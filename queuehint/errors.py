@@ -37,7 +37,7 @@ class QueueHintError(Exception):
 
 
 class QueueHintWarning(UserWarning):
-    """What queuehint warns of by `warnings`: a wait that nothing will end by itself."""
+    """Warning issued by `warnings`: a wait that will not end by itself."""
 
 
 class InvalidHintError(QueueHintError, ValueError):

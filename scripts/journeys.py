@@ -26,7 +26,7 @@ ROOT = str(Path(queuehint.__file__).parent) + "/"
 
 class Trace:
     """
-    What ran between entering and leaving a ``with`` block, in this thread.
+    The calls between entering and leaving a ``with`` block, in this thread.
 
     ``files`` counts the calls of each file; ``steps`` are the calls from one file to another, in order: the calling
     file (None: no file of the package), the called one, and the function.

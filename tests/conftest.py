@@ -45,7 +45,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# What a mutant is tried with: the same examples at every run, and no time is spent on making one small.
+# For mutants: the same examples at every run, and no time is spent on shrinking one.
 settings.register_profile(
     "gate", parent=settings.get_profile("ci"), max_examples=300, phases=[Phase.explicit, Phase.generate]
 )
@@ -207,13 +207,13 @@ _SERVER_FIXTURES = {"redis_server", "redis_url", "second_server", "start_server"
 
 
 class StartServer(Protocol):
-    """What the fixture `start_server` gives: call it as `Server`."""
+    """Type of the fixture `start_server`: call it as `Server`."""
 
     def __call__(self, **options: Any) -> Server: ...
 
 
 class StartProxy(Protocol):
-    """What the fixture `start_proxy` gives: call it with a server or the port of one."""
+    """Type of the fixture `start_proxy`: call it with a server or the port of one."""
 
     def __call__(self, upstream: Server | int) -> Proxy: ...
 

@@ -56,7 +56,7 @@ FEW, MANY, AT_ONCE = 100, 1000, 40
 
 
 def write_lines(sched: Scheduler, who: int) -> None:
-    """Append lines that say who and which: to the record ``few`` one at a time, to ``many`` several at once."""
+    """Append lines with writer and number: to the record ``few`` one at a time, to ``many`` several at once."""
     for n in range(FEW):
         sched.records.append_log_sync("few", f"{who} {n}")
     for n in range(0, MANY, AT_ONCE):

@@ -40,7 +40,7 @@ WARM = (
     "queuehint.cli.worker",
     "queuehint.worker.worker",
 )
-"""What the forker imports: nothing that starts a thread, opens a file or reads the environment."""
+"""Modules that the forker imports: none that starts a thread, opens a file or reads the environment."""
 IS_REAL = os.environ.get("HYPOTHESIS_PROFILE") == "nightly" or not hasattr(socket, "SOCK_SEQPACKET")
 """Whether Python is started for each process."""
 _MESSAGE_MAX = 200_000
@@ -118,7 +118,7 @@ class Forker:
         self._ended: dict[int, int] = {}
 
     def close(self) -> None:
-        """Ask for nothing any more; the forker ends when nobody does."""
+        """End this client; the forker ends with its last client."""
         self._socket.close()
 
     def fork(self, asked: tuple[Any, ...], streams: list[int]) -> int:
@@ -229,7 +229,7 @@ class _Forked(subprocess.Popen[Any]):
 
 
 def _serve(controls: list[socket.socket]) -> tuple[str, list[str]] | None:
-    """Fork whenever asked to; return what to run in the child, and None in this process when nobody asks any more."""
+    """Fork on each request; return what to run in the child, and None in this process once no client is left."""
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     os.set_blocking(woken, False)
@@ -270,7 +270,7 @@ def _serve(controls: list[socket.socket]) -> tuple[str, list[str]] | None:
 
 
 def _tell_ends(askers: dict[int, socket.socket]) -> None:
-    """Tell the ends of processes to those who asked for them."""
+    """Report the ends of processes to the clients that asked for them."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

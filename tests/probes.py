@@ -16,7 +16,7 @@ LIMIT_S = 60.0
 
 
 def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
-    """Wait until something outside of this process is so."""
+    """Wait until a condition outside this process holds."""
     end_s = time.monotonic() + limit_s
     while not reached():
         assert time.monotonic() < end_s, "it does not come about"
@@ -24,7 +24,7 @@ def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens now."""
+    """Return a port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def ask(port: int) -> tuple[int, dict[str, Any]]:
-    """Ask a port for the health; 0 and nothing if nobody answers."""
+    """Ask a port for the health; 0 and nothing without an answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
             return answer.status, json.load(answer)

@@ -54,7 +54,7 @@ class ServerError(RuntimeError):
 
 
 def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
-    """Wait until something outside of this process is so; it takes no events, so this polls."""
+    """Wait until a condition outside this process holds, by polling."""
     end = time.monotonic() + limit_s
     while not reached():
         if time.monotonic() > end:
@@ -126,7 +126,7 @@ def find_valkey() -> Binary | str:
 
 
 def _look_at(path: Path) -> Binary | str:
-    """Ask a program who it is."""
+    """Ask a program for its version."""
     try:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
@@ -142,7 +142,7 @@ def _look_at(path: Path) -> Binary | str:
 
 
 class _Ports:
-    """Ports of this process; a port is nobody else's until it is given back, whether a server listens there or not."""
+    """Ports of this process; a port is reserved until it is given back, whether a server listens there or not."""
 
     FIRST, COUNT = 10_240, 20_000
 
@@ -548,7 +548,7 @@ class Server:
         return True
 
     def _ping(self) -> bytes:
-        """Return the answer to PING by the socket in its directory, where nobody else can listen."""
+        """Return the answer to PING by the socket in its directory, where no other server can listen."""
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(1.0)
             try:
@@ -813,7 +813,7 @@ def _text(value: str | bytes) -> str:
 
 @attrs.frozen(kw_only=True)
 class Certificate:
-    """Files in PEM form; the certificate is its own authority: who trusts *cert* trusts only its server."""
+    """Files in PEM form; the certificate is its own authority: a client that trusts *cert* trusts only its server."""
 
     cert: Path
     key: Path

@@ -25,7 +25,7 @@ _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b
 
 
 def without_sequences(text: str) -> str:
-    """Return what is left of a terminal's input when what moves and colors is taken out."""
+    """Return the text for a terminal without its control sequences."""
     return _SEQUENCE.sub("", text)
 
 
@@ -77,7 +77,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What was written so far, without what moves and colors."""
+        """The output so far, without control sequences."""
         return without_sequences(self.output)
 
     def wait_for(self, text: str, *, count: int = 1) -> None:

@@ -41,7 +41,7 @@ class Difference:
 
     @property
     def has_grown(self) -> bool:
-        """Return whether it is more than what is tolerated, or a count that nobody has accepted yet, or is gone."""
+        """Return whether the count exceeds the tolerance, has not been accepted yet, or is gone."""
         if self.before is None or self.now is None:
             return True
         return self.now > self.before * (1 + TOLERANCE) + ROUNDING

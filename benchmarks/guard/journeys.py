@@ -1,8 +1,8 @@
 """
 The counted workloads: single scripts, and a client and a worker of one process on Redis and in memory.
 
-Nothing in here depends on a clock, a network or chance: time goes on with the turns of the loop, its connections lead
-to a server in this process, and garbage is not collected meanwhile.
+Nothing in here depends on a clock, a network or chance: time advances with the turns of the event loop, its connections
+lead to a server in this process, and the garbage collector is off.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Transport(asyncio.Transport):
         self._waits: list[Any] = []
         """The keys of a request that blocks."""
         self._behind: list[tuple[Any, ...]] = []
-        """What came after it, which is done when it is answered."""
+        """Requests that came after it; they are executed once it is answered."""
         self._is_closed = False
 
     def write(self, data: Any) -> None:

@@ -2,8 +2,8 @@
 A Redis server whose scripts run in this process, in Lua 5.1, so that what they execute can be counted.
 
 Data stay in a real redis-server: each `redis.call` of a script is sent there, and so is each command of a client that
-runs no script. Redis's own interpreter does not let scripts count. Scripts are told a clock, a run id and a memory that
-are the same at every run.
+runs no script. Redis's own interpreter has no way to count instructions. The clock, the run id and the used memory that
+scripts read are the same at every run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HARNESS: Final = Path(__file__).with_name("harness.lua")
 
 @attrs.define
 class Counts:
-    """What has been counted since the last `ScriptServer.take`."""
+    """Counts since the last `ScriptServer.take`."""
 
     instructions: int = 0
     commands: int = 0

@@ -217,7 +217,7 @@ class LocalBackend(Backend):
             return waiter
 
     def _is_left_to_waiters(self) -> bool:
-        """Return whether something is due that those do who wait for results, in a process without a worker."""
+        """Return whether work is due that waiters for results have to do, in a process without a worker."""
         if self._adopted or self._closed:
             return False
         with self._lock:

@@ -1,7 +1,7 @@
 """
 Redaction of URLs, in one place for errors, logs, reprs and the command line.
 
-A URL is parsed, and only parts known to be harmless are shown; nothing is hidden because it looks like a secret.
+A URL is parsed, and only parts known to be harmless are shown: a list of allowed parts, no search for secrets.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Wait:
 
 def was_in_vain(begun_s: float, wait_s: float) -> bool:
     """
-    Return whether a wait that began then, by the monotonic clock, lasted its whole time: nobody need look for news.
+    Return whether a wait that began then, by the monotonic clock, lasted its whole time, so that there is no news.
 
     What came at the last moment is told at once by the next wait.
     """
@@ -204,8 +204,8 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
     Send `Tick` until the leftovers of an operation are done.
 
     Args:
-        at_most: how many steps to do, for callers who should not pay for what others have left; the next to call, a
-            worker or anybody else, goes on.
+        at_most: how many steps to do, for callers that should not pay for leftovers of others; the next caller, a
+            worker or another client, goes on.
     """
     while more and at_most != 0:
         at_most = None if at_most is None else at_most - 1

@@ -96,7 +96,7 @@ class WaitingRoom:
             waiter.wake()
 
     def call_all(self) -> None:
-        """Wake everybody."""
+        """Wake all waiters."""
         for waiter in list(self.waiters):
             self.leave(waiter)
             waiter.wake()

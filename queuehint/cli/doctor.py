@@ -153,7 +153,7 @@ def _print_plainly(report: Report, *, fix: bool = False) -> None:
 
 
 def _print_richly(report: Report, *, fix: bool = False) -> None:
-    # Text, and no markup: what is printed may come from anybody who may write to the store.
+    # Text, not markup: it may come from any client that may write to the store.
     console = Console(highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(report):

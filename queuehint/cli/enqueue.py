@@ -68,7 +68,7 @@ def enqueue(
 
 def read_arguments(text: str, what: str) -> dict[str, Any]:
     """
-    Return the arguments of a job that somebody typed.
+    Parse the arguments of a job from the command line.
 
     Raises:
         UsageError: it is not a JSON object.

@@ -62,7 +62,7 @@ class Health:
         Begin.
 
         Raises:
-            OSError: the file cannot be written, or nobody may listen on the port.
+            OSError: the file cannot be written, or the port is taken or forbidden.
         """
         if self._file is not None:
             self._file.parent.stat()

@@ -279,7 +279,7 @@ def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | No
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     ends_s = None if timeout is None else time.monotonic() + timeout
-    # No markup: what a handler says of its progress is somebody's text.
+    # No markup: the progress of a handler is text of an application.
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with printer.bar(*columns) as bar:
         status = bar.add_task("", total=None, visible=False)

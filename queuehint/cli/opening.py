@@ -79,9 +79,9 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
     Open the store of a command, and close it.
 
     What is raised inside ends the command: with 1 if it was refused or found nothing, with 2 if it makes no sense, with
-    3 if the store cannot be asked, with 130 if somebody pressed Ctrl-C.
+    3 if the store cannot be asked, with 130 on Ctrl-C.
     """
-    # What the library logs is none of a command's output; an application that sets logging up sees it all the same.
+    # Log messages of the library are no output of a command; an application that sets logging up still sees them.
     unheard = logging.NullHandler()
     logging.getLogger("queuehint").addHandler(unheard)
     try:
@@ -225,7 +225,7 @@ def confirm(question: str, *, yes: bool) -> None:
     Ask whether to go on; the command ends with 1 if the answer is no.
 
     Raises:
-        UsageError: nobody is there to be asked.
+        UsageError: there is no terminal to ask on.
     """
     if yes:
         return

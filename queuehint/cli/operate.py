@@ -117,7 +117,7 @@ def cancel(
 
 
 def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> int:
-    """Cancel what is unfinished at or below a path, if somebody says yes; return how many jobs were reached."""
+    """Cancel the unfinished jobs at or below a path, after a confirmation; return how many jobs were reached."""
     segments = place(path)
     left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
     confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(sched)}?", yes=yes)

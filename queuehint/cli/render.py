@@ -279,7 +279,7 @@ class Printer:
         self.as_json = as_json
         self.is_raw = raw
         if hasattr(sys.stdout, "reconfigure"):
-            # What cannot be written in the encoding of a terminal is no reason to fail.
+            # Characters outside the encoding of a terminal are escaped and are no error.
             sys.stdout.reconfigure(errors="backslashreplace")
         self.console = Console(highlight=False, markup=False, emoji=False)
 
@@ -337,7 +337,7 @@ class Printer:
             self.say(f"{name}: {done}" if changed else f"{name}: nothing to do, {is_so}")
 
     def lines(self, text: str, indent: str = "    ") -> None:
-        """Print somebody's text, with its lines as they are and whatever else it holds as this printer shows it."""
+        """Print a text of an application: its line breaks are kept, all else is shown as this printer shows it."""
         if self.is_raw:
             print("\n".join(indent + line for line in text.split("\n")))
         else:

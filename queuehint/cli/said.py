@@ -51,7 +51,7 @@ def hidden(text: str) -> str:
     """Return a text with what is not known to be harmless in its URLs hidden."""
     pieces = _pieces()
     shown = {piece: masked(piece) for piece in pieces}
-    # Who takes a URL apart may quote a part of it.
+    # A parser of URLs may quote a part of one.
     parts = {part for piece in pieces for part in hidden_parts(piece)}
     for piece in (*pieces, *sorted(parts, key=len, reverse=True)):
         for form in {piece, repr(piece)[1:-1], plain(piece)}:

@@ -218,7 +218,7 @@ class _EndOfProcess:
         self.health: Health | None = None
 
     def __call__(self, _job_ids: list[str]) -> NoReturn:
-        # Somebody may hold the lock of a log or a file: not even that may keep this process.
+        # Even a lock of a log or a file that another thread holds must not keep this process alive.
         timer = threading.Timer(EXIT_AFTER_S, os._exit, [EXIT_ABANDONED])
         timer.daemon = True
         timer.start()
@@ -267,7 +267,7 @@ def _run(options: Options) -> int:
         return EXIT_LIFESPAN
     finally:
         health.end()
-    # Nobody has told it to stop: it is to be started again, although its code has ended after all.
+    # It got no order to stop, so it has to be started again, although its code has ended after all.
     if made.gave_up:
         return EXIT_ABANDONED
     return EXIT_RELOAD if watch is not None and watch.changed is not None else 0
@@ -294,7 +294,7 @@ def _wait_for_repair(error: Exception, watch: SourceWatch) -> int:
 
 
 def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:
-    # Elsewhere nobody can wait for a pipe: a thread renews. A store of one process renews by itself.
+    # Elsewhere a pipe cannot be waited for: a thread renews. A store of one process renews by itself.
     if os.name != "posix" or scheduler.backend.is_local:
         return None
     return RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)

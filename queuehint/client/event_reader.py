@@ -67,7 +67,7 @@ class Follower:
         self.missed = 0
         self.is_member = False
         self.is_gone = False
-        """Nobody will take its events."""
+        """Its events will not be taken any more."""
 
     def begin(self) -> Steps[None]:
         """Take the present position, if it has none."""

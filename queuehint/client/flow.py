@@ -65,7 +65,7 @@ class Flow(FlowGroup, FlowHandle):
         400 edges; larger flows, up to 100 000 jobs, are sent in parts and take effect at once.
 
         Raises:
-            InvalidJobError: nothing was added: a flow without jobs would be there for nobody; more than 100 000 jobs; a
+            InvalidJobError: no job was added: a flow without jobs has no record; more than 100 000 jobs; a
                 job with a key in a flow of several parts, or with one by which it may be a job outside the flow; more
                 than 1 000 dependencies of one job.
             CycleError: the edges close a cycle; it names just the jobs on it.

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 POLL_MIN_S = 0.02
 POLL_MAX_S = 5.0
 """
-How often a flow is looked at that may have come to a stop, which nobody tells; its end is told.
+How often a flow is checked that may have come to a stop, for which there is no notification; for its end there is one.
 
 The pause grows with the wait, so a stop is noticed after half as long again as it took, and within five seconds.
 """
 READ_AT_ONCE = 100
 READ_EVERY_S = 30.0
-"""What a flow ends with may be kept for no longer than a minute: so often it is looked at, if anything has ended."""
+"""How often ended jobs of a flow are read: their records may be kept for no longer than a minute."""
 READ_OVER_AT_ONCE = 250
 _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 
@@ -195,8 +195,8 @@ class FlowHandle:
         """
         Wait until the flow is over and return its results.
 
-        What ends while somebody waits is kept a minute at least, however short its retention is; jobs of a flow that
-        was not built here count from the first look on.
+        Jobs that end during the wait keep their records a minute at least, however short their retention is; those of a
+        flow that was not built here from the first look on.
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
@@ -378,7 +378,7 @@ def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> St
     """
     Wait until jobs are over, those at the end of a list first, and take them from it; their records are *read* then.
 
-    Returns when the last is over, or at a time: that nothing of a flow can move any more is told by nobody and has to
+    Returns when the last is over, or at a time: for the standstill of a flow there is no notification, so it has to
     be looked for.
     """
     has_any = bool(awaited)

@@ -118,7 +118,7 @@ class FlowGroup:
     Args:
         prefix: what their names begin with.
         above: the groups it is in, the flow first.
-        waiting: what those of its nodes wait for that wait for nobody in it.
+        waiting: the dependencies of its first nodes, which wait for no node in it.
     """
 
     def __init__(self, registry: FlowRegistry, prefix: str, above: tuple[FlowGroup, ...], waiting: Sources) -> None:
@@ -130,7 +130,7 @@ class FlowGroup:
         self.below: dict[str, FlowGroup] = {}
         self.waiting = waiting
         self.ends: list[Node[Any]] = []
-        """The nodes that nobody in it waits for; known when the flow is submitted."""
+        """The nodes that no node in it waits for; known when the flow is submitted."""
         registry.groups.append(self)
 
     def __repr__(self) -> str:

@@ -234,13 +234,13 @@ class Job(Generic[P, R]):
         return self._spec(self._handler.bind(args, kwargs), new_id, of_now=False)
 
     def spec_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """Return the spec that `enqueue` submits; for who submits it by another way."""
+        """Return the spec that `enqueue` submits, to submit it in another way."""
         check_instance(args, tuple, parameter="args")
         check_instance(kwargs, dict, parameter="kwargs")
         return self._spec(self._handler.bind(args, kwargs), self._make_id)
 
     def specs_of(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
-        """Return the specs that `enqueue_many` submits; for who submits them by another way."""
+        """Return the specs that `enqueue_many` submits, to submit them in another way."""
         return self._specs(calls)
 
     def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str], *, of_now: bool = True) -> JobSpec:

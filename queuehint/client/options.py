@@ -202,7 +202,7 @@ _OF_A_CALL: dict[str, _Check] = {
 }
 _BACKOFF_NAMES = ("backoff", "retry")
 TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys() | set(_BACKOFF_NAMES)
-"""What `Scheduler.job` takes besides the place and the name; `Job.using` takes all of it and more."""
+"""Options of `Scheduler.job` besides the place and the name; `Job.using` takes all of them and more."""
 
 
 # --- specs ------------------------------------------------------------------------------------------------------------

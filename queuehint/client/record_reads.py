@@ -33,7 +33,7 @@ async def read_record(backend: Backend, job_id: str) -> JobRecord | None:
 
 
 class _Batch:
-    """What is asked of one backend, by job."""
+    """The reads of one request to a backend, by job."""
 
     task: asyncio.Task[None]
 

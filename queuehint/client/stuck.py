@@ -35,7 +35,7 @@ LOOK_EVERY_MAX_S = 60.0
 """A wait is looked at again when it has lasted twice as long, and once a minute at least."""
 ASK_EVERY_S = 3.0
 ASKS_MAX = 5
-"""All who wait for jobs of a store ask it one question in so long, in the long run; so many may go at once."""
+"""All waiters for jobs of a store together ask it one question per so many seconds; and how many at once."""
 JOBS_MAX = 10
 CAUSES_MAX = 1000
 _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
@@ -47,7 +47,7 @@ _told: WeakKeyDictionary[Backend, set[Hashable]] = WeakKeyDictionary()
 
 
 class _Allowance:
-    """How many questions those who wait for jobs of one store may ask now."""
+    """How many questions the waiters for jobs of one store may ask now."""
 
     def __init__(self) -> None:
         self._left = float(ASKS_MAX)

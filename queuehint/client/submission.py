@@ -122,7 +122,7 @@ def submit(
     staged = new_id() if arranged.is_wide or (arranged.is_one and len(parts) > 1) else None
     jobs: list[EnqueuedJob] = []
     more = has_begun = False
-    # What is left over may be anybody's: of that a submission does one step. Only what it has staged itself is its own.
+    # Leftovers may come from any client: a submission does one step of them, all steps only for jobs it staged.
     steps = 1
     try:
         operations: list[Enqueue | Depend] = []
@@ -202,7 +202,7 @@ class Arranged:
         order: the index of the spec that stands at each place; None if they are in the order they were given in.
         is_one: the parts take effect all at once.
         stand_ins: the ids of those whose own are not drawn yet, in the order they were given in; empty if that is no
-            matter, because nobody names one.
+            matter, because no edge names one.
         is_wide: one depends on more jobs than are told to a store at once.
     """
 

@@ -143,7 +143,7 @@ class Children:
 
 
 Answer: TypeAlias = Retry | Snooze | Fail | Discard | Children
-"""What a handler returns instead of a result, so that no job has it as its result."""
+"""Answers that a handler returns instead of a result; none of them can be a result."""
 
 
 def raised_answer(error: BaseException) -> RaisedAnswer | None:
@@ -184,7 +184,7 @@ class AttemptHost(Protocol):
 
     @property
     def state(self) -> Any:
-        """What the lifespan of the worker has yielded."""
+        """The value that the lifespan of the worker has yielded."""
 
 
 class _Offspring:
@@ -258,7 +258,7 @@ class JobContext(Generic[S_co]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What travels with the job: its own headers and those of the job that enqueued it; a copy."""
+        """The headers that travel with the job: its own and those of the job that enqueued it; a copy."""
         return dict(self._grant.spec.headers)
 
     @property
@@ -274,7 +274,7 @@ class JobContext(Generic[S_co]):
 
     @property
     def state(self) -> S_co:
-        """What `Scheduler.worker_lifespan` has opened for the jobs of this worker; None if there is none."""
+        """The resources that `Scheduler.worker_lifespan` has opened for the jobs of this worker; None without one."""
         state: S_co = self._host.state
         return state
 

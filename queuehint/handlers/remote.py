@@ -119,7 +119,7 @@ def class_name(kind: type) -> str:
 @attrs.frozen
 class Trouble:
     """
-    What a process tells of an exception.
+    An exception as a process reports it.
 
     Args:
         type: the qualified name of its class.

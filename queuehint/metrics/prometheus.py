@@ -37,7 +37,7 @@ def name_of(measure: Measure) -> str:
 
 class SchedulerCollector(Collector):
     """
-    What the store counts, for a registry: ``REGISTRY.register(SchedulerCollector(sched))``.
+    The counts of the store, for a registry: ``REGISTRY.register(SchedulerCollector(sched))``.
 
     ``queuehint_up`` is 0, and there is nothing else, while the store does not answer.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Each room lists its names, so that an operation is named in the room where it is defined and not here again.
+# Each module lists its names, so that an operation is named where it is defined and not here again.
 from queuehint.operations import asking, base, operating, places, producing, working
 from queuehint.operations.asking import *
 from queuehint.operations.base import *

@@ -14,7 +14,7 @@ from queuehint.values.report import TreeNode
 __all__ = ["TREE_NODES_MAX", "CanDequeue", "Lines", "ListLines", "Tree"]
 
 TREE_NODES_MAX = 1000
-"""How many nodes a tree has at most besides the first, and how many places a page of lines."""
+"""Maximum number of nodes of a tree besides the first, and of places on a page of lines."""
 
 
 @attrs.frozen

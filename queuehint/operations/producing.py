@@ -123,7 +123,7 @@ class Enqueue(Operation[Enqueued]):
 
     Args:
         jobs: each depends on jobs that exist, or on others of the submission, in any order.
-        staged: the parts of one large submission have this in common: their jobs are known to nobody until its
+        staged: the parts of one large submission have this in common: their jobs are hidden until its
             `Commit`, and are gone after a `Withdraw`, or ten minutes after the last part, which may have no jobs. A
             part may depend on jobs of earlier parts. Of a job with more than 1 000 dependencies the first 1 000 are
             bound; `Depend` tells the others.

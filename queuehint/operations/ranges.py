@@ -15,7 +15,7 @@ from queuehint.values.spec import PAYLOAD_BYTES_MAX, RUN_AT_MAX_MS, RUN_AT_MIN_M
 
 NUMBER_MAX: Final = 2**53
 TOKEN_MAX: Final = 2**127
-"""More than any token: a settlement with none counts as lost."""
+"""Above every token that a store grants."""
 FLOAT_MAX: Final = 2**63
 
 IDS: Final = frozenset(

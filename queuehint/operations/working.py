@@ -185,7 +185,7 @@ class Update(Operation[Noted]):
 @attrs.frozen
 class Note:
     """
-    What one running job says: any of lines of its log, its progress, and what it has so far as its result.
+    The messages of one running job: lines of its log, its progress, its partial result, or several of these.
 
     Args:
         lines, progress, result: as of `Log`, `Report` and `Update`.

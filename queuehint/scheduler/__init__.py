@@ -1,1 +1,1 @@
-"""The application's interface: one `Scheduler` and its rooms."""
+"""The application's interface: one `Scheduler` and its parts."""

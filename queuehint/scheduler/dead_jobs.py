@@ -1,4 +1,4 @@
-"""The dead-letter shelf: FAILED jobs, until they are redriven or discarded or their records expire."""
+"""The dead shelf, a dead-letter queue: FAILED jobs, until they are redriven or discarded or their records expire."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Hold:
     @property
     def lost(self) -> bool:
         """
-        True once somebody else may hold the place.
+        True once another job may hold the place.
 
         The store said so, or the lease could not be renewed in time: that is told by this machine's own clock, as
         workers do it, 0.5 s or a tenth of the lease before its end. It stays true.
@@ -231,7 +231,7 @@ class _Request:
 
 
 class _Entrance(abc.ABC):
-    """The steps by which a place is waited for, kept and left; who drives them renews, on a loop or in a thread."""
+    """The steps to wait for a place, keep it and leave it; their driver renews, on a loop or in a thread."""
 
     def __init__(
         self,
@@ -286,12 +286,12 @@ class _Entrance(abc.ABC):
 
     @staticmethod
     def _give_up(request: _Request) -> Steps[None]:
-        """Cancel the job that stands for a caller who does not wait any more."""
+        """Cancel the job that stands for a caller that does not wait any more."""
         with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
             reply = yield Cancel((request.id,), "the caller gave up")
             if reply.verdicts[0][0] is not Verdict.REQUESTED:
                 return
-            # It was granted, and nobody has heard of it: left alone, it would keep the place until its lease ends.
+            # It was granted, and the caller does not know: it would keep the place until its lease ends.
             record = (yield Get((request.id,))).records[0]
             if record is not None:
                 request.token = record.token or 0
@@ -332,12 +332,12 @@ class Exclusive(_Entrance):
     ``async with`` holds the place; entering waits for it. It may be entered again once it was left.
 
     Args:
-        refuse: raises where nobody may wait; asked on entering, which may be elsewhere than where it was made.
+        refuse: raises where waiting is not allowed; called on entering, which may be elsewhere than where it was made.
 
     Raises:
         InvalidJobError: on entering, if it is held or waited for already: each `async with` takes one of its own.
         ResultTimeoutError: on entering, if the place was not free in time; nothing is held.
-        JobCanceledError: on entering, if somebody canceled the job that stands for it.
+        JobCanceledError: on entering, if the job that stands for it was canceled.
         LeaseLostError: on leaving, if the lease was lost meanwhile and the block itself did not raise.
     """
 

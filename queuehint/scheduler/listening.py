@@ -273,7 +273,7 @@ class Announcer:
                     self._say_failed(error)
                     pause_s = STORE_PAUSE_S
                 except Exception as error:
-                    # Without this task nobody would be told anything any more.
+                    # Without this task no listener would get any event.
                     logger.exception("reading events failed", extra={"event": "events.failed", "error": str(error)})
                     pause_s = STORE_PAUSE_S
             if is_last:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Selection(TypedDict, total=False):
-    """What a pause selects jobs by, beside a path; all that is given holds of each of them."""
+    """Conditions by which a pause selects jobs, beside a path; a job has to meet all that are given."""
 
     task: str | None
     user: str | None
@@ -98,7 +98,7 @@ class Restraints(SchedulerBase):
 
         Args:
             user: None for jobs without a user.
-            weight: 1–100; 1 is everyone's who has no other. Up to 1 000 users may have another.
+            weight: 1–100; the default is 1. Up to 1 000 users may have another.
         """
         return (await self.backend.call(_weigh(user, weight))).changed
 

@@ -285,7 +285,7 @@ class Scheduling(SchedulerBase):
         name = check_id(name, parameter="name")
         if _check_job(job).scheduler is not self:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler")
-        # What is in them is not shown: it is the job's own.
+        # Their content is not shown: it is data of the job.
         if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
             raise InvalidJobTypeError(f"args must be a list or tuple, got {type(args).__name__}")
         if kwargs is not None and not isinstance(kwargs, Mapping):

@@ -33,7 +33,7 @@ _SPEC_FIELDS = ("user", "service", "pool", "priority", "key", "flow", "parent", 
 
 class Wanted(TypedDict, total=False):
     """
-    What a job must be; what is not given may be anything.
+    Conditions on a job; a condition that is not given allows anything.
 
     Args:
         args: its first arguments by position; for these the task has to be known to the scheduler.

@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 LOOKS_HERE, LOOKS_ELSEWHERE = 20, 2_000
 """
-After so many looks at jobs that nobody asks for, nobody will: a worker on this loop is about to in a few turns, one on
-another thread, or over a wire, in its own time.
+After so many looks at jobs that no worker asks for, none will: a worker on this loop asks within a few turns, one on
+another thread, or over a network, in its own time.
 """
 FAST_TURNS = 8
 """So many looks come one after the other; then code that runs is left alone for a while."""
@@ -262,7 +262,7 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
                 await watch.read()
                 return (await backend.call(Tick())).next_ms
             else:
-                # Nobody has asked for them lately; where time has moved, a worker may be about to.
+                # No worker has asked for them lately; if time has moved, one may be about to.
                 patience += 1
         turns += 1
         await asyncio.sleep(0 if turns < FAST_TURNS and not patience else PAUSE_S)
@@ -391,7 +391,7 @@ class _Caller(Executor):
             finally:
                 self._calls.put(None)
 
-        # What the caller's context holds is what its handlers see.
+        # Handlers see the caller's context variables.
         thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="queuehint-drain")
         thread.start()
         try:

@@ -262,7 +262,7 @@ class Driver(ABC):
         return self.apply(CountJobs())
 
     def pending(self, path: tuple[str, ...] | None = None, *, include_scheduled: bool = False) -> Pending:
-        """Count who waits at or below a path."""
+        """Count the jobs that wait at or below a path."""
         return self.apply(CountPending(path, include_scheduled))
 
     def edges(self) -> EdgeStats:
@@ -323,7 +323,7 @@ class Queue(Driver):
             sorted(ready.id for ready in table.ready.jobs()),
             sorted(entry.id for entry in table.timers.entries()),
             (table.last_number, table.last_seq, self.engine.next_ms),
-            (self.engine.state.token, self.engine.state.drawn),  # What it will hand out next decides too.
+            (self.engine.state.token, self.engine.state.drawn),  # The next token and the next drawn number count too.
             (
                 [pause.what for pause in table.pauses.all()],
                 sorted(table.closed.items()),

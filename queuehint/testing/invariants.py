@@ -58,7 +58,7 @@ def check_ready(engine: Engine) -> None:
 
 def check_settled(engine: Engine) -> None:
     """R2 once nothing is left over: the gates are as placing all claims anew, in order of place, makes them."""
-    # What every gate holds, and its line, follow from where the walks stand.
+    # The counts and the line of every gate follow from the positions of the walks.
     moved = [job.job_id for job in compare(standings_of(engine.table)).moved]
     assert not moved, f"{moved[0]} stands elsewhere than anew"
 

@@ -2,7 +2,7 @@
 The pytest plugin: fixtures for applications. Loaded by the entry point ``pytest11``.
 
 Each test has a scheduler of its own, or the application's on a store of the test's own: override `queuehint_app`.
-Override `queuehint_state` to give jobs something in place of what the application's lifespan of workers opens.
+Override `queuehint_state` to replace the resources that the application's lifespan of workers opens for jobs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def queuehint_app() -> Scheduler | None:
 
 @pytest.fixture
 def queuehint_state() -> Any:
-    """What jobs get as `JobContext.state`: override this fixture to return it. By default what the lifespan yields."""
+    """Override this to return `JobContext.state` of all jobs. The default is the value that the lifespan yields."""
     from queuehint.testing.draining import AS_DECLARED
 
     return AS_DECLARED

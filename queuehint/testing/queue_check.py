@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 FEATURES: Final = ("edges", "shared", "several")
-"""What a queue may say of itself that it can do."""
+"""Features that a queue may declare."""
 SLOTS: Final = (3, 1, 2)
 FEW_JOBS: Final = 5
 """Most histories have no more jobs than these: what goes wrong goes wrong with few, and more often."""
@@ -91,7 +91,7 @@ class QueueFaultError(TraceError):
 @attrs.frozen(kw_only=True)
 class QueueReport:
     """
-    What was tried of a queue that broke no rule; ``str`` says it in a few lines.
+    Report on a queue that broke no rule: what was tried; ``str`` says it in a few lines.
 
     Args:
         histories: how many there were.

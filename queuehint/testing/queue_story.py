@@ -17,14 +17,14 @@ from queuehint.values.hint import conflict, queue_key
 from queuehint.values.spec import Dependency, JobSpec
 
 Ended = Literal["finished", "retried", "failed"]
-"""How a job ends: it is over; it failed and has its place until its next attempt; it failed and is over."""
+"""How an attempt ends: the job has finished; it keeps its place for the next attempt; it has failed for good."""
 OUTCOMES: Final[tuple[Ended, ...]] = ("finished", "retried", "failed")
 JOBS_MAX: Final = len(string.ascii_lowercase)
 
 
 class QueueUnderTest(Protocol):
     """
-    What `check_queue` asks of a queue. Methods may be plain or asynchronous.
+    The interface of a queue for `check_queue`. Methods may be plain or asynchronous.
 
     One that also has ``cancel(job_id)``, which takes away a job that does not run, is asked that too. One that has a
     ``close`` method is closed after each history. What else it can do it says in an attribute ``features``: any of
@@ -81,7 +81,7 @@ Step = EnqueueStep | StartStep | EndStep | CancelStep
 
 
 _RESOLVES = frozenset({"finished", "canceled"})
-"""What lets those go on that depend on a job; they wait for one that failed."""
+"""Ends after which the dependents of a job may start; they wait for a job that has failed."""
 
 
 class Story:
@@ -265,7 +265,7 @@ class Story:
             faults = [fault for fault in self._faults(self.events, is_whole=False) if fault.rule in rules]
         (first,) = faults[:1]
         known = {job.id: job for job in self.jobs}
-        # Who ran beside a job that should have run is what the picture of an idle slot is to show.
+        # The picture of an idle slot shows the jobs that ran beside the one that should have run.
         beside = self._running_at_the_end() if first.rule is Rule.IDLE else []
         shown = attrs.evolve(first, other=first.other or next(iter(beside), None))
         (picture,) = draw(self.events, range(len(self.events)), known, [shown], unit="step", also=beside)

@@ -72,7 +72,7 @@ class Event:
     One move of one job, or one report of its progress.
 
     Args:
-        at: its place among all events of the namespace; each has the next number, whether anybody follows or not.
+        at: its place among all events of the namespace; each has the next number, with or without subscribers.
         at_ms: when, by the store's clock; ms since the epoch.
         kind: what happened.
         id: the job's; *number* is its order of enqueue.

@@ -1,5 +1,5 @@
 """
-Limits on a place: how many jobs may run there at once, how many may start in a time, how many may wait.
+Limits on a place: how many jobs may run there at once, how many may start in a time, how many may be unfinished.
 
 Beside those on places there are limits on all jobs of a task or of a pool, with a place or not.
 
@@ -26,7 +26,7 @@ PENDING_MAX = 1_000_000_000
 LIMITS_MAX = 1000
 """How many limits a namespace may have."""
 Key = tuple[Path | None, bool] | tuple[str, str]
-"""What a limit is of: a path (None: the namespace), and whether of each child; or "task" or "pool", and a name."""
+"""The scope of a limit: a path (None: the namespace), and whether of each child; or "task" or "pool", and a name."""
 TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
 
 
@@ -80,7 +80,7 @@ class Limit:
 
     @property
     def key(self) -> Key:
-        """What it is the limit of; a namespace has one of each key."""
+        """The scope of the limit; a namespace has one limit of each key."""
         if self.task is not None:
             return "task", self.task
         return (self.path, self.each) if self.pool is None else ("pool", self.pool)

@@ -179,7 +179,7 @@ class JobRecord:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What travels with the job; a copy."""
+        """The headers that travel with the job; a copy."""
         return dict(self.spec.headers)
 
     @property

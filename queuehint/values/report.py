@@ -25,11 +25,11 @@ class ReasonKind(StrEnum):
     TIME = "time"
     DEPENDENCY = "dependency"
     DEAD_DEPENDENCY = "dead_dependency"
-    """A FAILED job it depends on is on the dead shelf until someone redrives or discards it, or its record expires."""
+    """A FAILED job it depends on is on the dead shelf until it is redriven or discarded, or its record expires."""
     PLACE = "place"
     """Jobs placed before it conflict with it, or stand ahead of it in a line."""
     DEAD_HOLD = "dead_hold"
-    """A FAILED job before it holds its place until someone redrives or discards it, or its record expires."""
+    """A FAILED job before it holds its place until it is redriven or discarded, or its record expires."""
     BACKOFF = "backoff"
     PAUSED = "paused"
     LIMIT = "limit"
@@ -210,7 +210,7 @@ class PauseState:
 @attrs.frozen(kw_only=True)
 class WorkerInfo:
     """
-    What a worker has told the store about itself: at its start, and every 15 seconds while its loop turns.
+    A worker as it announces itself to the store: at its start, and every 15 seconds while its loop turns.
 
     Args:
         name: unique to this run of the worker; the one that `JobRecord.worker` names.

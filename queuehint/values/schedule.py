@@ -30,7 +30,7 @@ class Recurrence:
         cron: five fields, read in *timezone*; or
         every_ms: this long after the last time it was due.
         timezone: the name of a time zone, for *cron*.
-        missed: what becomes of due times at which nobody was there: ``"skip"`` drops what is more than a minute late,
+        missed: how to treat due times at which no worker ran: ``"skip"`` drops what is more than a minute late,
             ``"once"`` fires once for all of them, ``"all"`` fires for each.
         start_ms, end_ms: no due time is before the one or after the other.
 

@@ -258,7 +258,7 @@ class AttemptRunner:
         except UnknownArgumentsError as error:
             return self._not_known_here(grant, error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
-            # What cannot be read now cannot be read later, but for a file system or a server that does not answer.
+            # An attempt that cannot read its arguments is final, unless a file system or a server did not answer.
             return self.outcomes.of_error(grant, error, slot.why_stop, final=not isinstance(error, OSError))
         if not slot.begin() or (self._marks is not None and not self._marks.begin(grant.token)):
             return outcome_of(grant, OutcomeKind.RELEASED)

@@ -3,8 +3,8 @@ Due times: from a recurrence to times.
 
 An interval counts from the last due time, so a late firing does not shift it. A cron expression is read in its time
 zone by cronsim, by the rules of Debian's cron at clock changes. One at a fixed time (neither minute nor hour begins
-with ``*``) fires once a day: after a skipped hour when that is over, in a repeated hour the first time. Any other
-follows the local time, so it fires in both of two equal hours.
+with ``*``) fires exactly once for a local time that is skipped or repeated: at the end of the skipped hour, or in the
+first of the two hours. Any other follows the local time, so it fires in both of two equal hours.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def zone_of(name: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
-        # What names a folder of the database, or leads out of it, is another error on each system.
+        # A name of a folder of the database, or a path out of it, is another error on each system.
         raise InvalidJobError(f"timezone {shown(name)} is not known here; a name is like 'Europe/Berlin'") from None
 
 

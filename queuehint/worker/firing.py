@@ -166,7 +166,7 @@ def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
                 times, next_ms = times[:1], times[1]
                 continue
             if isinstance(error, (PathClosedError, QueueFullError)):
-                # What is refused for its place is refused for all of them.
+                # All of them are refused for the same place.
                 times, next_ms = come
             _say_lost(schedule, times, error)
             times = []

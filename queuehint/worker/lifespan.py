@@ -71,7 +71,7 @@ class Lifespan:
 
 
 class Resources:
-    """What the lifespan has opened for one worker; without a lifespan nothing."""
+    """The resources that the lifespan has opened for one worker; none without a lifespan."""
 
     def __init__(self, worker: str, lifespan: Lifespan | None, failures: Failures) -> None:
         self._worker = worker

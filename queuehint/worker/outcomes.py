@@ -1,7 +1,7 @@
 """
 Outcomes: from a handler's result or exception to the settlement of its job, and batches of settlements.
 
-What an exception says is described by `queuehint.worker.failures`.
+The texts of an exception are made by `queuehint.worker.failures`.
 """
 
 from __future__ import annotations

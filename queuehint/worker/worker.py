@@ -293,7 +293,7 @@ class Worker:
             if not isinstance(error, BackendError):
                 extra = {"event": "worker.died", "worker": self.name, "running": self.running}
                 logger.exception("a worker ended because of an error", extra=extra)
-            # Nobody renews or settles what runs: others get it before long.
+            # Running jobs are neither renewed nor settled any more: other workers will get them.
             self._stopping.ask_all("lease lost")
             raise
         finally:
@@ -322,7 +322,7 @@ class Worker:
 
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
-        # One turn of the loop: jobs that are about to end are settled in this exchange, and nobody is starved.
+        # One turn of the loop: jobs that are about to end are settled in this exchange, and no other task starves.
         if self._renewal is None or self._slots.taken:
             await asyncio.sleep(0)
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
@@ -407,7 +407,7 @@ class Worker:
         answered_s = self._exchanges.answered_s
         if self._renewal is not None:
             return max(answered_s, self._renewal.answered_s)
-        # Nobody but the loop asks a store of this process: while it does not turn, no answer is missing.
+        # A store of this process is asked by the loop alone: while the loop is blocked, no answer is missing.
         return answered_s and answered_s + self.blocked_s
 
     @property
@@ -465,7 +465,7 @@ class Worker:
 
     @property
     def state(self) -> Any:
-        """What its lifespan has yielded; None without one."""
+        """The value that its lifespan has yielded; None without one."""
         return self._resources.state
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:

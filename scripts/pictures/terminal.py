@@ -1,8 +1,8 @@
 """
-What commands print, in a terminal.
+Pictures of a terminal with the output of commands.
 
 A store with a few jobs is made at a fixed time, and each command runs on it as in a terminal. The counterexample is
-what the tutorial's program prints; a test runs that program and compares. A picture also holds its text as its
+the output of the tutorial's program; a test runs that program and compares. A picture also holds its text as its
 description.
 """
 

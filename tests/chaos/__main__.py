@@ -51,7 +51,7 @@ DRAINED_WITHIN_S = 120.0
 @attrs.frozen(kw_only=True)
 class Plan:
     """
-    What to run.
+    Settings of a run.
 
     Args:
         seconds: how long faults are injected; healing and the end of all jobs come after that.

@@ -1,5 +1,5 @@
 """
-Records each failover of a chaos run: when a replica was promoted, and when the old primary was one no more.
+Records each failover of a chaos run: when a replica was promoted, and when the old primary became a replica.
 
 Sentinels publish what they do; the time of a message is that of its arrival here, by `time.monotonic`. Two moments
 bound what a failover may lose: before the promotion, what the replica had not got; after it, what the old primary
@@ -33,7 +33,7 @@ TRIED_WITHIN_S = 30.0
 
 @attrs.frozen
 class Message:
-    """What a sentinel published: `+sdown`, `+switch-master` and so on, and about which server."""
+    """A message of a sentinel: `+sdown`, `+switch-master` and so on, and the server that it is about."""
 
     at_s: float
     sentinel: int
@@ -57,7 +57,7 @@ class Failover:
     old: int
     new: int
     ordered_s: float
-    """The replica was told to follow nobody: from then on it gets nothing of what the old primary does."""
+    """The replica got REPLICAOF NO ONE: from then on it receives no write of the old primary."""
     promoted_s: float | None
     """A sentinel saw it as a primary; None: the sentinel that had ordered it never said so."""
     demoted_s: float = checks.NEVER_S
@@ -70,7 +70,7 @@ class Watch:
     def __init__(self, nodes: Nodes) -> None:
         self.messages: list[Message] = []
         self.roles: list[Role] = []
-        """What each server said of its role, at the begin and whenever it changed."""
+        """The roles that servers reported, at the start and at each change."""
         self._ports = {node.proxy.port: node.number for node in nodes.nodes}
         self._done = threading.Event()
         self._threads = [

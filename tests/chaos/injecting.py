@@ -36,12 +36,12 @@ CLOCK_SEEN_S = 0.3
 """A server's clock is as far from what it should be at most, with the way to it and back."""
 
 Done = tuple[str, bool]
-"""What was done, and whether its effect was seen."""
+"""The fault in words, and whether its effect was seen."""
 
 
 @attrs.frozen
 class Injected:
-    """A fault: from its begin to the moment when one primary had two replicas in step again."""
+    """A fault: from its start to the moment when one primary had two replicas in step again."""
 
     kind: str
     what: str
@@ -240,7 +240,7 @@ class Injector:
     def cut_replies(self) -> Done:
         proxy, times = self._primary().proxy, self.rng.randint(3, 8)
         cuts = proxy.cuts
-        # What has the name of the namespace: requests of queuehint, none of replicas and sentinels.
+        # Only requests with the name of the namespace: those of queuehint, none of replicas and sentinels.
         proxy.cut_after(b"{qh:", times=times)
         time.sleep(2.0)
         proxy.disarm()

@@ -1,12 +1,12 @@
 """
-What a chaos run is held to: the promises of `docs/reference/promises.md`, no more and no less.
+Checks of a chaos run: exactly the promises of `docs/reference/promises.md`.
 
 - P1, P3, P11: no rule of `check-trace` is broken in the history that survived, whose jobs are all over at its end, nor
   in any history that a failover cut off.
 - P4: a job that was acknowledged is in the history that survived, unless a failover explains the loss, by the times of
   the sentinels and of the servers (P13): the acknowledgement came before the replica was promoted, and not longer
   before it than the fault that made it lag; or it came from the old primary, between the promotion and the moment when
-  it became a replica. Nothing is there that nobody enqueued.
+  it became a replica. No other job is there.
 - P2: the tokens of a job's attempts grow, across failovers too, unless the clock was set back between two of them.
 - P10, P13: at the end the doctor finds nothing, and counts and records agree.
 """
@@ -122,7 +122,7 @@ def explained(loss: Loss, faults: Sequence[Injected], failovers: Sequence[Failov
     for number, failover in enumerate(failovers):
         if loss.nodes and failover.old not in loss.nodes:
             continue
-        # A request is run between its begin and its acknowledgement.
+        # A request is run between the moment it is sent and its acknowledgement.
         if failover.ordered_s <= loss.acknowledged_s and loss.sent_s <= failover.demoted_s:
             return attrs.evolve(loss, failover=number, cause=Cause.REPLACED)
         lags_from_s = min(

@@ -57,7 +57,7 @@ class Call:
 
 @attrs.frozen
 class Load:
-    """What was recorded: git histories and documents."""
+    """The recordings: git histories and documents."""
 
     histories: Sequence[replay_history.History]
     documents: Sequence[replay_trace.Trace] = ()
@@ -128,7 +128,7 @@ def _edit_calls(number: int, name: str, rng: random.Random) -> Iterator[Call]:
 
 @attrs.define
 class Asked:
-    """What a producer was told of one job; times are those of `time.monotonic`."""
+    """One enqueue by a producer, and its answer; times are those of `time.monotonic`."""
 
     call: Call
     sent_s: float | None = None

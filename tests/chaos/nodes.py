@@ -120,7 +120,7 @@ class Nodes:
     def version(self) -> str:
         return str(self.nodes[0].server.binary)
 
-    # --- who is who --------------------------------------------------------------------------------------------------
+    # --- roles -------------------------------------------------------------------------------------------------------
 
     def named(self) -> Node | None:
         """Return the node that at least two sentinels call the primary."""

@@ -37,7 +37,7 @@ Key = tuple[int, str]
 
 @attrs.define(eq=False)
 class History:
-    """What one primary told: the event of number n at n - 1, None where events were missed."""
+    """The events of one primary: the event of number n at n - 1, None where events were missed."""
 
     key: Key
     events: list[Event | None] = attrs.field(factory=list)

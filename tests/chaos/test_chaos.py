@@ -1,4 +1,4 @@
-"""What judges a chaos run finds what is broken, the report is that of its figures, and a short run breaks nothing."""
+"""The chaos run: its checks detect broken promises, its report shows its figures, and a short run breaks none."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ AGAIN = Backoff(base=0.05, factor=1, cap=0.05, jitter=0)
 
 
 def say(event: str, ctx: JobContext | None = None, **more: Any) -> None:
-    """Write one line of the history, if anybody keeps one."""
+    """Write one line of the history, if a file for it is set."""
     path = os.environ.get(LINES)
     if path is None:
         return

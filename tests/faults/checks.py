@@ -49,7 +49,7 @@ RECORDED = {"past", "index", "blocks", "tallies", "tallied"}
 FINAL = (
     FIXED | RECORDED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
 )
-"""What a namespace may have whose jobs are over: besides, their records."""
+"""Keys that a namespace may have whose jobs are over: the fixed ones, and those of records."""
 
 
 async def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
@@ -99,7 +99,7 @@ def figures(row: str, **numbers: object) -> None:
 
 @attrs.define
 class History:
-    """What a client was told of each job: that it is in, or nothing, so that nobody knows."""
+    """The answers that a client got for each job: it is enqueued, or no answer, so that its state is unknown."""
 
     accepted: set[str] = attrs.field(factory=set)
     unknown: set[str] = attrs.field(factory=set)
@@ -190,7 +190,7 @@ def check_no_overlap(lines: Iterable[Line], gone: Mapping[int, float] | None = N
         for start_s, _, later in ordered[at + 1 :]:
             if conflict(line.path, later.path):
                 assert end_s <= start_s, f"{line} still ran when {later} began"
-                # What conflicts with the later one too had to wait for it: it was looked at, or will be.
+                # Jobs that also conflict with the later one had to wait for it: that pair is compared in its turn.
                 if line.path == later.path:
                     break
     return len(ordered)

@@ -39,7 +39,7 @@ class FileClock:
         self._moved.append(moved)
 
     def set(self, now_ms: int) -> None:
-        """Move the time of all who read the file; they see the old time or the new one."""
+        """Move the time of all readers of the file; each sees the old time or the new one."""
         beside = self._path.with_suffix(".new")
         beside.write_text(str(now_ms))
         beside.replace(self._path)

@@ -86,7 +86,7 @@ pytestmark = pytest.mark.redis
 WORDS = refusals()
 """With which of them a refusal begins."""
 WRONG = ("nan", "inf", "-inf", "1.5", "9" * 20, "text")
-"""What is no whole number."""
+"""Texts that are no whole number."""
 NUMBER = re.compile(r"-?\d+")
 LANE = 1
 """Where the name of a stream of requests stands: a random text, and now and then one of digits only."""
@@ -112,7 +112,7 @@ FORMS = (
 )
 """Texts that a script takes apart, and what it is not."""
 WRONG_KEPT = ("", "text", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\n")
-"""What says not how long records are kept with a service, and of single ones."""
+"""Malformed retentions of records with a service, and of single services."""
 KINDS_WRONG = {
     "can_dequeue": (COMMON + 1, ("", "q", "shared")),
     "count_pending": (COMMON, ("", "q")),

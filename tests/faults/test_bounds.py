@@ -142,7 +142,7 @@ def site(redis_server: Server, namespace: str) -> Iterator[Site]:
 
 @pytest.fixture
 def alone(start_server: StartServer, namespace: str) -> Iterator[Site]:
-    """A site whose server serves nobody else, so that its commands can be counted."""
+    """A site with a server of its own, so that its commands can be counted."""
     made = Site(start_server(), namespace)
     yield made
     made.close()
@@ -602,7 +602,7 @@ def memory_of(site: Site) -> tuple[dict[str, int], int, int]:
 
 
 def check_leaks(site: Site, steps: int, seed: int) -> None:
-    # What a server keeps for itself is there before: functions, buffers.
+    # First let the server allocate its own memory: functions, buffers.
     wander(site, 300, seed + 1)
     finish(site)
     checks.check_no_residue(site.server.client(), site.server.url, site.namespace, site.clock)

@@ -284,7 +284,7 @@ def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypa
             # A loop that begins now begins with another node.
             await asyncio.to_thread(lambda: run(rounds_elsewhere()))
             assert time.monotonic() - begun_s < 5
-            # Nobody is told by the old owner where the slot is now.
+            # The old owner cannot tell any client where the slot is now.
             await asyncio.to_thread(replica.call, "CLUSTER", "FAILOVER")
             await until(lambda: role_of(replica) == "master", "the replica took over")
             await asyncio.to_thread(owner.kill)

@@ -60,7 +60,7 @@ ONCE = Policy(max_attempts=1, on_dead="hold")
 
 @attrs.define
 class Story:
-    """What happened so far: the clock, and the newest grant of each job."""
+    """The history so far: the clock, and the newest grant of each job."""
 
     clock: FakeClock = attrs.field(factory=FakeClock)
     grants: dict[str, Grant] = attrs.field(factory=dict)

@@ -106,7 +106,7 @@ def in_step(primary: Server, replica: Server) -> bool:
 
 
 def has_role(server: Server, role: str) -> bool:
-    """Return whether a server has a role; what changes it closes the connections of those who ask."""
+    """Return whether a server has a role; a change of role closes the connections of clients."""
     try:
         return bool(server.info("replication")["role"] == role)
     except RedisError:
@@ -131,7 +131,7 @@ class Name:
     def fail_over(self) -> None:
         checks.until_sync(lambda: in_step(self.primary, self.replica), "the replica has all of it")
         self.replica.call("REPLICAOF", "NO", "ONE")
-        # It follows nobody: what it knows from now on is old.
+        # It follows a server that does not exist: its data is old from now on.
         self.primary.call("REPLICAOF", "127.0.0.1", 1)
         self.proxy.redirect(self.replica.port)
 

@@ -59,7 +59,7 @@ IN_SCRIPTS = (
     *("rpush", "lrange", "llen", "ltrim"),
 )
 FROM_CLIENTS = ("fcall", "fcall_ro", "function|load", "evalsha", "eval", "info", "type", "bzpopmin", "zpopmin")
-"""Scripts, in both ways; what is looked at on connecting; how workers and those who wait for results listen."""
+"""Scripts, in both ways; checks on connecting; blocking waits of workers and of waiters for results."""
 COMMANDS = tuple(dict.fromkeys((*FROM_CLIENTS, *IN_SCRIPTS)))
 """
 All that the user of a worker or a producer has to be allowed, on the keys `{qh:<namespace>}` and `{qh:<namespace>}:*`;
@@ -77,7 +77,7 @@ FOR_DOCTOR = (
     "persist",
     "lrem",
 )
-"""What `queuehint doctor` needs besides; the last two to repair, and the one that deletes."""
+"""Further commands that `queuehint doctor` needs; the last two to repair, and ``function|delete``."""
 FROM_ITS_CLIENT = {"scan", "ping", "function|list", "function|delete"}
 DOCTORS = {"doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/repair"}
 """Its scripts."""
@@ -87,7 +87,7 @@ AUDITS = "~audit:*"
 
 
 def acl(namespaces: str, commands: tuple[str, ...] = COMMANDS) -> list[str]:
-    """Return the ACL of a user who may do no more than is said."""
+    """Return the ACL of a user with exactly the documented rights."""
     allowed = " ".join(f"+{command}" for command in commands)
     return [
         "user default on nopass ~* &* +@all",
@@ -287,7 +287,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     uncut = tell(checks.open_store(server.url, twin, clock=FakeClock()), lambda *_: None)
     store = checks.open_store(server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
-    # What is looked at on connecting is done.
+    # The checks on connecting are done.
     store.call_sync(CountJobs())
     replies, errors = [], list[BackendError]()
     for make in STEPS.values():
@@ -310,7 +310,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     refused = len(errors)
     assert {type(error) for error in errors} <= {expected}, errors
     if refusal == "OOM":
-        # What ends, frees or renews goes on in a full store, which lets old records go for it; enqueues are refused.
+        # A full store still ends, frees and renews jobs, and drops old records for that; enqueues are refused.
         assert refused == sum(isinstance(make(story), Enqueue) for make in STEPS.values())
     else:
         assert refused == (0 if expected is None else len(STEPS))
@@ -408,7 +408,7 @@ def sweep_rights(server: Server, commands: tuple[str, ...]) -> tuple[int, dict[s
                 is_half = checks.dump(client, namespace) != before
                 server.call("ACL", "SETUSER", "least", f"+{command}")
                 if is_half:
-                    # What comes of it says nothing any more.
+                    # After half a change later results mean nothing.
                     halves.setdefault(command, []).append(name)
                     break
                 reply = store.call_sync(operation)
@@ -582,7 +582,7 @@ async def test_schedules_that_cannot_be_read_hold_up_no_other(
     async def other(n: int) -> None: ...
 
     monkeypatch.setattr(timekeeping, "REST_S", 0.1)
-    # What a later release may write.
+    # Data that a later release may write.
     with monkeypatch.context() as patch:
         patch.setattr(requests, "spec_rest", lambda _spec: b'{"since_2_0":true}\n{"n":1}')
         for number in range(count):

@@ -171,5 +171,5 @@ def test_producers_that_are_faster_than_the_workers_are_refused(redis_server: Se
 def test_fifty_thousand_jobs_may_wait_and_no_more(redis_server: Server, namespace: str) -> None:
     found = press(redis_server, namespace, 50_000, 120_000, batch=500)
     figures("F-31", **found)
-    # What is over is kept for a day: a record takes less than twice what a waiting job takes.
+    # Ended jobs are kept for a day: a record takes less than twice the memory of a waiting job.
     assert found["bytes_end"] < 5 * found["bytes_full"]

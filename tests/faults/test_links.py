@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
-    """Cancel callers at random moments: nobody gets another one's reply, and asking again is the same request."""
+    """Cancel callers at random moments: none gets the reply of another, and a repeated call is the same request."""
 
     async def main() -> int:
         store = checks.open_store(server.url, namespace)
@@ -259,7 +259,7 @@ def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, s
 
     recovery_s = run(main(), checks.LIMIT_S + seconds)
     facts = both.close()
-    # Whatever was sent into the black hole is waited for 5 s, and listening 8 s at most.
+    # A request sent into the black hole times out after 5 s, a blocking wait after at most 8 s.
     assert recovery_s <= 10 + 1
     figures("F-17", black_s=seconds, recovery_s=round(recovery_s, 2), **facts)
 
@@ -369,7 +369,7 @@ def test_a_server_that_refuses_is_asked_ever_less_often(
             return refused
 
     refused = run(main())
-    # Six attempts in the first second, then one a second, of the one who calls; one a second of the one who listens.
+    # Six attempts in the first second, then one a second, of the caller; one a second of the waiter.
     assert refused <= 16
     figures("F-19", refused_s=4, attempts=refused, **both.close())
 

@@ -51,7 +51,7 @@ class Workers:
         return start("queuehint", *words, env=self._environment, start_new_session=True)
 
     def kill_one(self, rng: random.Random) -> None:
-        """Kill one with its helper, so that nobody is left to say that it died."""
+        """Kill one with its helper, so that no process is left to report its death."""
         at = rng.randrange(4)
         self._kill(self._processes[at])
         self._processes[at] = self._start()

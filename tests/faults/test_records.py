@@ -94,7 +94,7 @@ def kept(store: RedisBackend) -> int:
 
 
 def wait_for_less(store: RedisBackend, left: int) -> None:
-    """Wait until something was dropped by somebody else."""
+    """Wait until another process has dropped records."""
     end_s = time.monotonic() + 30
     while kept(store) == left:
         assert time.monotonic() < end_s, "nothing is dropped"

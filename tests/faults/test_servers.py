@@ -436,7 +436,7 @@ async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is
 
 
 def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: Server, namespace: str) -> None:
-    # What doctor reports and repairs has tests of its own: here nothing else than typed errors may come of it.
+    # The doctor has tests of its own; here a damaged store may only cause typed errors.
     answers: dict[str, set[str]] = {}
     for number, key in enumerate(key for key in keys.KEYS if key.name != "wake:timer"):
         name = f"{namespace}-{number}"
@@ -518,7 +518,7 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
         with pytest.raises(BackendFullError):
             store.call_sync(Enqueue(batch().jobs[:size]))
     assert (server.call("DEBUG", "DIGEST"), store.call_sync(CountJobs())) == (before, stats)
-    # Who runs is renewed, logs, is canceled, and ends.
+    # Running jobs are renewed, log, are canceled, and end.
     leases = tuple((grant.spec.id, grant.token) for grant in running)
     assert set(store.call_sync(Renew(leases)).verdicts) == {Verdict.DONE}
     assert store.call_sync(Cancel(("j19",))).verdicts[0][0] is Verdict.REQUESTED

@@ -51,7 +51,7 @@ FILE_POINTS = (
 
 
 class Books:
-    """What a killed process was told, line by line, over all its lives."""
+    """The answers that a killed process got, line by line, over all its lives."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "jobs.db"

@@ -167,7 +167,7 @@ def test_a_caller_of_exclusive_that_dies_leaves_the_place_to_others(site: Site) 
     until_sync(lambda: site.unfinished() == 2, "the second one waits")
     crew.worker()
     site.enqueue("work", "behind", path=["doc"])
-    # Who waits dies first: it holds up nobody, for its place is given up.
+    # The waiting caller dies first: it delays no job, because its place is freed.
     until_sync(lambda: site.made.sched.why_sync("behind").jobs, "the job stands in line")
     died_s = crew.kill(waiter)
     until_sync(lambda: site.unfinished() == 2, "the waiter is canceled")
@@ -209,7 +209,7 @@ def check_zombie(site: Site, frozen_s: float) -> None:
     before, tree = site.record("z"), site.made.sched.tree_sync(depth=3)
     (crew.folder / "thaw").touch()
     os.killpg(zombie.pid, signal.SIGCONT)
-    # Back to life it writes to the resource, logs, reports and settles, and nobody takes any of it.
+    # Running again it writes to the resource, logs, reports and settles, and all of it is refused.
     crew.wait_for("rejected")
     assert [line.pid for line in crew.lines("rejected")] == [zombie.pid]
     until_sync(lambda: zombie.has_logged("job.lease_lost"), "its settlement is refused")
@@ -283,7 +283,7 @@ def check_hog(site: Site, task: str, seconds: float) -> None:
     start, end = crew.lines("start")[0], crew.lines("end")[0]
     held_s = end.t - start.t
     assert held_s > 2 * LEASE_S
-    # Who renews is a process that runs no code of the application.
+    # Leases are renewed by a process that runs no code of the application.
     renewals = [
         entry
         for entry in audit.entries(site.server.client(), site.namespace)

@@ -32,7 +32,7 @@ class WorkerAndProducer:
     Args:
         server: that has the namespace.
         url: where the worker reaches it.
-        near: where everybody else does; the server's own address if not given.
+        near: where all others reach it; the server's own address if not given.
     """
 
     def __init__(

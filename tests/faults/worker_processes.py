@@ -88,7 +88,7 @@ class Crew:
             if member.is_running:
                 member.signal(signal.SIGCONT)
                 member.kill()
-        # Whatever is left of groups whose leader has died before: helpers on their way out.
+        # Members left of groups whose leader has died: helpers that are about to end.
         for member in self.members:
             try:
                 os.killpg(member.pid, signal.SIGKILL)

@@ -270,7 +270,7 @@ class Deployment:
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def go(self) -> None:
-        """Let those who wait end."""
+        """Let jobs that wait for the file end."""
         (self.folder / "go").touch()
 
     def events(self) -> list[str]:
@@ -437,7 +437,7 @@ def test_a_child_of_a_handler_never_comes_back_as_the_worker(deployment: Deploym
         # On a busy machine several of these jobs block the loop for long enough to be told.
         events = sorted(event for event in deployment.events() if event != "job.blocks_loop")
         assert events == sorted({*events}), "only the worker logs, each event once"
-        # What a child that goes on holds is no port, and no helper.
+        # A child that goes on holds neither a port nor a helper.
         helpers = helpers_of(process)
         process.kill()
         finish(process)
@@ -474,7 +474,7 @@ def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(deploy
         record for n in range(0, 1000, 200) for record in deployment.sched.records.list_by_ids_sync(ids[n : n + 200])
     ]
     started = [ann for ann in anns if ann.started_ms is not None]
-    # Of those who start in one millisecond nobody knows who waited for whom.
+    # The order of jobs that start in one millisecond is unknown.
     assert sum(ann.token < bob.token for ann in started if ann.started_ms > bob.enqueued_ms) <= 10
     assert deployment.sched.stats_sync().ready["default"] > 500
     for worker in workers:

@@ -35,7 +35,7 @@ def shop() -> tuple[Scheduler, Any]:
 
 
 def dead(count: int = 3) -> tuple[Scheduler, Any]:
-    """Return a scheduler with so many dead jobs each of `a` for ann, and of `b` for bob and nobody."""
+    """Return a scheduler with so many dead jobs each of `a` for ann, and of `b` for bob and without a user."""
     sched, edit = shop()
     broken.update("ab")
     edit.enqueue_many_sync([("a", n, "ann") for n in range(count)])

@@ -151,7 +151,7 @@ def test_a_deployed_worker_gets_ready_works_and_stops(
     (tmp_path / "myapp" / "jobs.py").write_text(APP)
     url = f"{redis_server.url}?namespace={new_namespace()}"
     environment = {**os.environ, **worker.environment, "QUEUEHINT_URL": url}
-    # What another process on this machine may have: the file and the port.
+    # Another process on this machine may have the file and the port.
     if "QUEUEHINT_HEALTH_FILE" in environment:
         environment["QUEUEHINT_HEALTH_FILE"] = str(tmp_path / "health")
     if "QUEUEHINT_HEALTH_PORT" in environment:

@@ -96,7 +96,7 @@ SILENT = frozenset(
         "wake:session:",
     }
 )
-"""Keys of which nobody can tell that an entry is gone, and whose loss loses no job: only that it was, or a marker."""
+"""Keys in which a missing entry cannot be noticed, and loses no job: only a trace of its past, or a marker."""
 SEEN_AT = {
     "left": ("gates", "waiting:", "parked", "left"),
     "pauses": ("meta", "parked"),
@@ -261,7 +261,7 @@ def remove(store: Store, random: Random, name: str, *, whole: bool) -> str:
     key = store.key(name)
     kind = client.type(key)
     if name == "meta":
-        # What else it holds is for tests.
+        # Its other fields are used by tests.
         client.hdel(key, "state")
         return "state"
     if whole:
@@ -403,7 +403,7 @@ def lose_something(seed: int) -> None:
                 name = random.choice(names[random.choice(sorted(names))])
                 removed.append(f"{remove(walk.store, random, name, whole=random.random() < 0.4)} of {name}")
             before = walk.store.look()
-            # Where there was nothing, a state that is lost is one that nobody has begun yet.
+            # In an empty namespace a lost state looks like one that was never written.
             was_empty = removed == ["state of meta"] and not walk.store.server.client().hlen(walk.store.key("jobs"))
             if not was_empty and {base(each.partition(" of ")[2]) for each in removed}.isdisjoint(SILENT | {"left"}):
                 assert not before.is_clean
@@ -1346,7 +1346,7 @@ def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: 
 
 
 class Busy:
-    """Has somebody else change the namespace before each call of a script."""
+    """Lets another client change the namespace before each call of a script."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.changes = 0
@@ -1688,7 +1688,7 @@ def test_the_command_ends_with_0_where_nothing_is_wrong(store: Store) -> None:
 
 
 def test_the_command_ends_with_1_where_something_is_wrong_and_repairs_it_if_asked(store: Store) -> None:
-    # The command has a clock of its own, and a namespace of a test another: it is one of everybody.
+    # The command has the real clock, the namespace of a test another one: so this is a further namespace.
     backend = RedisBackend(parse_url(store.server.url), BackendOptions(namespace=f"{store.namespace}.own"))
     backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
     store.server.client().delete(keys.redis_key(f"{store.namespace}.own", "paths"))

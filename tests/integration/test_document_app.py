@@ -119,7 +119,7 @@ def test_the_document_app_serves_its_users(redis_server: Server, tmp_path: Path)
             200,
             {"sections": {"0": "0 2 ", "1": "1 3 "}, "published": address},
         )
-        # What the service refuses, and what is not there, is not tried again.
+        # A refusal of the service and a missing document are not retried.
         browser.enqueue("/documents/doc2/sections/a", {"insert": "forbidden"})
         refused, unknown = (browser.over(browser.enqueue(f"/documents/{doc}/publication")) for doc in ("doc2", "doc3"))
         assert (refused["state"], refused["attempts"]) == ("FAILED", ["failed"])
@@ -131,7 +131,7 @@ def test_the_document_app_serves_its_users(redis_server: Server, tmp_path: Path)
         assert [job["job"] for job in tagged] == edits[::-1]
         [known] = browser.ask("GET", "/workers")[1]
         assert (known["pid"], known["version"], known["slots"]) == (worker.pid, "2.1", 16)
-        # What is wrong with a request is said to the one who sent it.
+        # A client error names what is wrong with the request.
         assert browser.ask("GET", "/jobs/unknown")[0] == 404
         assert browser.ask("GET", "/documents/doc3")[0] == 404
         assert browser.ask("POST", f"/documents/{'n' * 300}/publication")[0] == 400

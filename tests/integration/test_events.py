@@ -326,7 +326,7 @@ async def test_events_that_are_gone_are_told_as_missed(caplog: pytest.LogCapture
 
     async with sched.listening():
         await work.enqueue()
-        # Nobody has asked for a minute.
+        # There has been no subscriber for a minute.
         clock.advance(seconds=61)
         await work.enqueue()
     assert told and all(isinstance(each, Missed) for each in told)

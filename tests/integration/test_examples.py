@@ -64,7 +64,7 @@ def git(folder: Path, *arguments: str, question: bytes = b"") -> bytes:
 
 
 class Import:
-    """What `git fast-import` reads: one commit after another, each a list of its commands for files."""
+    """Input of `git fast-import`: one commit after another, each a list of its commands for files."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []

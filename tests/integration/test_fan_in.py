@@ -15,7 +15,7 @@ from tests.schedulers import run, scheduler
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Send a store five dependencies in one request."""
+    """Limit a request to five dependencies."""
     for module in ("client.submission", "core.refusals", "core.structures.edges", "operations.bounds"):
         monkeypatch.setattr(f"queuehint.{module}.PORTION_MAX", 5)
     return 5

@@ -31,7 +31,7 @@ def tasks(sched: Scheduler, gate: Gate) -> Any:
 
 
 def waits_of(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return what somebody has told the store to keep, in the order of telling."""
+    """Return the ids that the store was asked to keep, in the order of the requests."""
     backend = sched.backend
     wait, wait_sync = backend.wait, backend.wait_sync
     told: list[Any] = []

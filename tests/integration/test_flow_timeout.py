@@ -1,4 +1,4 @@
-"""A flow with a timeout: the store cancels what is unfinished of it, whoever made it, and its handle says so."""
+"""A flow with a timeout: the store cancels its unfinished jobs, and its handle reports that."""
 
 from __future__ import annotations
 

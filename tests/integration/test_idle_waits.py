@@ -35,7 +35,7 @@ PAUSES = (
     "queuehint.scheduler.exclusive.WAIT_CEILING_S",
     "queuehint.worker.listening.WAIT_CEILING_S",
 )
-"""All that paces those who wait, but for the leases."""
+"""All intervals of waiters, except those of leases."""
 
 
 async def follow(events: AsyncIterator[Any]) -> None:
@@ -54,7 +54,7 @@ async def drain(sched: Scheduler) -> None:
 
 
 class Waiting:
-    """A scheduler of which somebody waits for what does not come."""
+    """A scheduler with a wait that never ends."""
 
     def __init__(self, url: str, name: str, lease_s: float) -> None:
         self.sched = sched = Scheduler(url, namespace=f"waits-{name.replace(' ', '-')}", lease=lease_s)

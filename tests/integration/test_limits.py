@@ -1,4 +1,4 @@
-"""Limits by the scheduler API on both stores: set, changed, listed, removed; effects on producers and workers."""
+"""Limits by the scheduler API on all stores: set, changed, listed, removed; effects on producers and workers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _own_store() -> Iterator[None]:
 
 
 def lives(pid: int | str) -> bool:
-    """Return whether a process runs; one that nobody has waited for yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:

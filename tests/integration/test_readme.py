@@ -1,4 +1,4 @@
-"""The README and the first page of the docs: their links lead to files. And the pages they lead to."""
+"""The README and the pages of the docs: links, lists of pages, and code blocks that run."""
 
 from __future__ import annotations
 

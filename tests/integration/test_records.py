@@ -1,4 +1,4 @@
-"""The records of a scheduler: look-ups, pages, counts, ends; the same answers on both stores."""
+"""The records of a scheduler, with the same answers on all stores: look-ups, pages, counts, ends."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_a_claim_that_stays_unanswered_is_continued_by_the_same_operation(
         with pytest.raises(OutcomeUnknownError):
             await waiting
         with monkeypatch.context() as patch, pytest.raises(OutcomeUnknownError):
-            # It may have been granted jobs, as long as nobody has answered.
+            # It may have been granted jobs, as long as there is no answer.
             patch.setattr(AsyncLink, "ask", never_sent)
             await claims.backend.call(operation)
         proxy.heal()

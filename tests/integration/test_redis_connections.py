@@ -124,7 +124,7 @@ async def test_a_half_open_connection_holds_up_only_the_calls_that_are_on_it(
     proxy.blackhole()
     swallowed = asyncio.create_task(backend.call(Draw(1)))
     await asyncio.sleep(0.1)
-    # What was swallowed never arrives; a new connection works.
+    # Swallowed bytes never arrive; a new connection works.
     proxy.heal()
     async with asyncio.timeout(links.TIMEOUT_S / 2):
         assert [(await backend.call(Draw(1))).first for _ in range(2)] == [2, 3]

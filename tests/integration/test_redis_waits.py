@@ -312,7 +312,7 @@ def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server
     backend.close_sync()
 
 
-# --- who waited is forgotten -----------------------------------------------------------------------------------------
+# --- waiters are forgotten -------------------------------------------------------------------------------------------
 
 
 def test_threads_that_have_waited_leave_one_entry_for_their_process(redis_server: Server, namespace: str) -> None:
@@ -384,7 +384,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
     backend.close_sync()
 
 
-# --- who waits for changes -------------------------------------------------------------------------------------------
+# --- waiters for changes ---------------------------------------------------------------------------------------------
 
 
 async def test_a_change_wakes_waiters_for_changes_and_not_those_for_the_end(

@@ -39,7 +39,7 @@ KINDS = {
 
 
 class House:
-    """A store that outlives those who open it one after the other."""
+    """A store that outlives the processes that open it one after the other."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -189,7 +189,7 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
         assert ended == {b"dies", b"expires"}
     finally:
         helper.end(at_once=True)
-    # Whatever the clock of the machine, an end and its timer are of one moment.
+    # An end and its timer have the same time, however the machine's clock moves.
     timers = dict(prunes())
     records = backend.call_sync(Get(("dies", "expires"))).records
     kept = [timers[member] for member in sorted(timers, key=lambda member: member[3:])]
@@ -200,7 +200,7 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
     backend.close_sync()
 
 
-# --- those who wait --------------------------------------------------------------------------------------------------
+# --- waiters ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ends", ["well", "badly", "canceled"])
@@ -222,7 +222,7 @@ def test_a_waiter_gets_a_result_with_zero_retention(url: str, ends: str) -> None
             if not interest.jobs:
                 await waits(interest, timeout_s)
                 return
-            # The first wait is a short one: after it the store knows that somebody waits.
+            # The first wait is a short one: after it the store knows that the job has a waiter.
             await waits(interest, timeout_s if go.is_set() else 0.001)
             if not go.is_set():
                 go.set()

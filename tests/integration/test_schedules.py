@@ -1,4 +1,4 @@
-"""Schedules by the scheduler API: defined, fired, missed, paused; on both stores."""
+"""Schedules by the scheduler API, on all stores: defined, fired, missed, paused."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ async def test_inside_a_handler_drain_fires_nothing(url: str) -> None:
 
     @app.sched.job
     async def look() -> None:
-        # Nobody has told the worker that runs this of what has come to be due meanwhile.
+        # The worker that runs this is not told of schedules that have come due meanwhile.
         app.clock.advance(seconds=5)
         await app.sched.drain(["nowhere"], run=True)
         seen.append(len((await app.sched.backend.call(DueSchedules())).schedules))

@@ -60,7 +60,7 @@ class Card:
 
 
 class Heard:
-    """All that was said to anybody."""
+    """All texts shown or logged."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)

@@ -33,7 +33,7 @@ SEEDS = 10
 
 
 class Document:
-    """What handlers write to: it refuses tokens smaller than the last."""
+    """A resource that handlers write to: it refuses tokens smaller than the last."""
 
     def __init__(self) -> None:
         self.clear()

@@ -213,7 +213,7 @@ def test_the_doctor_repairs_only_where_no_other_process_runs_jobs(table: Table) 
     assert (has_file(owner), has_file(guest)) == (False, True)
 
 
-# --- who has the file ------------------------------------------------------------------------------------------------
+# --- the owner of the file -------------------------------------------------------------------------------------------
 
 
 def test_a_guest_has_the_file_once_the_other_one_has_closed_it(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""The synchronous twins: for scripts, threads and notebooks."""
+"""The synchronous twins of the asynchronous methods: for scripts, threads and notebooks."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_what_real_workers_do_is_in_order(sched: Scheduler) -> None:
     assert (report.faults, report.unjudged, report.jobs) == ((), (), JOBS)
     assert sum(event.kind == "retried" for event in events) > 10
 
-    # What records tell, and the log of the workers, is less, and in order as well.
+    # Traces of records and of the workers' log have fewer events, and pass the check as well.
     past, notes = events_of(pasts)
     assert notes == []
     assert {event.kind for event in past} == {"queued", "started", "finished"}

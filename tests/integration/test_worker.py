@@ -1147,7 +1147,7 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
             ran.append(n)
 
         def see(blocking: JobHandle[Any], others: list[JobHandle[Any]], worker: Worker) -> list[Any]:
-            """What another worker sees meanwhile."""
+            """Collect what another worker sees meanwhile."""
             end_s = time.monotonic() + 20
             while time.monotonic() < end_s and not all(handle.state_sync() is QUEUED for handle in others):
                 time.sleep(0.01)
@@ -1287,7 +1287,7 @@ async def test_only_an_answer_of_the_store_is_one(
     first_s = worker.answered_s
     await until(lambda: worker.answered_s > first_s > 0)
     is_away[0] = True
-    # What was under way may be answered still.
+    # Requests under way may still be answered.
     before = asked[0]
     await until(lambda: asked[0] > before + 2)
     last_s, before = worker.answered_s, asked[0]
@@ -1300,7 +1300,7 @@ async def test_only_an_answer_of_the_store_is_one(
 
 
 def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:
-    """Have what is due done by somebody else, as other workers would; return how to end it."""
+    """Do due work as other workers would; return a function that ends this."""
     done = threading.Event()
 
     def tick() -> None:

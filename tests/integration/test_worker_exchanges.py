@@ -233,7 +233,7 @@ async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring
         crew.worker.stop()
         held.answer(first)
         await turns()
-        # What is under way beside comes first: nothing else is sent, and the worker does not leave.
+        # The second exchange under way comes first: nothing else is sent, and the worker does not leave.
         assert held.calls == [second]
         held.answer(second)
         await held.answer_all()

@@ -35,7 +35,7 @@ def listen(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
 
 
 def register(sched: Scheduler) -> tuple[Any, Callable[[], list[str]]]:
-    """Register a job that says for whom it runs."""
+    """Register a job that records the user that it runs for."""
     ran: list[str] = []
 
     @sched.job(name="work")

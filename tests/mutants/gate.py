@@ -3,7 +3,7 @@ The mutation gate: deliberate faults in the package, each of which some test mus
 
 A mutant is a text in one file of the package and its replacement. To try it, the package and the tests are
 copied into a folder of their own, the text is replaced in the copy, and its *catchers* run there in processes of their
-own: tests, as few as may be. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
+own: as few tests as possible. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
 be imported proves nothing. Nor does a catcher that fails without a mutant: `try_catcher` runs one on an unchanged copy.
 
 Mutants of order, exclusion, leases and edges have to be caught by the kit, `queuehint.testing`, because authors of
@@ -136,7 +136,7 @@ class StaleMutantError(Exception):
 @attrs.frozen
 class Verdict:
     """
-    What became of one catcher on one copy.
+    The result of one catcher on one copy.
 
     Args:
         failed: it noticed something; *by* is the first test that failed, *why* how.
@@ -175,7 +175,7 @@ def copy() -> Iterator[Path]:
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
-                # What Coq has compiled is not needed to compare.
+                # Files compiled by Coq are not needed for the comparison.
                 ignored = shutil.ignore_patterns("build") if name == "proof" else None
                 shutil.copytree(source, tree / name, ignore=ignored)
             else:
@@ -198,7 +198,7 @@ def run(catcher: Catcher, tree: Path) -> Verdict:
     """Run a catcher in a tree, in a process of its own."""
     if catcher.needs is not None and shutil.which(catcher.needs) is None:
         return Verdict(False, 0.0, problem=f"it needs {catcher.needs}")
-    # What pytest and its plugins have left for processes below them is not for these.
+    # Variables that pytest and its plugins set for their child processes are not for these.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     environment |= {
         "PYTHONPATH": str(tree),

@@ -1,4 +1,4 @@
-"""Mutants of what operators and developers meet: pauses by filter, counts of dependencies, `--reload`."""
+"""Mutants of features for operators and developers: pauses by filter, counts of dependencies, `--reload`."""
 
 from tests.mutants.catchers import ON_REDIS
 from tests.mutants.gate import Mutant, tests

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KINDS: Final = [kind for kind in OutcomeKind if kind is not OutcomeKind.CHILDREN]
 DELAYED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.SNOOZED})
 UNKNOWN: Final = 7
-"""A token that nobody was given."""
+"""A token that was never granted."""
 LEASE_MS: Final = 1000
 
 
@@ -136,7 +136,7 @@ class Leases:
             counted += counts
         self.counted += counted
         self.late += len(outcomes) - counted
-        # What a settlement stops is its own job.
+        # A settlement stops its own job.
         self._reaped(self.stopped[counted:])
         for job_id, token in self.started:
             self.given.append((job_id, token))

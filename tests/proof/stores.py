@@ -3,7 +3,7 @@ Compare the gates of a store with those of the program extracted from the proof.
 
 The calls of an engine's trie are recorded: places taken and left, lines advanced. An engine and a store that do the
 same operations have the same gates after each, and so has the program: the gates each walk has passed, the counts of
-each node in each mode, its line in order, and whether that waits to be advanced.
+each node in each mode, its line in order, and whether the line waits to be advanced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from queuehint.operations import Operation
 
 GRANTED: Final = 128
-"""What a head in Redis says of a claim that has passed all its gates; else how deep it stands."""
+"""Value in a head in Redis for a claim that has passed all its gates; else it is the depth at which it stands."""
 _ANSWER: Final = re.compile(r"(?:[REV]|A \d+ (?:true|false) \[[\d,]*\])(.*)")
 _READ: Final = """\
 #!lua flags=no-writes,allow-oom
@@ -50,7 +50,7 @@ return {heads, stored_gates}
 
 @attrs.frozen
 class Gate:
-    """What a store keeps of one node."""
+    """One node as a store keeps it."""
 
     held: tuple[int, ...]
     line: list[int]
@@ -59,14 +59,14 @@ class Gate:
 
 @attrs.frozen
 class State:
-    """What a store keeps: how many gates each claim has passed, by its number, and all nodes."""
+    """Gates as a store keeps them: how many each claim has passed, by its number, and all nodes."""
 
     positions: dict[int, int]
     gates: dict[Path, Gate]
 
 
 class Gates:
-    """What the trie of an engine is asked, as operations of the program, and what a store keeps after some of them."""
+    """The calls of an engine's trie, as operations of the program, and the gates of a store after some of them."""
 
     def __init__(self, engine: Engine) -> None:
         self.numbers: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
 """
 Lockstep of `PathTrie` and `normalise` with the program extracted from their proof.
 
-After each operation the whole state is compared: the gates that each walk has passed, each node with its four counts,
-its line and whether that waits to be advanced, and what an advance used, whether it was cut and which claims it
-granted, in order. If nothing is left over, the claims are placed anew in an empty trie, which has to come out the same
+After each operation the whole state is compared: the gates that each walk has passed; of each node its four counts, its
+line, and whether the line waits to be advanced; of each advance the units used, whether it was cut, and the granted
+claims in order. If nothing is left over, the claims are placed anew in an empty trie, which must reach the same state
 (`settled_state`).
 """
 
@@ -30,12 +30,12 @@ SHAPES: Final = [
     Claim(("1", "1"), "shared"),
     Claim(("1", "2"), "exclusive"),
 ]
-"""What is claimed where all histories are played."""
+"""The claims of exhaustive histories."""
 BATCH: Final = 500
 
 
 class Job:
-    """What the trie asks of a job."""
+    """The fields of a job that the trie reads."""
 
     __slots__ = ("seq", "walks")
 

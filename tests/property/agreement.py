@@ -97,8 +97,8 @@ if TYPE_CHECKING:
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
 """
-What stays in a namespace without jobs: its counters, the pools asked for in the last minute, the sessions heard of in
-the last ten, and a marker for those who sleep until something is due.
+Keys that stay in a namespace without jobs: its counters, the pools asked for in the last minute, the sessions heard of
+in the last ten, and a marker for workers that sleep until something is due.
 """
 KEPT_MS = 600_000
 """How long ids and sessions are kept."""
@@ -152,7 +152,7 @@ class Wiretap(Session):
             return end.value
 
     def _say(self, info: dict[str, str]) -> None:
-        """What a server may lose is said elsewhere."""
+        """Log nothing: warnings about durability have tests of their own."""
 
     def _note(self, step: Send | Sleep | Redirect, answer: Any) -> None:
         if isinstance(step, Send) and (script_of(step.command) or step.command[0] == "EVAL"):
@@ -562,7 +562,7 @@ class RedisLockstep:
         self.do(Cancel((spec.id,)))
 
     def watch(self, job_ids: tuple[str, ...]) -> None:
-        """Begin to wait for jobs and leave at once, as one does who was killed."""
+        """Begin to wait for jobs and leave at once, as a killed process does."""
         self.backend.wait_sync(Interest(jobs=job_ids), 0)
         self.engine.await_ends(job_ids)
 
@@ -633,15 +633,15 @@ def epoch_s(now_ms: int) -> int:
     return max(0, now_ms // 1000 - EPOCH_BEGIN_S)
 
 
-# --- who makes the steps ---------------------------------------------------------------------------------------------
+# --- generators of steps ---------------------------------------------------------------------------------------------
 
 ALPHABETS = (
     ("a", "b"),
-    # What could be taken for a part of a key, or for the root.
+    # Segments that look like a part of a key, or like the root.
     ("root", "a:b"),
     ("a\\", "a:"),
     ("\\root", "root:"),
-    # What sorts right below and right above a colon.
+    # Characters that sort right below and right above a colon.
     ("a", "a!"),
     ("a", "a;"),
     ("{qh}", "*"),

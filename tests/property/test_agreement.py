@@ -1,5 +1,5 @@
 """
-The two backends agree: the engine and a store go through the same histories, and every answer is compared.
+The engine and the Redis store agree: both go through the same histories, and every answer is compared.
 
 By default 20 000 steps of random walks and 2 000 of a state machine, whose failures shrink; every night far more.
 """
@@ -654,7 +654,7 @@ def spelled(value: Any, names: dict[str, str]) -> Any:
 
 
 class AgreementMachine(OperationMachine):
-    """What the kit does with a store, and what a net and a server do besides; both are compared at every step."""
+    """The operations of the kit, and faults of a network and a server; both stores are compared at every step."""
 
     def __init__(self) -> None:
         super().__init__()

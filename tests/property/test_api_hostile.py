@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 LIMIT_S = 10.0
 """Of the time of this thread: what grows with the square of a value takes minutes."""
 WAIT_S = 0.02
-"""What is taken may wait for ever."""
+"""An accepted call may wait for ever: it is canceled after this time."""
 
 
-# --- values that nobody can mean -------------------------------------------------------------------------------------
+# --- hostile values --------------------------------------------------------------------------------------------------
 
 
 class Unshown:
@@ -75,7 +75,7 @@ class Lines:
 
 
 class Endless:
-    """Goes on and on; who reads it to its end has read too much."""
+    """An endless iterable: a callee that reads it to its end has read too much."""
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(2_000_000):
@@ -122,7 +122,7 @@ MANY: list[list[int]] = [[1]] * 300_000
 
 
 class SilentHost:
-    """What a running job says, and nobody hears."""
+    """A host that drops all messages of a running job."""
 
     def __init__(self, sched: Scheduler) -> None:
         self.scheduler = sched
@@ -150,7 +150,7 @@ class World:
         self.job.using(id="begun").enqueue_sync()
         (grant,) = self.sched.backend.call_sync(Exchange(worker="w", limit=1)).grants
         over = Outcome(job_id="begun", token=grant.token, kind=OutcomeKind.FINISHED)
-        self.sched.backend.call_sync(Exchange(worker="w", settle=(over,)))  # who drains would wait for it
+        self.sched.backend.call_sync(Exchange(worker="w", settle=(over,)))  # a drain would wait for it
         self.host = SilentHost(self.sched)
         self.flow = queuehint.Flow(self.sched, "flow")
         self.node = self.flow.add(self.job)
@@ -199,7 +199,7 @@ class World:
         server = shared_server()
         client = server.client()
         names = sorted(client.scan_iter(match=f"{backend.session.root}*", count=1000))
-        # What is there for a time only may go in between. A request that the store itself refuses has a receipt.
+        # Keys with a time to live may expire meanwhile. A request that the store itself refuses leaves a receipt.
         names = [each for each in names if client.pttl(each) == -1 and not each.endswith(b":receipts")]
         return dict(zip(names, server.call("DEBUG", "DIGEST-VALUE", *names), strict=True))
 
@@ -303,7 +303,7 @@ WORDS: dict[str, list[str]] = {
     "ownership": [*Ownership.__annotations__, "a\nb"],
     "options": [*WORKER_OPTIONS, *TASK_OPTIONS, "name", "a\nb"],
 }
-"""What is given by name where a call takes any."""
+"""Keyword arguments for calls that accept any."""
 BAD: Any = type("Bad", (), {})()
 
 
@@ -371,7 +371,7 @@ def wrong_answers(
                 continue  # any object is taken for its text, and what that raises is its own
             said = refusal(label)
             if said == "" and world.state() != before:
-                # What a store does by itself, in its own time, is not done a second time just then.
+                # A change that the store made by itself meanwhile does not happen again in a second try.
                 world.close(runner)
                 world, call, plan, before = begin()
                 said = refusal(label)
@@ -397,7 +397,7 @@ def test_what_cannot_be_meant_is_refused_by_us_at_once_and_changes_nothing(
 
 @pytest.mark.parametrize("name", ["file", pytest.param("redis", marks=pytest.mark.redis)])
 def test_other_stores_refuse_it_too(name: str, runner: asyncio.Runner) -> None:
-    """What is wrong is seen before a store is asked, or by the store: one value for each parameter finds that."""
+    """Bad values are refused before a store is asked, or by the store: one value for each parameter shows which."""
     numbers = itertools.count()
     luck = random.Random(1)
     with quick_folder() as folder:

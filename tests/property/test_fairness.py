@@ -1,4 +1,4 @@
-"""Fairness: a bound on the starts of other users between two turns of one, for any order of arrivals."""
+"""Fairness: a bound on the starts of other users between two turns of a user, for any order of arrivals."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ weights = st.dictionaries(users, st.integers(1, 4))
 
 class Turns:
     """
-    Counts, for each user who has had something ready all along, the starts of others since the last start of this user.
+    Counts, for each user that has always had ready jobs, the starts of others since the last start of this user.
 
     Args:
-        weights: of users who do not weigh 1.
+        weights: of users with another weight than 1.
     """
 
     def __init__(self, weights: dict[str | None, int]) -> None:
@@ -50,7 +50,7 @@ class Turns:
         self.ready[user] += 1
 
     def start(self, user: str | None) -> None:
-        """A start of one user is a start of another for all who wait."""
+        """Count a start of one user for all others that wait."""
         assert self.ready[user] > 0
         self.ready[user] -= 1
         self.others[user] = Counter()
@@ -67,7 +67,7 @@ class Turns:
 
 
 def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[Operation[Any]], Any]) -> None:
-    """Let jobs come and be claimed, by workers that are there for everyone and by some that are not."""
+    """Enqueue and claim jobs, by workers that serve all users and by some that do not."""
     for user, weight in weights.items():
         apply(Weigh(user, weight))
     turns = Turns(weights)

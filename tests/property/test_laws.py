@@ -58,7 +58,7 @@ def test_no_two_paths_share_a_key(path: Path, other: Path) -> None:
 @given(any_path.filter(lambda path: path and len(path[-1].encode()) < SEGMENT_BYTES_MAX), any_path)
 def test_the_keys_between_a_path_and_its_end_are_those_of_its_descendants(path: Path, other: Path) -> None:
     low, high = keys_below(path)
-    # What sorts right below and right above a colon is where keys of others come near.
+    # Segments that sort right below and right above a colon have neighbouring keys.
     alike = [(*path[:-1], path[-1] + letter, *other) for letter in "\\/9:;"]
     for candidate in (other, path + other, path[:-1] + other, *alike):
         is_descendant = is_prefix(path, candidate) and candidate != path
@@ -229,7 +229,7 @@ def test_users_who_always_have_something_ready_take_turns(wanted: list[tuple[int
         job = queue.take("p")
         assert job is not None
         name = str(job.spec.user)
-        # The next one is there before the turn comes round again; a user who is alone has it at once.
+        # The user's next job is ready before its next turn; a user that is alone has its turn at once.
         queue.add(ready_job(next(numbers), name, job.spec.priority))
         assert turn - last_turn.get(name, turn - len(users)) <= len(users)
         last_turn[name] = turn

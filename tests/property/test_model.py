@@ -1,4 +1,4 @@
-"""The reference model by itself: it needs only replies to check them, and its own replies pass the check."""
+"""The reference model by itself: it checks the replies of a store, without its state, and accepts its own replies."""
 
 from __future__ import annotations
 

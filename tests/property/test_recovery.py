@@ -17,7 +17,7 @@ LOOKED_EVERY_S = 5.0
 
 @attrs.frozen
 class Recovery:
-    """When a loss was noticed, and when the code of the job began again; both in seconds after the worker's death."""
+    """The times of the noticed loss and of the next start of the job's code, in seconds after the worker's death."""
 
     noticed_s: float
     again_s: float
@@ -34,7 +34,7 @@ def recoveries(max_losses: int, seeds: range) -> list[Recovery]:
         await asyncio.sleep(3)
 
     jobs = [("work", [doc], [doc]) for doc in map(str, range(24))]
-    # Somebody is always there: there are four of them, and the dead are started anew within a second.
+    # A worker is always alive: there are four, and dead ones are restarted within a second.
     plan = FaultPlan(crash=0.02, down_ms=1_000)
     found = []
     for seed in seeds:

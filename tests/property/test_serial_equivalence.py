@@ -1,4 +1,4 @@
-"""Race detection: handlers that stay in their places always pass; without places they always fail, with two jobs."""
+"""Race detection: handlers that write only at their places always pass; without places, two writers always fail."""
 
 from __future__ import annotations
 

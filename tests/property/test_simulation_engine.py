@@ -221,7 +221,7 @@ def close_cycles(patch: pytest.MonkeyPatch) -> None:
 
 
 def pause_paths_only(patch: pytest.MonkeyPatch) -> None:
-    """A pause by filter holds nobody."""
+    """A pause by filter holds back no job."""
     patch.setattr(pauses, "selects", lambda _wanted, _job: False)
 
 
@@ -362,7 +362,7 @@ def test_a_story_is_not_shrunk_to_another_failure(monkeypatch: pytest.MonkeyPatc
 
 
 class NoLine(PathTrie):
-    """Who fits passes those in line."""
+    """A claim that fits overtakes those in line."""
 
     def place(self, walk: Walk) -> int:
         lines = []

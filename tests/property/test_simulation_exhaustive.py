@@ -24,7 +24,7 @@ NAMES = {path: ":".join(path) or "root" for path in PATHS}
 
 def test_two_clients_in_every_order() -> None:
     situations = [explore(["ecf", "ecf"], pair) for pair in PAIRS]
-    # How far each client is says nearly all: who is first to come is first to be served.
+    # The progress of each client says nearly all: requests are served in order of arrival.
     assert all(16 < count < 50 for count in situations)
 
 

@@ -27,7 +27,7 @@ STEPS = thorough(250, quick=120)
 
 
 def answer(engine: Engine, operation: Operation[Any], now_ms: int) -> Any:
-    """What an engine says, a refusal too."""
+    """Return the reply of an engine, or its refusal."""
     try:
         return engine.apply(operation, now_ms)
     except QueueHintError as error:
@@ -54,7 +54,7 @@ def walk(seed: int, snapshot_every: float = 0.0) -> tuple[Engine, list[tuple[int
         if twin is not None:
             assert answer(twin, operation, now_ms) == reply
             if random.random() < snapshot_every:
-                # Who is written down buries its dead entries: the other one does that at the same time.
+                # A snapshot drops dead entries of heaps, so the other engine drops them at the same time.
                 freeze(engine)
                 twin = thaw(pack(freeze(twin)), options)
                 twin.check()

@@ -23,7 +23,7 @@ from tests.folders import quick_folder
 
 
 def answer(call: Any, operation: Operation[Any], *more: int) -> Any:
-    """What is said, a refusal too."""
+    """Return the reply of a call, or its refusal."""
     try:
         return call(operation, *more)
     except QueueHintError as error:

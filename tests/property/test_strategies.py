@@ -155,7 +155,7 @@ def test_an_operation_is_done_or_refused_for_what_is_there(history: list[ops.Ope
     for operation in history:
         check_limits(operation)
         refusal = refused(store, operation)
-        # What `Amend` may not change is a matter of what is there, and so is the flow that earlier parts are of.
+        # Refusals of `Amend`, and of a part of another flow, depend on the state of the store.
         is_there = isinstance(operation, ops.Amend) or str(refusal) == OTHER_FLOW
         assert is_there or not isinstance(refusal, INVALID), refusal
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAMES = "abcde"
 PATHS = [path for depth in range(4) for path in product("xy", repeat=depth)]
 CLAIMS = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exclusive", "shared"])), max_size=2)
-# What happens to a job in its life, and what should not: walked through in order, with steps lost and added.
+# Lives of a job, legal and illegal ones: walked through in order, with steps lost and added.
 LIVES: list[list[Kind]] = [
     ["queued", "started", "finished"],
     ["queued", "started", "retried", "started", "ended"],

@@ -57,7 +57,7 @@ class Right:
 
 
 class OlderDocument(Right):
-    """What runs is registered at its path and all above; a job may start if nothing is registered at or above it."""
+    """A running job is registered at its path and all above; one may start if none is registered at or above it."""
 
     def start(self) -> str | None:
         registered = Counter(path for job_id in self.running for path in self.lineage(job_id))
@@ -100,7 +100,7 @@ class OnlyWhatExecutes(Right):
 
 
 class RetryToTheTail(Right):
-    """What failed stands in line again, behind all others."""
+    """A failed job stands in line again, behind all others."""
 
     def end(self, job_id: str, outcome: Ended) -> None:
         job = self.jobs[job_id]
@@ -299,7 +299,7 @@ class WithEdges(Right):
 
 
 class WithCancel(WithEdges):
-    """What is canceled resolves edges as what has finished does."""
+    """A canceled job resolves edges as a finished one does."""
 
     def cancel(self, job_id: str) -> None:
         if self.awaiting.pop(job_id, None) is None:

@@ -25,7 +25,7 @@ class Seen:
     place: float | None = None
     """The position of the event by which it took its place."""
     bound: float = -1
-    """What has a place before this was before it, even if its own place was not seen."""
+    """Jobs with a place before this one precede it, even if its own place was not seen."""
     placed_ms: float = 0
     running: int | None = None
     started_ms: float = 0
@@ -34,10 +34,10 @@ class Seen:
     has_children: bool = False
     is_known: bool = False
     is_willing: bool = False
-    """Nothing of its own keeps it from running, as far as anybody knows."""
+    """Nothing of its own keeps it from running, as far as is known."""
     ends: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    """What its last event has broken, of what concerns it alone."""
+    """The rules about this job alone that its last event has broken."""
     token: int | None = None
 
 
@@ -172,7 +172,7 @@ def idle_jobs(
 
 
 def may_stand_in_line(path: tuple[str, ...], earlier: Sequence[TraceJob]) -> bool:
-    """Return whether a shared claim may find a line on its way: somebody holds a node whom somebody else waits for."""
+    """Return whether a shared claim may find a line on its way: a node is held by a job that another one waits for."""
     return any(
         any(claim.path == node for job in earlier for claim in job.claims)
         and any(claim.mode == "exclusive" and is_prefix(node, claim.path) for job in earlier for claim in job.claims)

@@ -52,7 +52,7 @@ def walk_cut(random: Random, style: Style, steps: int, budget: int) -> Lockstep:
     pair = Lockstep(budget)
     generator = OperationGenerator(pair.engine, random, style)
     for _ in range(steps):
-        # What is due comes up in a tick of its own: a cut lets an operation come before what is due, by the rules.
+        # Due timers fire in a tick of their own: by the rules a cut operation may come before them.
         pair.now_ms = generator.pass_time(pair.now_ms)
         pair.do(Tick())
         move = generator.move()
@@ -132,7 +132,7 @@ def _drain(engine: Engine, now_ms: int) -> None:
 
 
 def _check_canceled(to_cancel: list[tuple[Job, JobSpec, int]]) -> None:
-    """What a cancellation by path covers is over or asked to stop, unless it was replaced or redriven meanwhile."""
+    """Check that jobs covered by a cancellation are over or asked to stop, unless replaced or redriven meanwhile."""
     for job, spec, since in to_cancel:
         if job.state not in OVER and job.spec is spec and job.since == since:
             assert job.cancel is not None, f"{job.id} escaped"

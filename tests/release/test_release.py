@@ -1,4 +1,4 @@
-"""What a release would publish: built from this tree, looked through, installed where nothing else is, and run."""
+"""The distributions of a release: built from this tree, inspected, installed where nothing else is, and run."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ async def a_result_is_of_the_handlers_type() -> None:
     del wrong
 
 
-# --- what a handler answers instead of a result is nobody's result ---
+# --- answers of a handler are never the type of a result ---
 
 
 @sched.job

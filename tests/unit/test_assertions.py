@@ -30,7 +30,7 @@ class Page:
 
 
 def prepared() -> Scheduler:
-    """Return a scheduler with four jobs: two pages are rendered, a day is counted, and nobody knows `other`."""
+    """Return a scheduler with four jobs: two pages are rendered, a day is counted, and `other` is not registered."""
     sched, _ = scheduler()
 
     @sched.job(queue_hint=["{doc}"])

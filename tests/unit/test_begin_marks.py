@@ -34,7 +34,7 @@ def two_ends() -> tuple[BeginMarks, BeginMarks]:
 
 
 class Steps:
-    """What each end does, one access to the memory at a time, for every order of them."""
+    """The steps of both ends, one access to the memory at a time, in every order of them."""
 
     def __init__(self) -> None:
         self.worker, self.helper = two_ends()

@@ -27,7 +27,7 @@ HOST: Any = SimpleNamespace(scheduler="ours")
 
 
 class Handle:
-    """What is known of a handle: its id, and for whom it is one."""
+    """The parts of a handle that are used: its id, and its scheduler."""
 
     def __init__(self, job_id: Any) -> None:
         self.id = job_id

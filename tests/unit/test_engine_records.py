@@ -81,7 +81,7 @@ def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> N
 def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
     jobs = [job(str(number)) for number in range(RECORDS_LOOKED_AT_MAX + 100)]
     queue = filled(jobs)
-    # What was enqueued first lies among what was enqueued later, so that no block can be passed over.
+    # Early jobs lie among later ones, so that no block can be skipped by its times.
     for block in queue.engine.table.catalog._blocks.values():
         block.last_ms = 10**6
     assert walk(queue, since_ms=10**6) == [0, 0]

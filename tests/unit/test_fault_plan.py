@@ -8,13 +8,13 @@ from queuehint.testing import FaultPlan
 from queuehint.testing.simulation.faults import PLANS
 
 
-def test_each_plan_has_its_name_and_is_another() -> None:
+def test_each_plan_has_a_name_and_differs_from_the_others() -> None:
     plans = [FaultPlan.named(name) for name in PLANS]
     assert plans[0] == FaultPlan()
     assert len(set(plans)) == len(PLANS)
 
 
-def test_just_one_plan_is_calm() -> None:
+def test_only_the_first_plan_has_no_faults() -> None:
     assert [FaultPlan.named(name).is_calm for name in PLANS] == [True, False, False, False]
 
 

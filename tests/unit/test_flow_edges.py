@@ -20,7 +20,7 @@ async def work() -> None: ...
 
 
 def closed(waits: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return who waits for whom, through others too."""
+    """Return the transitive closure: for each node all nodes that it waits for."""
     closed = {name: set(others) for name, others in waits.items()}
     for _ in closed:
         for others in closed.values():

@@ -91,7 +91,7 @@ def test_blocks_of_other_times_hold_nothing_that_may_pass() -> None:
     assert found(listed, since_ms=900, until_ms=901) == [1, 5]
     listed.add(made(6, now_ms=50))
     assert found(listed, until_ms=51) == [1, 5, 6]
-    # What a block once held is not forgotten while anything is left in it.
+    # A block keeps the times of removed records while any record is left in it.
     listed.remove(late)
     assert found(listed, since_ms=900, until_ms=901) == [1, 6]
 

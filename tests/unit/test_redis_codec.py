@@ -241,7 +241,7 @@ def damaged(data: bytes, random: Random) -> bytes:
 
 
 def check_read(rest: bytes) -> None:
-    """What is read of a rest is a spec of the right types, or it is said to be damaged."""
+    """Check that the rest of a spec is read with the right types, or reported as damaged."""
     try:
         spec = codec.decode_spec("a", [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", rest])
     except (CorruptStateError, PayloadError):

@@ -229,7 +229,7 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
     assert marked == {
         ("lib/request/keys", "local ROOT = ''"),  # of the names of keys
         ("lib/request/state", "local own_run = false"),  # the server's, which has another one when it starts anew
-        # What texts mean, which is the same in every call.
+        # Parsed texts, which are the same in every call.
         ("lib/request/arguments", "local numbers_known, numbers_count = {}, 0"),
         ("lib/request/session", "local services_known = {}"),
         ("lib/jobs/fields", "local claims_parsed, claims_count = {}, 0"),

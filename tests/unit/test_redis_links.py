@@ -76,7 +76,7 @@ async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: p
     with pytest.raises(NotSent) as failure:
         await room.enter()
     assert "64 calls are under way, and none ended within 0.05 s" in str(failure.value.__cause__)
-    # Nobody has a place who did not get one.
+    # A caller whose wait has failed holds no slot.
     room.leave()
     assert room.free == 1
 

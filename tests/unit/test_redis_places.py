@@ -12,8 +12,8 @@ def placed(*jobs: tuple[str, str, str]) -> list[bytes]:
     return [part.encode() for job in jobs for part in job]
 
 
-def test_all_that_move_do_so_by_the_repairs_of_one_finding() -> None:
-    """Also those whose lines wait to be advanced."""
+def test_one_finding_repairs_all_jobs_at_wrong_places() -> None:
+    """Jobs whose lines wait to be advanced are included."""
     jobs = placed(("a", "1 0 1", "xd"), ("b", "2 0 128", "xd"), ("c", "3 0 0 128", "xd\nxe:f"), ("d", "4 1 128", "xg"))
     findings, unchecked = examine_places(jobs, "jobs")
     assert unchecked is None

@@ -52,7 +52,7 @@ SOURCES = {name_of(path): path.read_text("utf-8") for path in FILES}
 ALL = {f"{name_of(path)}.lua": path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
 
 EXAMPLES = {REQUESTS[kind][0]: example(kind) for kind in KINDS}
-# What is asked besides, with its own arguments: by a backend, and by its doctor.
+# Scripts without an operation, with their own arguments: of a backend, and of its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
     "watch": ("session", "", "a", 1),
@@ -305,12 +305,12 @@ LUA_WORDS = """
 
 
 OF_CHANGES = {"work", "ready_queue", "paths"}
-"""What a question does without: of gates and limits it calls no function that changes anything."""
+"""Libraries that questions do not include: code of gates and limits uses them only in functions that change data."""
 
 
 @for_each(SOURCES)
 def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str) -> None:
-    """A name that nobody defines is an error when the line runs, and not before."""
+    """An undefined name is an error only when its line runs."""
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(scripts.script(name).text.partition("\n")[2]))
     defined = set(LUA_WORDS.split())
     for names in re.findall(r"\blocal (?:function )?(\w+(?:, ?\w+)*)|\bfor (\w+(?:, ?\w+)*)", code):
@@ -538,7 +538,7 @@ def refusals() -> set[str]:
     for text in ALL.values():
         code = code_of(text)
         words |= set(re.findall(r"(?:error_reply|error)\('([A-Z_]+)\b", code))
-        # What is returned to be refused with.
+        # Words that are returned to build a refusal.
         words |= set(re.findall(r"return '([A-Z]+_[A-Z]+|CYCLE) ?'", code))
     return words
 

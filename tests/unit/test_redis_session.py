@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 INFO = b"redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n"
 HEADER = [0, 1_000, -1]
 DONE = [*HEADER, 0]
-"""What a tick replies."""
+"""The reply to a tick."""
 ONE = Enqueue((JobSpec(id="a", task="t"),))
 
 
@@ -600,7 +600,7 @@ def test_what_passes_by_itself_is_waited_for(session: Session, time: Time, messa
     talk = Talk(session, ONE)
     sent = talk.command
     talk.fail(driver.ResponseError(message))
-    # Who is no primary is left, with all connections to it.
+    # A node that is no primary is left, with all connections to it.
     assert (talk.step == Redirect(leaves=True)) is moves
     talk.skip_move_and_sleep()
     assert talk.command == sent
@@ -845,7 +845,7 @@ def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(sessio
     settling = Talk(session, Exchange("w", (done,), limit=5)).answer(EVICTS)
     without = Talk(session, Exchange("w", (done,)))
     assert settling.arguments[3:] == without.arguments[3:]
-    # Who only claims would be woken again at once by the marker of what it does not take.
+    # A claim without settlements waits: the marker of the jobs that it does not take would wake it again at once.
     claiming = Talk(session, Exchange("w", limit=5)).answer(EVICTS)
     assert claiming.step == Sleep(STOPPED_S)
     assert claiming.answer().arguments[3:] == Talk(session, Exchange("w")).arguments[3:]

@@ -16,7 +16,7 @@ from queuehint.values.spec import ON_CONFLICT, Dependency, JobSpec
 
 # --- everything a job may ask for ------------------------------------------------------------------------------------
 
-# What could be taken for a part of a key, a line, a word or a number.
+# Texts that look like a part of a key, a line, a word or a number.
 TRICKY = ["root", "\\root", "a:b", "\\", "\\\\:", "-", "0", "é", "😀", "{x}", "*", "None", "null", '"', "'", "%s", "~"]
 letters = st.characters(exclude_categories=("C", "Z"))
 words = st.sampled_from(TRICKY) | st.text(letters, min_size=1, max_size=8)

@@ -126,7 +126,7 @@ def test_dead_entries_of_heaps_are_left_out() -> None:
 
 
 class Team(StrEnum):
-    """Who asks, as an application may write it."""
+    """Users, as an application may define them."""
 
     RED = "red"
 

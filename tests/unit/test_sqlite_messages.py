@@ -88,7 +88,7 @@ def test_every_reply_comes_back_as_it_was() -> None:
             error = refusal
         else:
             again = read_answer(replied(reply), kind)
-            # What is equal may be of other classes, as a text and a member of an enumeration.
+            # Equal values may be of other classes, such as a text and a member of an enumeration.
             assert (again, repr(again)) == (reply, repr(reply))
             seen.add(type(operation))
             return

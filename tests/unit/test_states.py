@@ -1,4 +1,4 @@
-"""The table of legal moves."""
+"""The table of legal state transitions."""
 
 from __future__ import annotations
 

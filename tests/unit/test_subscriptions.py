@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """What is asked of the store, and what it answers by hand: replies, and markers."""
+    """A store without a server: it keeps the requests; the test gives replies and markers by hand."""
 
     namespace = "n"
 

@@ -1,4 +1,4 @@
-"""Due times of every kind in one structure."""
+"""Timers of all jobs and pauses: due times of every kind, in one order."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_starts_of_one_ms_are_in_the_order_of_their_grants() -> None:
 
 
 def test_what_a_record_does_not_tell_is_left_out() -> None:
-    # The handler of a parent has ended when nobody knows; a dead job that was brought back may have an old place.
+    # It is unknown when the handler of a parent has ended; a redriven job may have an old place.
     assert told(past("a"), past("child", times=(1, 2, 3), parent="a"))[0] == "queued:child"
     assert told(past("a", times=(5, 6, 7), failed_ms=(2,), on_dead="hold")) == ["started:a", "finished:a"]
     assert told(past("a", times=(5, 6, 7), failed_ms=(2,)))[0] == "queued:a"
@@ -355,7 +355,7 @@ def test_drawings_have_every_attempt_with_its_worker_and_its_error() -> None:
     assert "    edit a (3) :done, 7, 9" in chart
     slices = [event["args"] for event in json.loads(perfetto(events, [tried.job]))["traceEvents"] if event["ph"] == "X"]
     assert (slices[0]["cause"], slices[0]["worker"]) == ("ValueError: bad: 5", "w1")
-    # What is checked is the last attempt alone: when it kept its place before, nobody knows.
+    # Only the last attempt is checked: whether the job kept its place before is unknown.
     assert told(tried) == ["queued:a", "started:a", "finished:a"]
 
 

@@ -38,7 +38,7 @@ class Gates:
         return walk
 
     def leave(self, *walks: Walk) -> list[Walk]:
-        """Let walks leave and everything move on; return who arrived, in order."""
+        """Let walks leave and all lines advance; return the walks that arrived, in order."""
         for walk in walks:
             self.trie.leave(walk)
             self.trie.check()

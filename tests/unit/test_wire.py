@@ -243,7 +243,7 @@ def test_a_question_changes_nothing(kind: type[Any]) -> None:
             engine.apply(generator.move(), generator.pass_time(engine.now_ms))
         except QueueHintError:
             pass
-    # What questions work out for themselves lies in what a snapshot leaves out, or in another order.
+    # Questions only fill caches, which a snapshot leaves out or orders differently.
     list(engine.table.past.entries(()))
     before = freeze(engine)
 

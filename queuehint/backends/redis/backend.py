@@ -420,7 +420,7 @@ class _Loop:
         """
         End a canceled wait on the server, and put back the marker it may have taken.
 
-        A connection that is dropped may take one with it, which nobody would hear of before the ceiling of a wait.
+        A connection that is dropped may take one with it, which would go unnoticed until the longest wait is over.
         Other clients wait for markers of their own.
         """
         with suppress(NotSent, Unanswered, driver.ResponseError, TimeoutError):
@@ -437,7 +437,7 @@ class _Loop:
                     if asked.behind is not None:
                         await asyncio.shield(asked.behind)
                 finally:
-                    # Also where nobody answers any more on the connection that waited: else it would stay for ever.
+                    # Also if the connection that waited gives no answer any more: else it would stay for ever.
                     if is_asked and (taken is None or taken[1] != _END):
                         await self._link.ask(("ZREM", own, _END))
                 if taken is not None and taken[1] != _END:

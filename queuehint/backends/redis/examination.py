@@ -25,7 +25,7 @@ logger = logging.getLogger("queuehint.redis")
 
 VERSION_LEAST: Final = (7, 0, 3)
 CLOCK_LATE_MS: Final = 1000
-"""What is less may be a clock that is being set."""
+"""A smaller difference may be a clock that is being adjusted."""
 
 
 class Server(Protocol):

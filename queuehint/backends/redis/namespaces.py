@@ -1,4 +1,4 @@
-"""The namespaces on a server, for people who look into the wrong one: a bounded look at the names of its keys."""
+"""Names of the namespaces on a server, by a bounded scan of its keys: a command on an empty one names the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from queuehint.backends.redis.transport import Talk
 
 KEYS_MAX: Final = 200_000
-"""About so many keys are looked at, those of others too."""
+"""About so many keys are scanned, those of other programs included."""
 SECONDS_MAX: Final = 1.0
 PAGE: Final = 1_000
 _META: Final = re.compile(re.escape(keys.redis_key("@", "meta")).replace("@", r"([A-Za-z0-9_.-]{1,64})"))

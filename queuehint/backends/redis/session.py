@@ -61,14 +61,14 @@ CHECK_EVERY_S: Final = 60.0
 ROLE_EVERY_S: Final = 5.0
 """How old the proof that a node is a primary may be when it is asked what a replica answers too."""
 STOPPED_S: Final = 1.0
-"""How often who has nothing to do but to claim looks whether it may again."""
+"""How often an idle worker checks whether claims are allowed again."""
 REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
 COUNT_HALF: Final = 1 << 31
 STANDS_STILL_S: Final = 4.0
-"""If two replies so far apart tell the same time, it stands still; who is idle asks every five seconds."""
+"""If two replies so far apart tell the same time, it stands still; an idle worker asks every five seconds."""
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
 
 
@@ -223,7 +223,7 @@ class Session:
         if not isinstance(operation, Exchange):
             raise BackendUnavailableError(f"{self.address.shown}: {self._examination.policy}")
         if not operation.settle:
-            # The markers of what is not claimed stay set, and wake who waits at once.
+            # The markers of unclaimed jobs stay set, and end a wait at once.
             yield Sleep(STOPPED_S)
         return codec.encode(attrs.evolve(operation, limit=0))
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 TRUSTED_S: Final = 5.0
 """No subscription is trusted longer than this."""
 TOGETHER_S: Final = 1.0
-"""What is to be asked about again so soon is asked about at once."""
+"""Subscriptions to be checked again within this time are checked together."""
 LISTEN_S: Final = 6.0
-"""How long one listens for markers at once, whether anybody waits still or not."""
+"""How long one blocking wait for markers lasts, even if no waiter is left."""
 ASKED_MAX: Final = 1000
 REMEMBERED_MAX: Final = 1000
-"""How many jobs that nobody waits for are told, at the end of the loop, that nobody waits there any more."""
+"""At the end of the loop the subscriptions to at most so many jobs without waiters are removed."""
 
 
 @attrs.define
@@ -50,7 +50,7 @@ class _Subscription:
 
 class Subscriptions:
     """
-    The jobs that somebody waits for in one event loop.
+    The jobs with waiters in one event loop.
 
     Args:
         session: makes the requests.
@@ -75,7 +75,7 @@ class Subscriptions:
         self._waits = waits
         self._waiter = waiter
         self._waiting: dict[str, dict[asyncio.Future[None], int | None]] = {}
-        """By job: who waits, and for another version than which; None for the end."""
+        """By job: its waiters, each with the version that it knows; None for one that waits for the end."""
         self._known: dict[str, _Subscription] = {}
         self._told: set[str] | None = None
         """Of which jobs a marker came while a question was under way: its answer may be older."""
@@ -141,7 +141,7 @@ class Subscriptions:
         return versions <= {known.version}
 
     async def _ask_on(self) -> None:
-        """Ask about what is not covered, until nobody waits."""
+        """Subscribe to jobs not yet covered, until no waiter is left."""
         while self._waiting:
             self._news.clear()
             now_s = time.monotonic()
@@ -186,12 +186,12 @@ class Subscriptions:
                 self._wake(job_id, version=None if has_changed else version, changes_only=True)
 
     def _newest(self, job_id: str) -> int | None:
-        """Return the newest version that is known to somebody who waits for changes of a job, None without one."""
+        """Return the newest version that any waiter for changes of a job knows, None without one."""
         versions = [version for version in self._waiting.get(job_id, {}).values() if version is not None]
         return max(versions) if versions else None
 
     def _wake(self, job_id: str, *, version: int | None = None, changes_only: bool = False) -> None:
-        """Wake those who wait for a job; *changes_only*: only for changes, and that know another version."""
+        """Wake the waiters of a job; *changes_only*: only those for changes that know another version."""
         for future, known in list(self._waiting.get(job_id, {}).items()):
             if changes_only and known in {None, version}:
                 continue
@@ -219,7 +219,7 @@ class Subscriptions:
             self._take([marker.decode() for marker in markers])
 
     def _take(self, markers: Iterable[str]) -> None:
-        """Wake those whom markers concern."""
+        """Wake the waiters that markers concern."""
         for marker in markers:
             if self._told is not None:
                 self._told.add(marker)

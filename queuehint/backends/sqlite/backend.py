@@ -143,7 +143,7 @@ class SqliteBackend(SharedStore):
         claimed are not lost.
 
         Raises:
-            BackendInUseError: another process has the file, and runs its jobs or answers nobody.
+            BackendInUseError: another process has the file, and runs its jobs or does not answer.
             BackendDeniedError: the file must not be used, or by another release only.
             BackendFullError: the disk is full; nothing was changed.
             BackendUnavailableError: the file cannot be opened or written, the backend was closed, or this process was
@@ -231,7 +231,7 @@ class SqliteBackend(SharedStore):
         self._wake_all()
 
     def _begin_to_close(self, ticket: Ticket) -> Ticket | None:
-        """Refuse further calls; return what to wait for: this ticket, that of who was first, or None for nothing."""
+        """Refuse further calls; return the ticket to wait for: this one, that of the first close, or None."""
         if self._is_gone():
             # In a fork the file is its parent's, and so is the thread; at the very end no thread goes on.
             self._closed = True

@@ -45,7 +45,7 @@ NAMED_MAX: Final = 10
 @attrs.frozen
 class Examination:
     """
-    What an examination of an engine has found.
+    The findings of an examination of an engine.
 
     Args:
         cycles: the first jobs that wait for one another, a tuple of ids each; one more than are reported.

@@ -183,7 +183,7 @@ class JournalFile:
         Write operations, all or none; once this returns they are as durable as was asked for.
 
         Args:
-            owner: who writes from here on, if it is another.
+            owner: the new writer from here on, if it changes.
 
         Raises:
             BackendFullError: there is no room; nothing was written.
@@ -260,7 +260,7 @@ class JournalFile:
             is_sure = True
         except sqlite3.Error as error:
             if (_code(error) & 0xFF) == _FULL or _code(error) in {_BUSY, _IOERR_WRITE}:
-                # What ends a transaction in the log is written last: it was not.
+                # The commit record of the log is written last: it was not written.
                 self._roll_back()
                 self._judge(error)
             raise OutcomeUnknownError(

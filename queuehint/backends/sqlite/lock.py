@@ -110,7 +110,7 @@ def _in_use(file: int) -> FileInUseError:
     os.lseek(file, 0, os.SEEK_SET)
     said = os.read(file, _PID_BYTES + _ADDRESS_BYTES_MAX)
     pid, address = said[:_PID_BYTES].strip(), said[_PID_BYTES:]
-    # What has no end is not written yet.
+    # An address without a line end is not completely written yet.
     is_whole = pid.isdigit() and address.endswith(b"\n")
     return FileInUseError(int(pid) if pid.isdigit() else None, os.fsdecode(address[:-1]) if is_whole else None)
 

@@ -131,7 +131,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
 
 _LEAVES: Final = frozenset({int, str, bool, float, type(None)})
 _OF_OTHERS: Final = (str, int)
-"""What users hand in may be of a class of their own that is one of these, as a member of a `StrEnum` is."""
+"""Values of users may be of subclasses of these, such as members of a `StrEnum`."""
 _HEAPS: Final = frozenset({heap.LazyHeap, dispatch.Ranked, dispatch._User})  # noqa: SLF001
 
 Row = list[Any]

@@ -73,8 +73,8 @@ def write(
 
     Args:
         do_together: writes, applies and answers.
-        is_written: called after each batch, when nobody waits for it.
-        end: closes the file, and answers those who came too late.
+        is_written: called after each batch, once its callers have their answers.
+        end: closes the file, and answers tickets that came too late.
     """
     while True:
         batch = [tickets.get()]
@@ -97,7 +97,7 @@ async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable
     Run a function that takes the lock: at once if it is free, else in a thread, for the writer may hold it long.
 
     Args:
-        undo: called with the answer if nobody waits for it any more.
+        undo: called with the answer if its caller has gone.
     """
     if lock.acquire(blocking=False):
         try:

@@ -1,4 +1,4 @@
-"""Records of finished jobs: discard, redrive and revive the jobs, drop the records."""
+"""Jobs that have ended: discard, redrive and revive them, drop their records."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 Closed paths: what they refuse, and the last job of each.
 
 `Close` closes a path to new jobs. `Enqueue.closing` closes it behind a last job: then no other job at or below it takes
-a place either. One that waited for a time or for others is canceled when it would, and a redrive is refused.
+a place either. A SCHEDULED or DEFERRED job is canceled when it would take its place, and a redrive is refused.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _DUE, LEASE, EXPIRY, PRUNE, RESUME = TimerKind
 
 UNSEARCHABLE = f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs"
 CANCEL_UNITS = REVIVE_UNITS = 4
-"""What a job uses beside one unit and its gates that is canceled because of another one, or revived."""
+"""Units for a job that is canceled because of another one, or revived, besides one unit and its gates."""
 SLICE, NEXT_SLICE = 250, 1_000_000
 """How many dependencies of a portion are bound in a step, and what stands for such a part in `CommitSweep.bound`."""
 ID_KEPT_MS = 600_000

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 UNBOUNDED: Final = 1 << 62
 BROKEN: Final = "…"
-"""What stands for the rest of a line that cannot be read."""
+"""Stands for the rest of a line that cannot be read."""
 
 
 @attrs.frozen(eq=False)
@@ -83,7 +83,7 @@ class Comparison:
 @attrs.frozen
 class Gate:
     """
-    What a store keeps of a node.
+    A node as a store keeps it.
 
     Args:
         held: counts of IS, IX, S and X.

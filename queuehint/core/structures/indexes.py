@@ -37,7 +37,7 @@ class PathIndex:
     def __init__(self) -> None:
         self._jobs: dict[Path, Job | dict[int, Job]] = {}
         self._order: SortedDict[str, Path] | None = None
-        """The paths by key, in order; None while nobody asks for a range."""
+        """The paths by key, in order; None until a range is asked for."""
         self._changes = 0
         """How many keys were added or removed since a range was asked for, while the order is kept."""
         self.old_added = 0
@@ -88,7 +88,7 @@ class PathIndex:
             self._count(job, -1)
 
     def _count_change(self) -> None:
-        """Give the order up that nobody asks for any more."""
+        """Drop the sorted order once no range is asked for any more."""
         self._changes += 1
         if self._changes > len(self._jobs) + UNSORTED_AFTER:
             self._order = None

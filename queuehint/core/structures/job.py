@@ -43,7 +43,7 @@ Needs = tuple[tuple[str, str], ...]
 START_MARK = " "
 """The first character of the id of the start of a submission in parts; of no job's id."""
 DEADLINE_MARK = START_MARK * 2
-"""What the id of the deadline of a flow begins with; of no submission in parts."""
+"""Prefix of the id of a flow's deadline; no start of a submission in parts has it."""
 
 
 def digested(spec: JobSpec) -> JobSpec:

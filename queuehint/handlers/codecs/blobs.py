@@ -171,7 +171,7 @@ class BlobCodec:
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into bytes, or into a reference to the blob that holds them."""
         payload = self._inner.dumps(values, annotations, bytes_max=self._bytes_max)
-        # What begins like a reference would be read as one.
+        # A payload that begins like a reference would be read as one.
         if len(payload) <= min(self._over, bytes_max) and not payload.startswith(MAGIC):
             return payload
         digest = hashlib.sha256(payload)

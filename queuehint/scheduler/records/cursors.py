@@ -71,7 +71,7 @@ def _unpacked(cursor: str) -> bytes:
 
 
 def _digest(body: bytes, asked: RecordFilter, *, newest_first: bool) -> bytes:
-    # What is not asked for does not count: a cursor stays good when a later version can ask for more.
+    # Conditions that are not set do not count, so a cursor stays valid when a later version adds conditions.
     question = {name: value for name, value in attrs.asdict(asked, recurse=False).items() if value not in (None, ())}
     if asked.path is not None:
         question["path"] = asked.path

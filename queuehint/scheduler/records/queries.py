@@ -92,7 +92,7 @@ class Ownership(TypedDict, total=False):
     Owner of a job.
 
     Args:
-        service, user: None for nobody's.
+        service, user: None for no owner.
     """
 
     service: str | None

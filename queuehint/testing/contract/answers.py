@@ -26,7 +26,7 @@ def reason(id: str, state: JobState, kind: ReasonKind, **fields: object) -> Reas
 
 
 class WhyAJobWaits:
-    """`Why` names the kind of what a job waits for, and who or until when."""
+    """`Why` names the kind of a wait, and the jobs or the time it lasts for."""
 
     def test_why_of_a_job_that_is_over_is_its_cause(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c", max_attempts=1))

@@ -1,4 +1,4 @@
-"""The rules of ends: retries, cancellation, and the shelf of the dead."""
+"""The rules of attempts: retries, cancellation, dead jobs, and the history in the record."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def let_one_die(store: Store, **fields: Any) -> None:
 
 
 class Dead:
-    """Dead jobs lie on a shelf until somebody redrives or discards them."""
+    """A dead job lies on the dead shelf until it is redriven or discarded."""
 
     def test_a_dead_job_holds_its_place_if_asked_to(self, store: Store) -> None:
         let_one_die(store, on_dead="hold")

@@ -321,7 +321,7 @@ class Judged:
 
 
 class KeptResults:
-    """A result is kept for those that may still read it, and for nobody else."""
+    """A result is kept for dependents that may still read it, and no longer."""
 
     def test_a_result_is_kept_until_the_last_dependent_is_over(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))

@@ -1,4 +1,4 @@
-"""The rules of ends: attempts, failure, the dead-letter shelf, and the deadline to start."""
+"""The rules of ends: the last attempt or loss, the policy for dead jobs, the dead shelf, and the deadline to start."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SECOND, MINUTE, DAY = 1000, 60_000, 86_400_000
 
 
 class Follower:
-    """Somebody who reads events from now on."""
+    """A reader of events from now on."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -27,7 +27,7 @@ def stage_two(store: Store) -> None:
 
 
 class Parts:
-    """A submission in parts takes effect at its commit; before that nobody knows of it."""
+    """A submission in parts takes effect at its commit; before that it is hidden."""
 
     def test_a_part_is_invisible_before_its_commit(self, store: Store) -> None:
         stage_two(store)

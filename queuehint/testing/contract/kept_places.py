@@ -148,7 +148,7 @@ def start_waiting(store: Store, **fields: Any) -> int:
 
 
 class Callers:
-    """A job that its caller waits for itself is never anybody else's."""
+    """A job of a caller that holds a place itself is never granted to a worker."""
 
     @pytest.mark.parametrize(
         "kind", [OutcomeKind.RELEASED, OutcomeKind.SNOOZED, OutcomeKind.UNKNOWN_TASK, OutcomeKind.LOST]

@@ -31,7 +31,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Leases:
-    """A grant is a lease with a token; who does not renew it loses the job, which keeps its place."""
+    """A grant is a lease with a token; a worker that does not renew it loses the job, which keeps its place."""
 
     def test_a_job_whose_lease_expired_is_ready_again_at_its_old_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))

@@ -1,4 +1,4 @@
-"""The rules of changing records: deletion, amendments, interim results, open logs, numbers."""
+"""The rules of changing records: deletion, amendments, partial results, log lines by any caller, drawn numbers."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def log(store: Store, job_id: str, *lines: str) -> Verdict:
 
 
 class OpenLog:
-    """Anyone may append to the log of a record that is kept."""
+    """Any client may append to the log of a record that is kept."""
 
     def test_a_record_takes_lines_in_any_state(self, store: Store) -> None:
         store.enqueue(job("a"), job("late", delay_ms=5))

@@ -230,7 +230,7 @@ class Shared:
         assert store.apply(ListShared("n", "a:")).keys == ("a:1", "a:10", "a:2")
         assert store.apply(ListShared("n", "a:1")).keys == ("a:1", "a:10")
         assert store.apply(ListShared("n", "a:", limit=2)) == SharedKeys(("a:1", "a:10"), "a:10")
-        # What a page comes after need not be there, nor begin with the same.
+        # The key after which a page begins need not exist, nor have the prefix.
         assert store.apply(ListShared("n", "a:", "a:1")).keys == ("a:10", "a:2")
         assert store.apply(ListShared("n", "a:", "a:11")).keys == ("a:2",)
         assert store.apply(ListShared("n", "a:", "A")).keys == ("a:1", "a:10", "a:2")

@@ -220,7 +220,7 @@ class Timetable:
 
 
 class Firings:
-    """Of all who fire a schedule at a due time, one does; its jobs and the next due time are one step."""
+    """Of all workers that fire a schedule at a due time, one succeeds; its jobs and the next due time are one step."""
 
     def test_a_firing_enqueues_its_jobs_and_says_when_the_schedule_is_due_next(self, store: Store) -> None:
         put(store)

@@ -1,4 +1,4 @@
-"""The rules of tokens at the end of a count, for a backend whose tests can reach it."""
+"""The rules of tokens where the counter of an epoch overflows, for a backend whose tests can reach that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT_END: Final = 1 << 32
 
 class Tokens(Binding):
     """
-    A token is its epoch and a count: at the end of a count the next epoch begins, and nobody notices.
+    A token is its epoch and a count: at the end of a count the next epoch begins, without an effect on workers.
 
     No part of `BackendConformance`: a test class of its own inherits this one, and says how a store comes to be near
     the end of a count. Four thousand million grants take too long.

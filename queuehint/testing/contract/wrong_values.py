@@ -72,7 +72,7 @@ _WRONG: Final[tuple[Any, ...]] = (
     ("a",), (1,), ([],), ("\ud800",), _LyingStr("a"), (_LyingStr("a"),), _LyingInt(1), object(), OutcomeKind.FAILED,
     JobState.FAILED,
 )  # fmt: skip
-"""What is tried in each field; what may stand there is left out."""
+"""Values tried in each field; those that are valid there are left out."""
 
 
 def _example(hint: Any, name: str) -> Any:

@@ -30,7 +30,7 @@ _SHRINK_RUNS_MIN = 200
 @attrs.frozen
 class SerialEquivalence:
     """
-    What was tried without finding anything.
+    The search of a check that found no race.
 
     Args:
         orders: how many orders of steps.

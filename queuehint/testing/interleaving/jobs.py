@@ -49,7 +49,7 @@ class Part:
 
 
 class _Host:
-    """What a context of an application's handler reaches: the state of the run; what it sends is dropped."""
+    """The host of a handler's context: it has the state of the run, and drops messages."""
 
     def __init__(self, scheduler: Scheduler, state: Any) -> None:
         self.scheduler = scheduler

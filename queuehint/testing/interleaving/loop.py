@@ -29,7 +29,7 @@ T = TypeVar("T")
 OWNER: ContextVar[int | None] = ContextVar("queuehint_owner", default=None)
 
 _WAKE_SLEEPER = getattr(asyncio.futures, "_set_result_unless_cancelled", None)
-"""What `asyncio.sleep` has called when its time is over."""
+"""The callback of `asyncio.sleep` when its time is over."""
 
 
 class _Timers:
@@ -68,7 +68,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     # --- whose turn it is ---
 
     def can_step(self, owner: int | None) -> bool:
-        """Return whether an owner has something to do that waits for nobody else."""
+        """Return whether an owner has a callback that waits for no other owner."""
         ready = self._ready.get(owner)
         while ready:
             if not ready[0].cancelled():
@@ -180,7 +180,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Ignore what a task that nobody waits for has raised."""
+        """Ignore the exception of a task that is never awaited."""
 
     def get_task_factory(self) -> None:
         """There is none."""

@@ -54,7 +54,7 @@ class Step:
 @attrs.frozen(eq=False)
 class Played(Generic[S]):
     """
-    What came of a run.
+    The outcome of a run.
 
     Args:
         state: what the jobs left.
@@ -192,7 +192,7 @@ class _Run:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
             if coroutine is not None:
-                with contextlib.suppress(Exception):  # what its code does about it is nobody's matter any more
+                with contextlib.suppress(Exception):  # errors of its clean-up do not matter any more
                     coroutine.close()
 
 

@@ -49,13 +49,13 @@ class Actor:
 
     ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
     ``inherited`` is the best level of those that have waited behind its place.
-    ``due`` is when it may go on, while it waits for a time. ``needs`` is what it was told to depend on, in as many
-    ``portions`` besides its spec, ``waits`` whom
-    it waits for at present and as what: for a job it needs, for one of its key, for a child of its own.
+    ``due`` is when it may go on, while it waits for a time. ``needs`` holds its declared dependencies, in as many
+    ``portions`` besides its spec, ``waits`` the jobs that it waits for at present, and as what: a job it needs, one of
+    its key, a child of its own.
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
-    nobody knows of it, and ``sent`` its number, or the last of its part if one there depends on a later one.
+    it is hidden, and ``sent`` its number, or the last of its part if one there depends on a later one.
     It is ``gone`` when its record is dropped and only its id kept.
-    ``alarms`` says when it is to be looked at, and why: once it is over, EXPIRY when it gives its key up.
+    ``alarms`` holds its timers: when, and of which kind; after its end EXPIRY is when it gives up its key.
     """
 
     def __init__(self, spec: JobSpec, number: int) -> None:
@@ -129,7 +129,7 @@ class Actor:
 
 
 class Jobs:
-    """All jobs, who has a place, what is to be done next."""
+    """All jobs, those with a place, and the work to be done next."""
 
     def __init__(self, retention: Retention) -> None:
         self.retention = retention
@@ -163,7 +163,7 @@ class Jobs:
         return ready(self.placed)
 
     def find(self, job_id: str) -> Actor | None:
-        """Return a job whose record is kept and that somebody may know of."""
+        """Return a job whose record is kept and that is not hidden."""
         job = self.jobs.get(job_id)
         return None if job is None or job.gone else job
 

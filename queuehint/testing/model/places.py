@@ -1,5 +1,5 @@
 """
-The rules of places, R1 and R2: conflicts of jobs, and which may start. Begin to read here.
+The rules of places, R1 and R2: conflicts of jobs, and which may start. Start reading here.
 
 A *claim* is a path, such as ``("doc1", "intro")``, and whether it is exclusive or shared. Two jobs *conflict* when
 claims of theirs lie on one line of the tree, one at or below the other, and not both are shared. Jobs take *places* in
@@ -84,7 +84,7 @@ def ready(placed: Sequence[Job]) -> list[Job]:
     Args:
         placed: all jobs with a place, in order of place: waiting, running, in back-off, or dead and holding it.
 
-    Complexity: O(n²), by comparing everyone with everyone before.
+    Complexity: O(n²), by comparing each job with all before it.
     """
     return [
         job

@@ -98,7 +98,7 @@ class Records(Work):
 
     def delete(self, operation: Delete, reply: Judged | None) -> Judged:
         verdicts: Verdicts = []
-        # What is deleted by the same operation lets go of others after it.
+        # A deletion frees other jobs for deletion later in the same operation.
         found = [self.find(job_id) for job_id in operation.ids]
         needed = {job.id for job in found if job is not None and job.state is FINISHED and self.is_needed(job)}
         for job_id in operation.ids:

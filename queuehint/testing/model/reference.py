@@ -119,13 +119,13 @@ class ReferenceModel(Refusals):
     """
 
     look_ms: Callable[[], int | None] | None = None
-    """When somebody put aside by a limit is looked at again, where somebody knows: no definition says it."""
+    """Returns when a store checks jobs parked by a limit again, if that is known: no rule defines it."""
 
     def __init__(self, retention: Retention | None = None) -> None:
         super().__init__(retention or Retention())
         self.weights: dict[str | None, int] = {}
         self.reached: set[str] = set()
-        """Whom the last cancellation by path canceled or asked to stop."""
+        """The jobs that the last cancellation by path canceled or asked to stop."""
 
     def knows(self, operation: Operation[Any]) -> bool:
         """Return whether `follow` can judge what an operation is answered."""

@@ -69,7 +69,7 @@ class Refusals(Records):
                 if closing is not None and self.closed.get(closing.path) != spec.id:
                     return DuplicateJobError
                 continue
-            # What is closed at or below the path that it closes, a last job passes.
+            # A last job passes closed paths at or below the path that it closes.
             closed = [path for path in self.closed if closing is None or not is_at_or_below(path, closing.path)]
             if any(at_or_below(spec.claims, path) for path in closed):
                 return PathClosedError
@@ -158,7 +158,7 @@ def refuses_by_itself(operation: Enqueue) -> type[QueueHintError] | None:
     named = [specs[job_id] for ids in edges.values() for job_id in ids]
     if any(spec.key is not None and spec.on_conflict != "reject" for spec in named):
         return InvalidJobError
-    # What waits for nothing that is left can go first; if nothing can, there is a cycle.
+    # A job without an edge to a remaining job can go first; if there is none, there is a cycle.
     while edges:
         free = [job_id for job_id, ids in edges.items() if not ids & edges.keys()]
         if not free:

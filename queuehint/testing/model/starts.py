@@ -1,5 +1,5 @@
 """
-Rules of starts: what pauses and limits forbid, told from the operations that set them and from the starts alone.
+Rules of starts: what pauses and limits forbid, computed from the operations that set them and from the starts alone.
 
 The plainest form of each rule: every start looks at all pauses and counts all running jobs. Where a rule leaves room,
 as for the tokens left in a bucket of a changed limit, the lenient reading is checked.
@@ -30,7 +30,7 @@ class StartRules:
         self.pauses: dict[Path | RecordFilter, int | None] = {}
         self.limits: dict[Key, Limit] = {}
         self._spent: dict[tuple[Key, Path], tuple[int, int]] = {}
-        """What is spent of each bucket, in parts of which a token has as many as its time has ms, and when."""
+        """Spent units of each bucket, and when; a token has as many units as its period has ms."""
 
     def see(self, operation: Operation[Any], now_ms: int) -> None:
         """Take in an operation that was accepted, before its starts are checked."""

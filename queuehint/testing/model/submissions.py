@@ -36,7 +36,7 @@ class Submissions(Times):
     """Ready is foretold exactly: no claim so far was shared."""
 
     def existing(self, job_id: str, staged: str | None) -> Actor | None:
-        """Return the job that has an id, as far as one who enqueues may know of it."""
+        """Return the job that has an id, if it is visible to an enqueue."""
         hidden = self.hidden.get(job_id)
         if hidden is not None and staged is not None and hidden.part == START_MARK + staged:
             return hidden
@@ -53,7 +53,7 @@ class Submissions(Times):
         ids = {spec.id for spec in operation.jobs}
         for job_id in ids:
             if self.existing(job_id, staged) is None:
-                # Nobody knows of it, and it is asked for anew.
+                # The hidden job is unknown to all, so this one is new.
                 self.hidden.pop(job_id, None)
         tokens = [job.presence_token for job in reply.jobs] if reply is not None else []
         tokens += [None] * len(operation.jobs)

@@ -59,8 +59,8 @@ class Work(Submissions, Limits):
 
     level_of: Callable[[str], int] | None = None
     """
-    What a job is ranked by, where somebody knows: a job hands its level on to those before it as far as somebody
-    looks, which no definition says.
+    Returns the level by which a store ranks a job, if that is known. How far a level is inherited is bounded by a
+    search, which no rule defines.
     """
 
     # --- the end of an attempt ---------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Work(Submissions, Limits):
         assert job in self.offered(operation), f"{job.id} was started by somebody who did not ask for its pool or user"
         if self.exact and not cut:
             peers = [peer for peer in ready if (peer.spec.pool, peer.spec.user) == (job.spec.pool, job.spec.user)]
-            # Who of those that a limit keeps waiting is looked at, and when, is not foretold.
+            # Which of the jobs parked by a limit is released, and when, is not specified.
             free = [peer for peer in peers if not self.is_paused(peer) and not self.is_limited(peer)]
             first = min([job, *free], key=self.urgency)
             assert first is job or self.may_precede(job, first), f"{job.id} was started before {first.id}"
@@ -200,7 +200,7 @@ class Work(Submissions, Limits):
         return f"out of order: {before} " + ("comes" if len(before) == 1 else "come") + f" before {job}"
 
     def check_users(self, operation: Exchange, reply: Exchanged, *, cut: bool) -> None:
-        """Own users go first, and nobody is left waiting while a worker is free."""
+        """Check that own users go first, and that no ready job waits while the worker has a free slot."""
         left = [job for job in self.offered(operation) if not self.is_limited(job)]
         if operation.users is not None:
             stolen = [grant.spec.user not in operation.users for grant in reply.grants]
@@ -269,7 +269,7 @@ class Work(Submissions, Limits):
         return Renewed(tuple(verdicts), more=False)
 
     def note(self, operation: Report | Log | Update, reply: Noted | None) -> Noted:
-        """Only who holds a job writes to it, but for lines of a log that anybody may add."""
+        """Only the holder of a job writes to it, but for log lines, which any client may add."""
         if isinstance(operation, Log) and operation.token is None:
             return Noted(Verdict.DONE if self.find(operation.job_id) is not None else Verdict.UNKNOWN)
         job = self.held(operation.job_id, operation.token)

@@ -183,7 +183,7 @@ class Fault(NamedTuple):
 
 class FaultSchedule:
     """
-    What befalls whom in one world.
+    The faults of one world, and the requests and processes that they hit.
 
     Args:
         only: the faults that may happen; None for all that are drawn.

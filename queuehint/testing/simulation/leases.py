@@ -113,6 +113,6 @@ class LoopWorker(Worker):
 
 
 def _tell(task: asyncio.Task[None]) -> None:
-    """Raise what a task has died of, for the loop to tell: nobody waits for it."""
+    """Raise the exception of a task in a callback, so that the loop reports it: the task is never awaited."""
     if not task.cancelled():
         task.result()

@@ -62,21 +62,21 @@ class FarEnd(Protocol):
             behind: once it has arrived it is carried out when what is waited for is there, or after so many seconds.
 
         Raises:
-            Unreachable: nobody is there.
+            Unreachable: the store is down.
         """
 
     def ask(self, operation: Operation[Any]) -> Any:
         """Do an operation at once."""
 
     def is_there(self, interest: Interest) -> bool:
-        """Return whether what somebody waits for may be there."""
+        """Return whether a wait may be over."""
 
     def due_s(self) -> float | None:
         """Return in how many seconds something is due, None if nothing is."""
 
     @property
     def waiting(self) -> dict[asyncio.Future[None], Interest]:
-        """Those who wait, to be woken."""
+        """The waiters to wake."""
 
 
 class _Lane:
@@ -99,7 +99,7 @@ class Link:
         self._unknown: OrderedDict[int, tuple[Operation[Any], _Lane]] = OrderedDict()
 
     def take(self, operation: Operation[Any]) -> _Lane:
-        """Return a lane for a request: that of this very operation if nobody knows yet what became of it."""
+        """Return a lane for a request: that of this very operation if its outcome is unknown."""
         known = self._unknown.pop(id(operation), None)
         if known is not None:
             return known[1]
@@ -188,7 +188,7 @@ class WireBackend(Backend):
         if self._far.is_there(interest):
             await asyncio.sleep(0)
             return
-        # Nobody here misses what he waits for: who has nothing to do need not look every few seconds.
+        # No wake-up is ever lost here, so an idle worker need not poll every few seconds.
         wait_s = max(timeout_s, IDLE_S) if interest.pools else timeout_s
         due_s = self._far.due_s() if interest.pools or interest.worker is not None else None
         if due_s is not None:
@@ -256,7 +256,7 @@ class WireBackend(Backend):
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Do nothing: who holds leases of a store that others share renews them."""
+        """Do nothing: leases of a shared store are renewed by their holders."""
         return lambda: None
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 DONE, LOST = Verdict.DONE, Verdict.LOST
 ENQUEUED, BEGUN, PRUNED, REDRIVEN = EventKind.ENQUEUED, EventKind.STARTED, EventKind.PRUNED, EventKind.REDRIVEN
 GIVEN_BACK = frozenset({EventKind.RETRIED, EventKind.SNOOZED, EventKind.RELEASED, EventKind.LOST})
-"""What may happen to a job that was STARTED and is QUEUED afterwards: it keeps its place."""
+"""Events that lead a job from STARTED back to QUEUED: it keeps its place."""
 
 Move = tuple[EventKind, "Job", JobState | None, JobState, int]
 
@@ -116,7 +116,7 @@ class Promises:
         self.parts: dict[str, set[str]] = {}
         """The jobs of submissions in parts that were neither committed nor withdrawn."""
         self.withdrawn: set[str] = set()
-        """The jobs of submissions that were withdrawn: nobody ever sees one."""
+        """The jobs of submissions that were withdrawn: none ever becomes visible."""
         self.token = -1
         self._lingering: dict[str, Job] = {}
         """Dead jobs that keep their places until they have canceled those behind them, which no move tells of."""

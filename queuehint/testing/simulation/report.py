@@ -18,7 +18,7 @@ class SimulationError(AssertionError):
     Args:
         seed: of the run.
         step: at which step of it the promise was found broken.
-        reason: the promise and who broke it.
+        reason: the promise and the job or worker that broke it.
         story: what has to happen so that it is broken, a line each: the run without all that could be left out.
         command: what to type to see it again.
     """

@@ -52,7 +52,7 @@ STOP_WORKERS = ("crash", "pause", "clog")
 @attrs.frozen(kw_only=True)
 class Simulation:
     """
-    What happened in the last of some simulated worlds that kept their promises.
+    The last of some simulated worlds that kept their promises.
 
     Args:
         seed: of the world.

@@ -144,7 +144,7 @@ class Store:
         if not self._waits:
             begun = _Epoch(begun.token, 0)
         self.engine.begin_epoch(begun.token, begun.reap_from_ms)
-        # Whatever was lost, no token of any history may come again.
+        # No token of any history may be repeated, however much was lost.
         self.promises.token = token
         self.history = [*done, (begun, now_ms, "", 0, None)]
         return kept

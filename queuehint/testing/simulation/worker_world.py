@@ -132,7 +132,7 @@ class HandlerWorld:
             self._end.set_exception(error)
 
     def _hear(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the world for a fault in a callback: a loop that runs for real only logs it, and nobody may look."""
+        """End the world for a fault in a callback: a real loop would only log it."""
         error = context.get("exception")
         if "handle" in context and isinstance(error, Exception):
             self._fail(error)
@@ -251,7 +251,7 @@ class HandlerWorld:
         for task in tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-        # What the clean-up of code says that was killed long ago is of no interest to anybody.
+        # Messages of the clean-up of killed code are dropped.
         silent = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         for task in tasks:
@@ -357,7 +357,7 @@ class HandlerWorld:
         return reply
 
     def ask(self, operation: Operation[Any]) -> Any:
-        """Do an operation at once, for plain functions and for who looks on from outside."""
+        """Do an operation at once, for plain functions and for observers outside the world."""
         if self._is_closed:
             raise BackendUnavailableError("the simulated world has ended")
         if operation.is_question or operation.is_repeatable:
@@ -366,7 +366,7 @@ class HandlerWorld:
         return self._apply("at once", self._asked, operation)
 
     def is_there(self, interest: Interest) -> bool:
-        """Return whether what somebody waits for may be there."""
+        """Return whether a wait may be over."""
         engine = self.store.engine
         table = engine.table
         if any(table.ready.size(pool, interest.users) for pool in interest.pools):

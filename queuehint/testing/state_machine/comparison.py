@@ -75,7 +75,7 @@ class Comparison(Lockstep):
         retention: how long it keeps records.
         shell: ``"sync"`` or ``"async"``: by which of its calls it is asked.
         reopen: ends it and returns what is found in its place, None if it cannot.
-        leases_end: all who held leases are known to be dead then.
+        leases_end: all holders of leases are known to be dead then.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class OperationGenerator:
         self.grants: list[tuple[str, int]] = []
         self.made = 0
         self.specs: list[JobSpec] = []
-        # What is imported above has a move of its own.
+        # The operations imported above have moves of their own.
         others = [partial(self.plain, kind) for kind in PLAIN if kind.__name__ not in globals()]
         self._moves: tuple[Callable[[], Operation[Any]], ...] = (
             *[self.exchange] * 40,
@@ -220,7 +220,7 @@ class OperationGenerator:
         )
 
     def children(self, job_id: str) -> tuple[str, ...]:
-        """Mostly jobs that this one has made; sometimes itself, or nobody."""
+        """Draw children: mostly jobs that this one has made; sometimes itself, or none."""
         random = self.random
         roll = random.random()
         made = [job.id for job in self.engine.table.jobs.values() if job.spec.parent == job_id]
@@ -233,7 +233,7 @@ class OperationGenerator:
     # --- edges -------------------------------------------------------------------------------------------------------
 
     def dependency(self) -> str:
-        """Mostly what is there and not over; what is over too, and now and then what nobody may know of."""
+        """Draw ids of dependencies: mostly unfinished jobs, ended ones too, and now and then hidden ones."""
         roll = self.random.random()
         jobs = [job for job in self.engine.table.jobs.values() if not job.is_start]
         known = [job for job in jobs if not (job.is_hidden or job.gone)]
@@ -264,7 +264,7 @@ class OperationGenerator:
             woven.append(spec)
         by_id = {spec.id: spec for spec in woven}
         for spec in woven:
-            # What is refused at once teaches little: most of it is mended.
+            # A refused submission tests little: most are made valid.
             keyed = [edge.id for edge in spec.depends_on if edge.id in by_id and by_id[edge.id].key is not None]
             if keyed and random.random() < 0.95:
                 by_id.update({job_id: attrs.evolve(by_id[job_id], key=None, max_delay_ms=None) for job_id in keyed})
@@ -455,7 +455,7 @@ class OperationGenerator:
         return Delete(self.ids())
 
     def amend(self) -> Operation[Any]:
-        """Change a record; now and then one that nobody knows, or more of it, or another version."""
+        """Change a record; now and then an unknown one, or too many fields, or another version."""
         random = self.random
         job = self.engine.table.jobs.get(random.choice((*self.ids(), "nobody")))
         if job is None:

@@ -258,7 +258,7 @@ class Lockstep:
             extras = job.extras
             if extras is not None:
                 assert extras.canceled_by == actor.canceled_by
-                # What is over forgets its edges in a step of its own.
+                # An ended job drops its edges in a step of its own.
                 assert actor.is_over or extras.blocked.keys() == actor.waits.keys()
             else:
                 assert not actor.waits

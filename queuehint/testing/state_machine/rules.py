@@ -112,7 +112,7 @@ class OperationMachine(RuleBasedStateMachine):
         self._specs: dict[str, JobSpec] = {}
         self._submissions: list[Enqueue] = []
         self._needed: dict[str, set[str]] = {}
-        """What jobs were told to depend on that have had more dependencies added; each is told once."""
+        """The declared dependencies of jobs that have had more of them added; each is declared once."""
         self._running: dict[str, int] = {}
 
     def begin_with(self, jobs: list[Any]) -> Any:
@@ -463,7 +463,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("mn"), what=st.sampled_from(["fire", "pause", "resume", "drop"]), late=st.booleans())
     def change_schedule(self, name: str, what: str, late: bool) -> None:
-        """Fire a schedule, or change it; *late*: as one who has seen it before it changed last."""
+        """Fire a schedule, or change it; *late*: with the version before its last change."""
         found = self.do(ListSchedules())
         known = {schedule.name: schedule for schedule in (() if found is None else found.schedules)}
         schedule = known.get(name)

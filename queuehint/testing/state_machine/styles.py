@@ -176,7 +176,7 @@ def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
 @attrs.frozen(kw_only=True)
 class Style:
     """
-    What a player likes.
+    The preferences of a walk.
 
     Args:
         shared: the share of claims that are shared.

@@ -44,7 +44,7 @@ HOSTILE = (
 """Segments that are legal, and that code which splits, joins, sorts, matches or normalises gets wrong."""
 
 _CONFUSING = "ab\\:;/9"
-"""What is escaped in keys, and what sorts right below and right above a colon."""
+"""Characters that keys escape, and those that sort right below and right above a colon."""
 _BIDI = "".join(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 
 
@@ -126,7 +126,7 @@ def _segments(alphabet: object, *, hostile: bool, bytes_max: int) -> SearchStrat
     return st.one_of(
         st.sampled_from(chosen),
         st.sampled_from((*HOSTILE, *longest)),
-        # What begins like another segment is not below it.
+        # A segment that begins like another one is not below it.
         st.sampled_from([one + end for one in chosen for end in _CONFUSING if len(one.encode()) < bytes_max] or chosen),
         st.text(_CONFUSING, min_size=1, max_size=3),
         st.text(characters, min_size=1, max_size=4),

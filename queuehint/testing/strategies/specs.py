@@ -171,7 +171,7 @@ def _tied(knots: list[tuple[JobSpec, list[tuple[int, When]]]]) -> tuple[JobSpec,
                 other = named[-1 - back % len(named)]
                 edges.setdefault(other, Dependency(other, when))
         made.append(attrs.evolve(job, depends_on=tuple(edges.values())))
-        # Which job a key stands for is known when it is enqueued: nobody can depend on it in the same submission.
+        # Which job a key stands for is known when it is enqueued: no job can depend on it in the same submission.
         if job.key is None or job.on_conflict == "reject":
             named.append(job.id)
     return tuple(made)

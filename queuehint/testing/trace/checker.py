@@ -2,11 +2,11 @@
 The checker of traces: one pass over the events of a queue.
 
 Three times of a job matter: when it took its place (it was queued), when it ran and when it ended; a job that is put
-back keeps its place unless its events or its job say otherwise. A start is checked against
+back keeps its place unless its events or its `TraceJob` say otherwise. A start is checked against
 
 - the jobs that run: none may conflict,
-- the jobs with an earlier place: none that conflicts may have its place still. Exactly this is the rule for exclusive
-  claims; with shared ones a queue may let more jobs wait, never fewer,
+- the jobs with an earlier place: those that conflict must have left it. Exactly this is the rule for exclusive claims;
+  with shared ones a queue may let more jobs wait, never fewer,
 - the jobs it depends on.
 
 A trace may begin in the middle: a start that depends on unknown events is no fault, but listed as not judged.
@@ -34,7 +34,7 @@ KEYS_SHOWN = 3
 
 _ENDS = frozenset({"finished", "failed", "canceled", "ended", "pruned"})
 _FREES = PUT_BACK | _ENDS | {"scheduled", "deferred"}
-"""What takes a job from its worker, or its place away."""
+"""Events that take a job from its worker, or its place away."""
 _STRANGER = "unknown_task"
 
 _NOT_DESCRIBED = "have events and are not described, so that no conflict of theirs is seen"

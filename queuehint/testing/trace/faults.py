@@ -14,11 +14,11 @@ class Rule(StrEnum):
     OVERLAP = "overlap"
     """Two jobs that conflict do not run at once."""
     ORDER = "order"
-    """A job does not start before a conflicting one that has its place before it is over."""
+    """A job does not start until every conflicting job with an earlier place is over."""
     IDLE = "idle"
     """No slot is idle while a job is ready."""
     DEPENDENCY = "dependency"
-    """A job does not start before those it depends on are over as it wants."""
+    """A job does not start until each job it depends on has ended, and in a way that the edge accepts."""
     QUEUED_TWICE = "queued_twice"
     """A job takes its place once, however many dependencies end."""
     STARTED_TWICE = "started_twice"
@@ -63,7 +63,7 @@ class Fault:
 @attrs.frozen(kw_only=True)
 class TraceReport:
     """
-    What was found in a trace.
+    The findings in a trace.
 
     Args:
         faults: in order of their events, up to as many as were asked for.

@@ -54,7 +54,7 @@ class Life:
         self.is_away = False
         """It was put back and not queued since: to be queued then is no second place."""
         self.is_off = False
-        """It was put back for a time that nobody tells."""
+        """It was put back for an unknown time."""
         self.ended: set[str] = set()
         """In which ways it has ever ended."""
         self.is_known = False

@@ -37,7 +37,7 @@ _CHOICES = {
 @attrs.frozen(kw_only=True)
 class Trace:
     """
-    What was read.
+    A trace as it was read.
 
     Args:
         skipped: how many lines of a log said nothing of jobs, and other things to know, one sentence each.

@@ -25,7 +25,7 @@ class LogReader:
         self._dead: set[object] = set()
         self._running: dict[object, object] = {}
         self._taken: dict[object, int] = {}
-        """Jobs that were started again before anybody said how they had ended, with the older token."""
+        """Jobs that were started again before their end was logged, with the older token."""
         self._has_starts = False
         self._has_jobs = False
 

@@ -103,7 +103,7 @@ class Places(Generic[Item]):
         return max((next(reversed(line.items())) for line in self.in_the_way(claims)), key=_number, default=None)
 
     def nodes(self, claim: Claim) -> Iterator[tuple[Line[Item], Line[Item]]]:
-        """Yield, for each node from the root to a claim's own, who claims it, and who claims below it exclusively."""
+        """Yield, for each node from the root to a claim's own, its claims, and the exclusive claims below it."""
         node: _Node[Item] | None = self._root
         for segment in (None, *claim.path):
             if segment is not None:

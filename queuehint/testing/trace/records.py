@@ -98,7 +98,7 @@ def _events(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
     job_id, token = past.job.id, past.token
     started_ms, ended_ms = past.started_ms, past.ended_ms
     events = _queued(past)
-    # One that waits again has run in between, until nobody knows when.
+    # One that waits again has run in between, until an unknown time.
     if started_ms is None or past.state in {"SCHEDULED", "DEFERRED", "QUEUED"}:
         return events
     started = TraceEvent(kind="started", job=job_id, at_ms=started_ms, worker=past.worker, token=token)

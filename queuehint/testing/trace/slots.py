@@ -20,7 +20,7 @@ class Slots:
 
     A job is ready when nothing with an earlier place conflicts with it; it is told so when the last of them leaves. One
     with shared claims may have to wait for more, and counts as ready only when no rule lets it wait. A job in back-off
-    is not ready, for nobody tells when that ends.
+    is not ready, because the end of the wait is unknown.
 
     Args:
         slots: how many there are, for all jobs or by pool; None if only events tell.
@@ -33,7 +33,7 @@ class Slots:
         self._ready: dict[str, OrderedDict[str, tuple[Life, float]]] = {}
         """By pool, in order of when they became so."""
         self._watchers: dict[str, list[tuple[Life, int]]] = {}
-        """By job, who was found to wait for it, with the place it had then."""
+        """By job, the jobs found to wait for it, each with the place that it had then."""
         self._waits_for: dict[str, Life] = {}
         self._doubtful: dict[str, Life] = {}
         self._counts: dict[tuple[str | None, str | None], int] = {}
@@ -53,7 +53,7 @@ class Slots:
         """Return one that knows of no job and of no worker."""
         return Slots(self._slots, self._idle_ms)
 
-    # --- who is ready --------------------------------------------------------------------------------------------
+    # --- ready jobs ----------------------------------------------------------------------------------------------
 
     def place(self, life: Life, seq: int, at_ms: float, placed: Places[Life]) -> None:
         """Note that a job takes a place."""
@@ -74,7 +74,7 @@ class Slots:
         self._ask_again(life, life.seq, at_ms, placed)
 
     def doubt(self, life: Life) -> None:
-        """Note that a job may have an earlier place than its events say: nobody whom it may hold up is ready."""
+        """Note that a job may have an earlier place than its events say: no job behind that place counts as ready."""
         self._doubtful[life.job_id] = life
         for ready in self._ready.values():
             for other, _ in list(ready.values()):
@@ -137,7 +137,7 @@ class Slots:
     def stopped(self, life: Life, event: TraceEvent) -> None:
         """Note that a job gives back its slot."""
         if event.kind == "lost":
-            # Nobody knows what has become of its worker.
+            # Its worker may be dead.
             for key in [key for key in self._counts if key[0] == life.worker and life.worker is not None]:
                 self._add(key[1], -self._counts.pop(key))
             return

@@ -35,12 +35,12 @@ Kind = Literal[
     "gap",
 ]
 """
-The words of `EventKind`; ``"ended"``, for who does not tell how; ``"idle"``, a worker that asked and got nothing;
+The words of `EventKind`; ``"ended"``, for an end without an outcome; ``"idle"``, a worker that asked and got nothing;
 ``"gap"``, what happened before this is not known any more.
 """
 KINDS: frozenset[str] = frozenset([*map(str, EventKind), "ended", "idle", "gap"])
 PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
-"""What takes a job from its worker, to be started again."""
+"""Events that take a job from its worker, to be started again."""
 
 
 class InvalidTraceError(QueueHintError, ValueError):
@@ -58,7 +58,7 @@ def _edges(value: object) -> tuple[Dependency, ...]:
 @attrs.frozen(kw_only=True)
 class TraceJob:
     """
-    What a checker has to know of one job.
+    The facts about one job that the checker needs.
 
     Args:
         id: what the events call it.
@@ -149,14 +149,14 @@ def _kind(value: object) -> Kind:
 @attrs.frozen(kw_only=True)
 class TraceEvent:
     """
-    What happened to a job of any queue; an `Event` of a store serves as well.
+    An event of a job of any queue; an `Event` of a store serves as well.
 
     Args:
-        kind: a word of `EventKind`, or ``"ended"`` where nobody tells how, or ``"idle"``: a worker with a free slot
-            asked for a job and got none, or ``"gap"``: events are missing here, and who is where has to be found anew.
+        kind: a word of `EventKind`, or ``"ended"`` if the outcome is unknown, or ``"idle"``: a worker with a free slot
+            asked for a job and got none, or ``"gap"``: events are missing here, and all states have to be found anew.
         job: its id; empty for ``"idle"`` and ``"gap"``.
         at_ms: when, of any clock; events of the same time happened in the order of their list.
-        worker: who ran it.
+        worker: the one that ran it.
         token: of the grant it was started or settled with.
         free_slots: how many slots of *worker* (of all, if none is given) were free right after this, if known.
         pool: which jobs may run in these; None for all.

@@ -1,10 +1,10 @@
 """
 Detection of blocking code in async handlers, after about a second, with the line that blocks.
 
-The loop of each worker sends a pulse twice a second; one thread for all workers of a process looks twice a second
-whether one is overdue. A job costs nothing. Loops whose time is not that of this machine are not watched.
+The loop of each worker sends a pulse twice a second; one thread for all workers of a process checks twice a second
+whether one is overdue. Nothing is done per job. Loops whose time is not that of this machine are not watched.
 
-What `queuehint.worker.leases.loop_watch` does about a loop that is blocked for longer is not affected.
+This only reports. `queuehint.worker.leases.loop_watch` acts, independently, on a loop that is blocked for longer.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class BlockWatch:
             self._is_told = False
             return
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way to see another thread
-        # A loop that waits for events is not blocked: nobody has let it run.
+        # A loop that waits for events is not blocked: the process did not get to run.
         if not self._is_told and frame is not None and frame.f_code.co_filename != selectors.__file__:
             self._is_told = True
             self._report(frame, now_s, now_s - pulse_s)

@@ -27,7 +27,7 @@ the helper says
 ====================================  ==============================================================================
 
 It ends when its input ends. If the worker has died with leases held, it reports them lost first: the code that held
-them has ended, so nobody has to wait for the leases to end. A worker whose loop has not turned for longer than
+them has ended, so no job has to wait for the leases to end. A worker whose loop has not turned for longer than
 `abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
 stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
 are not renewed any more until it goes on, so that others may have its jobs.
@@ -160,7 +160,7 @@ class RenewerProcess:
         return [line.decode() for line in lines]
 
     def leave_to_parent(self) -> None:
-        """Close both pipes, in a child that was forked: the helper ends when nobody has the other end any more."""
+        """Close both pipes, in a child that was forked: the helper ends when no process has the other end any more."""
         process = self._process
         for pipe in (process.stdin, process.stdout) if process is not None else ():
             if pipe is not None:
@@ -399,7 +399,7 @@ def is_stopped(pid: int) -> bool:
 
 def main() -> None:
     """Read the configuration, renew in a thread, read on until the input ends."""
-    # What the end of the process frees anyway is not looked through for garbage before.
+    # No garbage collection at exit: the end of the process frees the memory anyway.
     atexit.register(gc.freeze)
     # A terminal and some supervisors signal the whole group; this process ends with its worker, not before it.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):

@@ -84,7 +84,7 @@ class LoopWatch:
         self._turned_s = now = self._now_s()
         blocked_s, self._beaten_s = now - self._beaten_s - BEAT_S, now
         if blocked_s >= BLOCKED_S and not self._is_blocked:
-            # Nobody looked from another thread, or no thread ran either.
+            # No other thread checked, or no thread ran at all.
             self._report_late(blocked_s)
         if self._renewal is not None:
             self._renewal.beat()

@@ -264,7 +264,7 @@ class Renewal:
         """Process the helper's lines and keep it alive; return when all of them are processed."""
         lines = helper.hear(self._tick_s)
         # Code that holds the GIL may keep this thread at any line for long. So first the time, then all that was said
-        # until now: only then it can be told who had not been renewed by that time.
+        # until now: only then it is known which had not been renewed by that time.
         time_s = self.now_s()
         lines += helper.hear(0)
         if lines:

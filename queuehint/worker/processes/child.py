@@ -55,7 +55,7 @@ EXIT_ORPHANED = 1
 
 
 class Host:
-    """What the context of a job asks of its worker, over the channel."""
+    """The host of a job's context: sends its requests to the worker, over the channel."""
 
     def __init__(self, channel: Channel, answers: Channel, scheduler: Any) -> None:
         self._channel = channel

@@ -165,7 +165,7 @@ def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
         "module": path.module,
         "qualname": path.qualname,
         "name": handler.name,
-        # What its hooks are is known in the module only that declares the task.
+        # Only the module that declares the task knows its hooks.
         "codec": None if type(codec) is JsonCodec else type(codec).__qualname__,
         "id": spec.id,
         "task": spec.task,

@@ -28,10 +28,10 @@ from queuehint.values.report import TOO_MANY_PAUSES
 from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
 SCHEMA: Final = 5
-"""What ``lua/lib/request/state.lua`` calls SCHEMA_VERSION."""
+"""SCHEMA_VERSION of ``lua/lib/request/state.lua``."""
 _OF_TASK: Final = -2
 _OF_POOL: Final = -3
-"""What QUEUE_FULL names in place of a claim where the limit is of the job's task or pool."""
+"""Named by QUEUE_FULL in place of a claim where the limit is of the job's task or pool."""
 
 
 def refusal(operation: Operation[Any], message: str) -> Exception | None:

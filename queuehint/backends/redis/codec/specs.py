@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _SHARED: Final = "shared"
 CACHED_MAX: Final = 512
-"""What is longer than this is worked out anew each time: caches are bounded in entries, and so in bytes."""
+"""Longer texts are parsed anew each time: caches are bounded in entries, and so in bytes."""
 
 DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What taking damaged bytes apart may raise; errors of ours that say a user's value is wrong are ValueErrors too."""
+"""Errors of parsing damaged bytes; our own errors for a wrong value of a user are ValueErrors too."""
 
 # --- small values --------------------------------------------------------------------------------------------------
 

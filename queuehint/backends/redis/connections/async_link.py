@@ -189,12 +189,12 @@ class AsyncLink(_AsyncLink):
         self._leaving = [leaving for leaving in (*self._leaving, line) if leaving.is_usable]
 
     async def _line(self, node: Node | None) -> Pipeline:
-        """Return the connection to a node; who comes while it is made waits for it too."""
+        """Return the connection to a node; callers that come while it is made wait for it too."""
         line = self._lines.get(node)
         if line is not None and line.is_usable:
             if not line.is_silent:
                 return line
-            # What is in flight there may still be answered.
+            # Requests in flight there may still be answered.
             self._retire(self._lines.pop(node))
         connecting = self._connecting.get(node)
         if connecting is None:
@@ -235,7 +235,7 @@ class Blocked:
         self.node = node
         self._line = line
         self.reply = reply
-        """Where its reply will be; awaited by one task, for who is canceled there cancels it."""
+        """The future of its reply; awaited by one task, because the cancellation of an awaiting task cancels it."""
         self.behind = behind
         """Where the reply to the one behind it will be, after it."""
         self._left = left

@@ -97,7 +97,7 @@ class Link:
     Args:
         library: the driver, synchronous or not.
         retry: its way to send again: never.
-        waits: the connections block, so that there are as many as there are who wait.
+        waits: the connections block, so that each waiter has one of its own.
     """
 
     def __init__(self, address: Address, library: Any, retry: Any, *, waits: bool = False) -> None:

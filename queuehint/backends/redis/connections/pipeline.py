@@ -183,14 +183,14 @@ class Pipeline(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_UNSENT_MAX)
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to those who wait, for the loop."""
+        """Hand replies to the waiting callers; called by the loop."""
         reader, asked = self._reader, self._asked
         self._heard_s = self._loop.time()
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not False:
                 if not asked:
-                    # Said to nobody: that there are too many clients, as a rule, before the connection is closed.
+                    # A message without a request: usually "too many clients", before the connection is closed.
                     self._end(reply if isinstance(reply, Exception) else driver.InvalidResponse("nothing was asked"))
                     return
                 future = asked.popleft()

@@ -175,7 +175,7 @@ class _Doctor:
             yield from self._keyspace.check_retention(this)
         for attempt in range(0 if this.unchecked else self._passes):
             if attempt:
-                # What was found about one job or entry was true; it is found again if it still is.
+                # Findings about one job or entry were true; they are found again if they still are.
                 this.findings = {key: each for key, each in this.findings.items() if each.kind in _OF_KEYS}
             this.begin_sums()
             before: State = yield from self._settled(this)

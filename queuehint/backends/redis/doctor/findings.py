@@ -141,7 +141,7 @@ def _repairs_of(kind: str, name: str, item: str, about: str) -> tuple[Repair, ..
     if repair == "drop":
         return ((repair, name, item),)
     if repair == "edge":
-        # Who waits, and for whom.
+        # The dependent, and its dependency.
         owner = name.partition(":")[2]
         return ((repair, owner, item),) if name.startswith("blocked:") else ((repair, item, owner),)
     return ((repair, name, item if kind == "untold" else about),)

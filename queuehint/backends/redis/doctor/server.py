@@ -96,7 +96,7 @@ class Checkup:
                 reasons.append(f"libraries of other releases: {error}")
                 break
             except BackendError as error:
-                if "not found" not in str(error):  # else somebody was faster
+                if "not found" not in str(error):  # else another process was faster
                     raise
             self.findings.remove(finding)
             deleted.append(finding)

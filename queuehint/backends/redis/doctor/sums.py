@@ -45,7 +45,7 @@ COUNTED: Final = {
 }
 """Counters of the state that are sums over all heads, and what they count."""
 _FIRSTS: Final = {"next_timer": "timers", "next_lease": "leases", "next_prune": "prunes", "left": "left"}
-"""What the state says of keys so that these need not be asked: the first time in them, or how much there is."""
+"""Facts about keys that the state caches: the first time in each, or its number of entries."""
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 
 
@@ -199,7 +199,7 @@ class Sums:
             "next_schedule": after.sizes["next_schedule"],
             **{name: after.sizes[name] for name in _FIRSTS},
             "weighted": after.sizes["weights"],
-            # Long ago: there may be markers for those who waited for jobs of some users.
+            # Long ago: there may be markers for workers that waited for jobs of some users.
             "users_seen": 1,
         }
 

@@ -2,17 +2,17 @@
 The library of Redis Functions, built from the same files as the scripts.
 
 A script runs anew at every call. A library is loaded once; its functions are made at the first call and stay, and all
-else that a file says outside of functions happens again at the *begin* of each call. So nothing that belongs to a call
-is kept, also where the call before ended with an error:
+other statements of a file run again at the *start* of each call. So no data of a call is kept, even if the call before
+ended with an error:
 
-- A local whose value is not a function becomes a variable, which is set at the begin of each call. A constant is made
+- A local whose value is not a function becomes a variable, which is set at the start of each call. A constant is made
   once: it is written in capitals, its value is made of literals alone, and nothing writes to it.
-- A table of functions (``function name.of()``) is made once; at the begin of a call all its other fields that are ever
-  assigned are set as its text says, or to nil.
-- What is marked ``-- @once`` is kept from call to call.
+- A table of functions (``function name.of()``) is made once; at the start of a call all its other fields that are ever
+  assigned are set to the values in its text, or to nil.
+- A variable marked ``-- @once`` is kept from call to call.
 - The text of an operation's own file is the body of its function; the functions in it are made once too.
 
-While a library is loaded there are no globals but `redis.register_function`; so all is made at the first call.
+While a library is loaded, the only global is `redis.register_function`; so everything is made at the first call.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class _Builder:
     # --- files that operations have in common ------------------------------------------------------------------------
 
     def _library_file(self, name: str, lines: list[str], out: list[str]) -> list[str]:
-        """Write a file that others include; return what has to be done at the begin of a call."""
+        """Write a file that others include; return the statements to run at the start of a call."""
         begins: list[str] = []
         self._scope(lines, out, begins, name, self._visible)
         return begins
@@ -269,7 +269,7 @@ class _Builder:
         self._flush(pending, out, begins)
 
     def _local(self, statement: Statement, out: list[str]) -> Iterator[Statement]:
-        """Declare locals; yield what sets them at the begin of a call."""
+        """Declare locals; yield the statements that set them at the start of a call."""
         names = statement.names
         if self._is_constant(statement):
             self._constants.update(names)
@@ -283,7 +283,7 @@ class _Builder:
             yield from map(_empty, names)
         else:
             given = dict(zip(names, values(statement.value), strict=False))
-            # What one call gives is for all names together.
+            # One call may return the values of all names together.
             tables = [name for name in given if given[name] == "{}"] if len(given) == len(names) else []
             if tables:
                 out.append(f"local {', '.join(tables)} = {', '.join('{}' for _ in tables)}")
@@ -294,7 +294,7 @@ class _Builder:
             yield _set(", ".join(rest), value or "nil")
 
     def _table(self, statement: Statement, out: list[str]) -> Iterator[Statement]:
-        """Declare a table of functions; yield what sets its other fields at the begin of a call."""
+        """Declare a table of functions; yield the statements that set its other fields at the start of a call."""
         (name,) = statement.names
         fields: dict[str, str] = {}
         tables: list[str] = []
@@ -326,7 +326,7 @@ class _Builder:
 
     def _see(self, names: Iterable[str], where: str, seen: set[str]) -> None:
         for name in names:
-            # What is set at the begin of a call would be taken for what has the name later.
+            # A variable set at the start of a call would be mistaken for a later one of the same name.
             if name in seen:
                 raise ValueError(f"lua local {name} in {where} hides another one")
             seen.add(name)

@@ -1,5 +1,5 @@
 """
-Splits Lua text into statements, as far as a function library needs it.
+Split Lua text into statements, as far as a function library needs it.
 
 The text has no comments but ``-- @once``, and each statement begins on a line of its own.
 """

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ announce: register a worker with what it serves, or sign it off.
+--[[ announce: register a worker with the pools, users and tasks that it serves, or sign it off.
   ARGV[9] worker    str  ARGV[10] info opaque, which list_workers returns; ARGV[11] gone int 1 if it leaves
   Returns more, now, next, D done or U if it leaves and was not known.
   Mirrors core.working   Cost O(1), for a new worker O(workers) ]]

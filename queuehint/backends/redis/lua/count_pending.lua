@@ -71,7 +71,7 @@ local function moves(job)
   while #todo > 0 do
     local at = table.remove(todo)
     local reason = reason_of(at)
-    -- Where nobody could be named, whatever moves at all may be what it waits for.
+    -- If no job could be named, it may wait for any job that moves.
     local is_lost = reason.kind == 'place' and #reason.jobs == 0 and not anything_moves()
     if reason.stuck or is_lost or known[at.id] == false then
       known[job.id] = false

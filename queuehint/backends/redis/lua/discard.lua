@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ discard: take dead jobs off the shelf.
+--[[ discard: cancel dead jobs and free the places they hold.
   ARGV[9..]         ids
   Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
   Mirrors core.operating   Cost O(depth) a job, and what follows ]]

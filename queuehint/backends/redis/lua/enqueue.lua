@@ -47,7 +47,7 @@ do
   gates.prefetch(all_claims)
 end
 
--- The job that has an id; one of another submission in parts is known to nobody.
+-- The job that has an id; one of another submission in parts is hidden.
 local function existing_of(id)
   local job = jobs.of(id)
   if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false end
@@ -79,7 +79,7 @@ end
 
 local needs_asked = {}
 
--- What a job is asked to depend on: a list of {id, policy}.
+-- The dependencies in a request: a list of {id, policy}.
 local function needs_of(ask)
   local text = ask[P_NEEDS]
   local needs = needs_asked[text]
@@ -223,7 +223,7 @@ local function make(id, ask)
 end
 
 -- Take in a new job with its edges: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED; CANCELED if
--- what it depends on has ended so; of a submission in parts, DEFERRED and known to nobody.
+-- what it depends on has ended so; of a submission in parts, DEFERRED and hidden.
 local function admit(ask, after, start)
   local id, key, policy = ask[ID], ask[P_KEY], ask[P_POLICY]
   if start then

@@ -4,7 +4,7 @@
                     exchange of a worker, which passes on the wake-ups that only it received
   ARGV[12] users    str  "" for everyone, else "=" and the users that the worker serves, one a line, "" for jobs without one
   ARGV[13] steal    str  the same of the users it helps; "" for none, "*" for anyone
-  ARGV[14] announces int  1 if the worker reports by `renew` that the code of a job begins which one more loss makes FAILED
+  ARGV[14] announces int  1 if the worker reports by `renew` when the code of a job begins that one more loss would make FAILED
   ARGV[15] count    int  how many pools follow
   ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
@@ -189,7 +189,7 @@ local function read_specs()
   specs = redis.call('HMGET', store.specs, unpack(granted))
   for index = #granted, 1, -1 do
     if not specs[index] then
-      -- Nobody can run what nobody knows, and it must not keep the others of this batch from being run.
+      -- Without its spec it can never run, and it must not keep the others of this batch from running.
       local job = jobs.of(granted[index])
       lifecycle.record_error(job, 'store_damaged', 'its arguments are gone', false)
       lifecycle.die(job, 'failed')
@@ -202,7 +202,7 @@ end
 
 local users, steal = users_of(12), users_of(13)
 local is_last = limit < 0
--- Who claims as a caller of its own pool, or claims nothing, does not come back when something is due.
+-- A caller that claims from its own pool, or claims nothing, does not come back when something is due.
 local sleeps = limit > 0 and names[1] ~= worker
 
 -- Claim jobs of those the worker is there for, then of those it helps.
@@ -220,7 +220,7 @@ ready_queue.wanted = limit
 if limit > 0 and pool_count > 0 then claim() end
 ready_queue.mark_all(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
 if is_last then S[TOLD_NEXT] = -1 end
--- Who may be claimed from: the pools, or their users.
+-- The pools, or users of pools, to claim from.
 local served = names
 if users and ARGV[13] ~= '*' then
   served, S[USERS_SEEN] = {}, NOW

@@ -1,8 +1,8 @@
 #!lua flags=no-writes,allow-oom
 --[[ fetch: results of a running job's dependencies.
   ARGV[9] id, ARGV[10] token; ARGV[11..] ids
-  Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and what kind
-  of result it has ("-" none, n null, s a stored one; "" for an id that is no dependency), and the result.
+  Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and the kind
+  of its result ("-" none, n null, s a stored one; "" for an id that is no dependency), and the result.
   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/structures/edges

@@ -2,8 +2,8 @@
 --[[ follow: read the next events that pass one of some filters; for a minute after each such question events are kept.
   ARGV[9] after     int  the last event seen, "" to begin now; ARGV[10] limit int
   ARGV[11..]        four for each filter, "" for no condition: kinds, in words; "/" and a gate key; user; flow
-  Returns more, now, next, the number of the last event of all, that of the last that was looked at, how many before these
-  are gone, then two for each event: its number and what lib/structures/event_log has noted.
+  Returns more, now, next, the number of the last event of all, that of the last one looked at, how many before these
+  are gone, then two for each event: its number and its entry, written by lib/structures/event_log.
   Mirrors core.questions   May be run twice   Cost O(events looked at and filters) ]]
 -- @include lib/rules
 args.count(10, 4)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ get: read records by id.
   ARGV[9..]         ids
-  Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/asking/records), an empty list where there is none.
+  Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/asking/records); an empty list for an unknown id.
   Mirrors core.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records

@@ -3,7 +3,7 @@
   ARGV[9] namespace str  ARGV[10] prefix str  of the keys; ARGV[11] after str  the key after which the page begins, "" for none
   ARGV[12] limit    int  of keys
   Returns 1 and the key after which the next page begins, 0 and "" at the end, and the keys.
-  Mirrors core.producing   Cost O(keys looked at): those whose time is over are, too, and not listed ]]
+  Mirrors core.producing   Cost O(keys looked at), expired ones included, which are not listed ]]
 -- @include lib/questions
 args.count(12)
 local LOOKED_AT_MAX = 1000 -- @const

@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_users: a page of the users that have records of a service.
-  ARGV[9] service   str  ARGV[10] after str, the user to go on behind, "" for none; ARGV[11] limit int
+  ARGV[9] service   str  ARGV[10] after str, the user after which to continue, "" for none; ARGV[11] limit int
   Returns 1 if there are more, and users, each with the number of records.
   Mirrors core.questions ]]
 -- @include lib/questions

@@ -13,7 +13,7 @@ if job then
   local logged = {}
   for at = math.max(11, #ARGV - LINES_MAX + 1), #ARGV do logged[#logged + 1] = ARGV[at] end
   if #logged > 0 then plan.logs[job.id] = logged end
-  -- One more than are kept says that some are missing.
+  -- A count above LINES_MAX says that lines are missing.
   job[LOGS], job[VERSION] = math.min(job[LOGS] + #ARGV - 10, LINES_MAX + 1), job[VERSION] + 1
   jobs.dirty[job.id] = job
 end

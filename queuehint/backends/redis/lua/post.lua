@@ -16,7 +16,7 @@ local function log(job, first, last)
   local logged = plan.logs[job.id] or {}
   for place = math.max(first, last - LINES_MAX + 1), last do logged[#logged + 1] = ARGV[place] end
   plan.logs[job.id] = logged
-  -- One more than are kept says that some are missing.
+  -- A count above LINES_MAX says that lines are missing.
   job[LOGS] = math.min(job[LOGS] + last - first + 1, LINES_MAX + 1)
 end
 

@@ -15,9 +15,9 @@ args.count(12)
 local levels_below = math.min(args.int(10), 64)
 local nodes, looked_at = 0, 0
 
--- The names right below a place that have gates, in order, from behind *done* on: (a function that returns) the next one,
--- false if it has looked at too much. What is at a place and what is below it lie apart in an index, with names between
--- that begin as this one does: the gates of all that may come first are asked for.
+-- Return an iterator over the names of the children of a place that have gates, in order, after *done*. `next` returns nil at
+-- the end, and false once LOOKED_AT_MAX entries were read. The index sorts by queue key, where other names may stand between a
+-- place and its children ("a", "a!", "a:b"), so the gates of all prefixes that may come first are read too.
 local function names_below(key, level, done)
   local prefix = key == '' and '' or key .. ':'
   local last = key == '' and '' or key .. ';'

@@ -34,7 +34,7 @@ end
 for at = 11, #ARGV, 2 do
   local job, version = jobs.of(ARGV[at]), args.int_or_none(at + 1)
   local mark = version and '~' or ''
-  -- No session has this name: nobody is woken.
+  -- No session has this name: no client is woken.
   local session = keeps and '-' or mark .. ARGV[9]
   if not job or OVER[job[STATE]] then
     answers[#answers + 1] = 'o'

@@ -80,11 +80,11 @@ class Guest:
         Have tickets answered; return those to try again a moment later, for the process leaves the file or has died.
 
         Args:
-            in_use: who has the file.
+            in_use: names the process that has the file.
             runs_workers: this process is to run jobs: it asks for the file itself.
 
         Raises:
-            BackendInUseError: the process answers nobody, or has workers of its own as this one has.
+            BackendInUseError: the process does not answer, or has workers of its own as this one has.
         """
         if in_use.address == "":
             raise BackendInUseError(str(self._path), in_use.pid, "which answers no other process")

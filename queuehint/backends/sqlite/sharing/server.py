@@ -5,7 +5,7 @@ It is served independently of the application's own threads and loops. It lies b
 user's own where that path is too long for a socket or the file system has none. Only the same user, and the system's
 administrator, may connect: the mode of the socket restricts it, and the user of each connection is checked where the
 system reports it. Requests are bounded in bytes and in time, connections in number; bytes that are not a request are
-answered with a refusal. Nothing that is sent ends the thread.
+answered with a refusal. No input ends the thread.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Server:
         self._loop.remove_reader(self._listener)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
-        # What is left is canceled as the loop ends.
+        # Remaining tasks are canceled as the loop ends.
 
     def _look_out(self) -> None:
         if self._loop is not None and not self._stopped.is_set():
@@ -209,7 +209,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_in_fork)
 
 
-# --- where it is, and who may use it ---------------------------------------------------------------------------------
+# --- address and permissions -----------------------------------------------------------------------------------------
 
 
 def _listen(path: Path) -> tuple[socket.socket, str]:
@@ -222,7 +222,7 @@ def _listen(path: Path) -> tuple[socket.socket, str]:
             # It is left over by a process that died: this one has the lock.
             _remove(address)
             listener.bind(str(address))
-            # Nobody can connect before it listens.
+            # No connection is accepted before it listens.
             address.chmod(0o600)
             listener.setblocking(False)
             listener.listen(BACKLOG)

@@ -97,7 +97,7 @@ class SharedStore(LocalBackend):
         return batch
 
     def _open_or_find(self) -> FileInUseError | None:
-        """Open the file, unless it is open; return who has it if another process does."""
+        """Open the file, unless it is open; return the process that has it if another one does."""
         try:
             self._open()
         except FileInUseError as in_use:
@@ -171,7 +171,7 @@ class SharedStore(LocalBackend):
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
         with self._lock:
-            # The file may have been left meanwhile: nobody would be woken.
+            # The file may have been left meanwhile: no waiter would be woken.
             return super()._enter(interest, timeout_s, wake) if self._is_open else None
 
 
@@ -187,5 +187,5 @@ def _awaited(interest: Interest) -> tuple[str, ...]:
 
 
 def _pause_s(timeout_s: float) -> float:
-    """Return how long a guest waits: less than it may, for after the whole time nobody looks."""
+    """Return how long a guest waits: less than it may, because after the whole time there is no check."""
     return max(0.0, min(GUEST_POLL_S, timeout_s / 2))

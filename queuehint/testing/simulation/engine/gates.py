@@ -25,7 +25,7 @@ JOBS_MAX = 12
 STEPS = 200
 
 Step = tuple[Literal["place", "start", "end", "advance"], int, int]
-"""What is done, the number of the job (of gates, if lines move), and which claims it has."""
+"""The action, the number of the job (of gates, if lines move), and the index of its claims."""
 
 SHAPES: tuple[tuple[Claim, ...], ...] = (
     *((Claim(path),) for path in ((), ("a",), ("b",), ("a", "a"), ("a", "b"), ("b", "a"), ("a", "a", "a"))),
@@ -41,7 +41,7 @@ _DRAW = (0, 1, 2, 3, 4, 5, 6, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 7, 8,
 
 
 class _Job:
-    """A job as the gates know it; ``bit`` stands for it in sets, ``before`` is who stood before it."""
+    """A job as the gates know it; ``bit`` stands for it in sets, ``before`` the jobs before it."""
 
     __slots__ = ("before", "bit", "exact", "id", "missing", "number", "seq", "shape", "started", "walk")
 
@@ -69,8 +69,8 @@ class GateWorld:
     """
     Some jobs at some gates.
 
-    Every step asserts that who was granted has nobody in conflict before it and, once no line may move, that who was
-    not has. A step that cannot be done does nothing: the jobs it speaks of may have been left out.
+    Every step asserts that a granted job has no conflicting job before it and, once no line may move, that a job that
+    is not granted has one. A step that cannot be done does nothing: its jobs may have been left out.
 
     Args:
         trie, registry: what is tested; for tests of the tests.
@@ -85,7 +85,7 @@ class GateWorld:
         self.waiting: dict[_Job, None] = {}
         self.there = 0
         self._met = [0] * len(SHAPES)
-        """For each shape, everybody that conflicted with it so far."""
+        """For each shape, all jobs that conflicted with it so far."""
         self._arrived: list[Walk] = []
 
     def place(self, number: int, shape: int) -> None:

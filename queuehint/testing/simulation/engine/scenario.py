@@ -95,7 +95,7 @@ class Driver:
     Makes up the steps of one story and has a world do them.
 
     Args:
-        taken: where each step is written down before it is done; None where nobody wants to know.
+        taken: where each step is written down before it is done; None to record nothing.
     """
 
     def __init__(self, seed: int, plan: FaultPlan, world: World, taken: list[Step] | None = None) -> None:
@@ -180,7 +180,7 @@ class Driver:
         return ("exchange", random.randint(1, room) if room else 0, tuple(ended))
 
     def _children(self) -> list[str]:
-        """Return whom a job that has run waits for: some of the last ones, which may wait for it."""
+        """Return the children that a job waits for: some of the newest jobs, which may wait for it."""
         last = range(max(1, self._made - 6), self._made + 1)
         return [str(number) for number in self._random.sample(last, min(self._random.choice((1, 1, 2)), len(last)))]
 

@@ -7,8 +7,8 @@ earlier step was left out, does nothing. So a run is a list of steps; `scenario`
 
 Besides the safety of every store (`promises`), each client may believe:
 
-- a job whose enqueue was answered exists, that of a part once its commit was answered too, unless the store has lost
-  that step;
+- a job whose enqueue was answered exists, unless the store has lost that step; a job of a part exists once the commit
+  was answered too;
 - while a lease is valid, by the client's clock and by the store's, the job is its own: the store agrees, a settlement
   is accepted, and no other client has a conflicting job of which it may believe the same;
 - it was told of every job that the store says it runs.
@@ -221,14 +221,14 @@ class World:
         try:
             answer = store.ask(request.lane, request.number, request.operation, self.store_ms)
         except StaleRequestError:
-            # Somebody waits for this answer only if the store has forgotten what it said.
+            # A client waits for this answer only if the store has lost the answered step.
             return True
         except QueueHintError as error:
             answer = error
         if len(store.history) > before:
             request.index, request.applied_ms = before, store.now_ms
             if store.restarts and request.client.request is not request and isinstance(answer, Exchanged):
-                # A copy that came late to a store that has forgotten the first: nobody learns of this.
+                # A late copy, at a store that has forgotten the first one: no client gets this answer.
                 self.orphans |= {grant.token for grant in answer.grants}
         request.answer = answer
         self._check_beliefs()
@@ -258,7 +258,7 @@ class World:
                     self._check_lost(client, holding)
                     del client.held[job_id]
                     if request.index < 0:
-                        # In the history that is left it is not lost; nobody will settle it.
+                        # In the history that is left it is not lost; no client will settle it.
                         self.orphans.add(token)
                 else:
                     holding.until_ms = max(holding.until_ms, request.sent_ms + LEASE_MS)

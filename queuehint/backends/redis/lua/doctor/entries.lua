@@ -1,9 +1,9 @@
 #!lua flags=no-writes,allow-oom
 --[[ entries: for the doctor, check that each of some entries of a key follows from a head.
   ARGV[9] name      str  of the key in the namespace; ARGV[10] type; ARGV[11] cursor, "0" to begin; ARGV[12] count
-  Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, what it is about,
-    what was found; gates, for the key of that name: keys and what is stored, IS IX S X WAITING; tallies, for that key: what is stored; greatest, names of
-    counters and what these entries have seen of them. ]]
+  Returns names, each with its value: cursor, "0" at the end; problems, five for each: kind, key, item, subject (an id), stored value;
+    gates, for the key of that name: keys and stored counts, IS IX S X WAITING; tallies, for that key: stored counts; greatest, names of
+    counters, each with the greatest number in these entries. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_keys
 args.count(12)

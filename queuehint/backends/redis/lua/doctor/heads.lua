@@ -1,14 +1,14 @@
 #!lua flags=no-writes,allow-oom
 --[[ heads: for the doctor, recount some jobs from their heads, and check that all data derived from the heads exists.
-  ARGV[9..]         ids, none twice; one that is there no more is passed over
+  ARGV[9..]         ids, none twice; unknown ones are passed over
   Returns names, each with its value:
-    problems, five for each: kind, key, item, what it is about, what was found; counted, names of counters and how many
-    of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and what
-    these jobs hold there, IS IX S X, and how many stand in line; placed, three for each with claims and a place: its id,
+    problems, five for each: kind, key, item, subject (an id), stored value; counted, names of counters and how many
+    of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and the
+    counts of these jobs there, IS IX S X, and how many stand in line; placed, three for each with claims and a place: its id,
     numbers (its place, 1 if it keeps its gates because it runs, backs off or is dead, and its walks) and claims; tallies, services with users and how many records they
     have among these; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
     a line; greatest,
-    names of counters and what these jobs have seen of them; whole, 1 if these were all jobs there are, and then
+    names of counters, each with the greatest number in these jobs; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads

@@ -60,7 +60,7 @@ function REPAIR.drop(name, item)
   if base == 'weights' then S[WEIGHTED] = S[WEIGHTED] - 1 end
 end
 
--- What follows from a head and is not there.
+-- Add missing entries that a head requires.
 function REPAIR.entry(_, id)
   for name, members in pairs(examine.entries(id) or {}) do
     for member, score in pairs(members) do
@@ -201,7 +201,7 @@ function REPAIR.counter(name, counts)
   local at = examine.counted[name] or examine.others[name]
   if stand_in.state == 'kept' and examine.int(S[at]) ~= was then return end
   S[at] = args.whole(now, name, -INT_MAX)
-  -- Tokens of another history: new ones are of a new epoch, and a lease in force, how long it is nobody knows, may be
+  -- Tokens of another history: new ones are of a new epoch, and a lease in force, of unknown length, may be
   -- renewed first.
   if name == 'epoch' then S[RUN], S[LEASE_MAX] = 'repaired', math.max(S[LEASE_MAX], LEASE_LOST_MS) end
 end
@@ -275,7 +275,7 @@ function REPAIR.untold(_, worker)
   if #ids == 0 then later('hash', 'untold', worker) else later('set', 'untold', worker, cmsgpack.pack(ids)) end
 end
 
--- A line whose head may move on, and that nobody will move on: begin to.
+-- Advance a line whose head may move on and for which no leftover exists.
 function REPAIR.stalled(_, key)
   local gate = gates.of(key)
   S[MARKS] = S[MARKS] + 1
@@ -309,7 +309,7 @@ function REPAIR.unparked(_, id)
   end
 end
 
--- A dead job behind which all has to be canceled, and nobody does it.
+-- Cancel the jobs behind a dead job whose policy asks for it and for which no leftover exists.
 function REPAIR.unswept(_, id)
   local job = jobs.of(id)
   if not (job and job[STATE] == FAILED and job[WALKS]) then return end
@@ -319,7 +319,7 @@ function REPAIR.unswept(_, id)
   work.push(work.cancel_sweep(gate_keys, S[NUMBERS], 'behind the dead job ' .. id, job))
 end
 
--- What a head says of things that are lost for good: it says so no more.
+-- Clear the fields of a head that refer to data lost for good.
 function REPAIR.amend(_, id)
   local job = jobs.of(id)
   if not job then return end
@@ -335,12 +335,12 @@ function REPAIR.amend(_, id)
   end
   if job[NEEDS] and is_lost then
     job[NEEDS], job[PORTIONS] = false, false
-    -- Nobody could tell any more that edges which have closed are its own.
+-- Without that list an edge that has closed could no longer be recognised as its own.
     for dependency_id, edge in pairs(edges.open_of(job)) do
       edges.add(job, dependency_id, string.sub(edge, 1, 3) .. string.sub(AFTER, 4))
     end
   end
-  -- What it was told to depend on says which open edges were lost.
+-- Its declared dependencies tell which open edges were lost.
   if job[NEEDS] == HELD and not OVER[job[STATE]] and (job[STATE] == DEFERRED or job[STATE] == SCHEDULED) then
     for _, need in ipairs((lifecycle.evaluate(edges.all_needs(job), {}))) do
       if not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
@@ -378,7 +378,7 @@ for at = 10, #ARGV, 3 do REPAIR[args.one_of(at, REPAIR)](ARGV[at + 1], ARGV[at +
 
 plan.commit()
 for _, write in ipairs(writes) do WRITE[write[1]](unpack(write, 2)) end
--- What the state says of sets and of the leftovers holds for what these are now.
+-- Recompute the fields of the state about sets and leftovers.
 timers.read_all()
 S[LEFT_STORED] = redis.call('LLEN', store.left)
 redis.call('HSET', store.meta, 'state', pack_state(S))

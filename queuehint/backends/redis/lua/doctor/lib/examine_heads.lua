@@ -1,6 +1,6 @@
 --[[ examine_heads: for the doctor, the entries that the heads require. Indexes are functions of the heads: the entries are
   those that lib/structures/indexes would write for a head if it were new. So no index is named here, and the result of many
-  steps is compared with that of one step from nothing. Each answer is about one moment. ]]
+  steps is compared with that of one step from nothing. Each reply shows one moment. ]]
 -- @include doctor/lib/examine
 do
 -- Counters of the state that say how many jobs there are of a kind.
@@ -35,7 +35,7 @@ function examine.head(id)
   return known.job
 end
 
--- What would be written for a job if it were new: {[name] = {[member] = score}}, and what would be counted.
+-- The entries that would be written for a job if it were new, {[name] = {[member] = score}}, and the changes of counters;
 -- nil if the head makes no sense to lib/structures/indexes.
 function examine.entries(id)
   if said[id] then return said[id].entries, said[id].counts end
@@ -43,7 +43,7 @@ function examine.entries(id)
   if not job then return nil end
   local state, noted, counts = {unpack(S)}, {}, {}
   for _, at in pairs(COUNTED) do S[at] = 0 end
-  -- What limits count of it they count already.
+  -- Limits of unfinished jobs count it already.
   S[WATCHED] = 0
   stand_in.noted = noted
   local is_done = pcall(indexes.derive, id, nil, job)
@@ -94,7 +94,7 @@ function examine.held(job, dependency_id)
   return held_of[job][dependency_id]
 end
 
--- What a head says of its logs, as far as they are kept.
+-- The number of log lines in a head, as far as they are kept.
 function examine.logs_kept(job) return math.min(job[LOGS], 1000) end
 
 -- Whether an id is that of the record of a number, as far as its head can be read.
@@ -157,7 +157,7 @@ function examine.each_count(add)
   end
 end
 
--- What a counter says of the bucket of a child, spent and when; nil if its limit has none by child, or it cannot be so.
+-- The bucket of a child in a counter: tokens spent, and when; nil if its limit has none by child, or the values are impossible.
 function examine.bucket(limiter, counter)
   local spent, at = counter[5], counter[6]
   if not limits.is_each(limiter) or not limiter.tokens or type(spent) ~= 'number' or type(at) ~= 'number' then return nil end
@@ -165,7 +165,7 @@ function examine.bucket(limiter, counter)
   return spent, at
 end
 
--- What has to be counted at a place, by the heads: how many jobs run, how many are put aside, whether to look at it again.
+-- The counts at a place, by the heads: how many jobs run, how many are parked, whether to check it again.
 function examine.counter(limiter, place)
   if not started_at then
     started_at = {}
@@ -191,7 +191,7 @@ end
 
 -- How a head contradicts itself, nil if it does not; whether that is only by its offer.
 function examine.contradiction(job)
-  -- What a submission in parts waits for is no job, and there until its parts are let go.
+  -- The start of a submission in parts is no job; it exists until its jobs are released.
   if jobs.is_start(job.id) then return nil end
   local state, kind = job[STATE], job[TIMER]
   local is_over, has_all = OVER[state], gates.has_all(job)

@@ -38,7 +38,7 @@ local function check_member(name, base, member)
   local job = examine.head(id)
   if job == false then return 'lost', id end
   local entries = examine.entries(id)
-  -- What a damaged head has left is looked at once that is gone.
+  -- Entries left by a damaged head are examined once the head is gone.
   if not entries then return nil end
   if not entries[name] or not entries[name][member] then return 'stray', id end
   if base == 'parked' and form.is_place(job[OFFER]) then
@@ -79,7 +79,7 @@ function CHECK.jobs(_, _, id)
   if examine.head(id) ~= false and not examine.entries(id) then return 'damaged', id end
 end
 
--- Whether an edge leads to a job that is over or lost, and nobody will do with it what its policy says.
+-- Return whether an edge leads to a job that is over or lost, and no leftover will apply its policy.
 local function is_unresolved(id, edge)
   local job = examine.head(id)
   if job == nil or not edge then return false end
@@ -201,7 +201,7 @@ function CHECK.looks(_, _, place)
   local packed = is_read and limiter and redis.call('HGET', store.gauges(number), key)
   if not packed then return 'stray', place end
   local is_counter, counter = pcall(cmsgpack.unpack, packed)
-  -- What is wrong with a counter that says otherwise is told of that.
+  -- A wrong counter is a finding of its own.
   if is_counter and type(counter) == 'table' and counter[4] == false then return 'stray', place end
 end
 
@@ -282,7 +282,7 @@ function CHECK.left(_, _, packed)
   if not is_read or type(item) ~= 'table' or not string.find('gcurkxpvfd', tostring(item[1]), 1, true) then return 'stray', '' end
 end
 
--- What is wrong with an item of a key, and whom it is about; nil if nothing is.
+-- The problem of an item of a key, and its subject; nil if it has none.
 function examine.check(name, item, value)
   local base = examine.base(name)
   local check = CHECK[base]

@@ -2,8 +2,8 @@
 -- @include lib/structures/edges
 local DEFERRED_LOOKED_AT_MAX, EDGES_LOOKED_AT_MAX, ORPHANS_MAX = 1000, 4000, 100 -- @const
 
--- How many were looked at, the most jobs one waits for, the most that depend on one of these, how many wait for a dead one,
--- and ids of those with an edge that leads nowhere.
+-- Return how many were looked at, the most dependencies of one, the most dependents of one of these dependencies, how many
+-- wait for a dead job, and ids of those with an edge to a job that does not exist.
 local function look_at_deferred()
   local left, looked_at, most_blocked, most_awaited, behind_dead, orphans = EDGES_LOOKED_AT_MAX, 0, 0, 0, 0, {}
   local ids = redis.call('ZRANGE', store.deferred, 0, DEFERRED_LOOKED_AT_MAX - 1)

@@ -102,7 +102,7 @@ local function words_of(packed)
   return words
 end
 
--- What INDEX holds of a block for some terms, by term, all read at once.
+-- Read the entries of INDEX for a block and some terms at once; return them by term.
 local function read(block, asked, more)
   local fields, names = {}, {}
   for _, list in ipairs({asked, more}) do
@@ -150,8 +150,8 @@ local function cut(words, offset, newest_first)
   end
 end
 
--- What may pass in a block, behind *after*, the time of each record left aside; nil if nothing may. And what INDEX holds of
--- the block for this, and for *more* terms.
+-- Return the records of a block after *after* that may pass, before the time of each is checked, nil if there are none; and
+-- the entries of INDEX for the block: those read for this, and those of *more* terms.
 function filter.bits(block, after, newest_first, more)
   local packed = read(block, asked_terms, more or {})
   local first_ms, last_ms = packed.first_ms or 0, packed.last_ms or 2 ^ 52
@@ -223,7 +223,7 @@ function filter.counts(words, packed, states, is_whole)
     if packed[term] then there[#there + 1] = term end
   end
   for _, term in ipairs(words and there or {}) do
-    -- What is packed is counted fastest as it is.
+    -- Packed bits are counted fastest without unpacking.
     if is_whole and #terms == 0 then
       if ARGV[13] == '' or string.find(ARGV[13], string.sub(term, 2), 1, true) then counts[term] = ones_of(packed[term]) end
     elseif is_whole and #terms == 1 and #there == 1 and ARGV[13] == '' then

@@ -6,8 +6,8 @@ local has_holds = redis.call('ZCARD', store.holds) > 0
 local indexes_of_gates = has_holds and {store.paths, store.holds} or {store.paths}
 local sought, found, found_path = nil, nil, nil
 
--- The first path, as its queue key, from a position in the indexes on, and before *last* ("" for the end): of jobs that are
--- unfinished or dead and hold their places. From a position between the one before and what was found there it is the same.
+-- Return the first path, as its queue key, at or after a position in the indexes and before *last* ("" for the end), of jobs
+-- that are unfinished or dead and hold their places. The last answer is reused for positions between its own and the one asked for.
 function places.seek(position, last)
   if not sought or form.less(position, sought) or (found and form.less(found, position)) then
     sought, found, found_path = position, false, false

@@ -66,7 +66,7 @@ local function by_place(left, right) return left[SEQ] < right[SEQ] end
 local found_dead, found_holders, found_lines = {}, {}, {}
 local entries_left, heads_left = ENTRIES_LOOKED_AT_MAX, HOLDERS_LOOKED_AT_MAX
 
--- What is asked at a gate, as a text.
+-- A question at a gate, as a text.
 local function asked_at(key, wants)
   local text = key .. '\0'
   for mode = IS, X_MODE do text = text .. (wants[mode] and mode or '') end
@@ -96,8 +96,8 @@ local function dead_at(key, depth, wants)
   return dead
 end
 
--- Whether a job with a claim on a path below a gate may hold it, as far as the gates between tell; if not, the path
--- below which nobody does, if there is such a one.
+-- Return whether a job with a claim on a path below a gate may hold that gate, as far as the gates between tell; if not, also
+-- the path at or below which no job holds it, if there is one.
 local function may_hold(path_text, depth)
   local gate_key = path_text == 'root' and '' or path_text == '\\root' and 'root' or path_text
   local keys = form.claims('x' .. gate_key)[1].keys
@@ -226,7 +226,7 @@ local function reason_of(job)
   if state == DEFERRED then
     local named, dead, ids = {}, {}, edges.some_open(job)
     jobs.prefetch(ids)
-    -- One that is staged waits for what the commit brings, which nobody knows by name.
+    -- A staged job waits for the commit, which has no name.
     for _, id in ipairs(ids) do
       local other = jobs.of(id) or {id = id}
       named[#named + 1] = other
@@ -290,7 +290,7 @@ end
 
 local CYCLE_EDGES_MAX = 4000 -- @const
 
--- What is said of a job on a cycle of open edges, or of one that waits for it.
+-- Describe a cycle of open edges, for a job on it or one that waits for it.
 local function cycle_text(cycle, job_id)
   local who = 'it waits for jobs that wait'
   for _, id in ipairs(cycle) do

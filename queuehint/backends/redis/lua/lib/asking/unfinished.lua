@@ -1,5 +1,5 @@
---[[ unfinished: how many jobs are unfinished of what a limit is of, which its field tells (lib/structures/limits), and when
-  there are fewer. ]]
+--[[ unfinished: count the unfinished jobs under a limit, which its field names (lib/structures/limits), and estimate when there
+  will be fewer. ]]
 local LEASES_LOOKED_AT_MAX, RETRIES_COUNTED_MAX, AGE_MAX_MS, RETRY_MIN_MS, RETRY_MAX_MS = 100, 1000, 3600000, 100, 300000 -- @const
 local unfinished = {}
 
@@ -15,7 +15,7 @@ end
 
 local function count_range(range) return redis.call('ZLEXCOUNT', store.paths, range[1], range[2]) end
 
--- How many jobs are unfinished at or below the gate of a field, once a claim; below it for "/"; in the namespace for "-".
+-- Count the unfinished jobs at or below the gate of a field, each once for each claim; below it for "/"; in the namespace for "-".
 function unfinished.count(field)
   if field == '-' then return S[COUNT_OF.S] + S[COUNT_OF.D] + S[COUNT_OF.Q] + S[COUNT_OF.R] + S[HIDDEN] end
   local count, key = 0, string.sub(field, 2)

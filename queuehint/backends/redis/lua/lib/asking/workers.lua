@@ -15,7 +15,7 @@ function workers.of(name)
   return worker and is_live(worker) and worker
 end
 
--- Name, what it says, since when and when last, for each that was heard of lately, in order of name.
+-- Return for each live worker its name, its last announcement, the time of the first one and of the last one; in order of name.
 function workers.live()
   local live, stored = {}, redis.call('HGETALL', store.workers)
   for at = 1, #stored, 2 do

@@ -1,9 +1,9 @@
 --[[ head_format: how a head is stored. Most jobs are plain: they use nothing special. `plain` alone decides that, at every
   write; any other head is an array (lib/jobs/fields) by cmsgpack. The two formats differ in storage and speed only: both are
   read into the same table.
-  A plain head is the letter of its state, numbers, once it was started its token and its worker, then the facts, a text that is
-  written once and in which nothing of the job's own stands, so that it is taken apart once for many jobs, and the claim.
-  The facts are what the reply to its worker has between losses and claims: priority, pool, user, task, service, key (''),
+  A plain head is the letter of its state, numbers, after a start its token and its worker, then the facts, and the claim.
+  The facts are a text that is written once and is the same for many jobs, so that it is parsed once for all of them: the
+  fields that the reply to a worker has between losses and claims: priority, pool, user, task, service, key (''),
   presence (''), policy, a line each. ]]
 local NO_DEPTH = 255 -- @const
 local QUEUED_FORM, STARTED_FORM, FINISHED_FORM = '>BI2I7I7I7', '>BI2BI2I7I7I7I7I7', '>BI2I7I7I7I7I7Bc0Bc0' -- @const
@@ -64,7 +64,7 @@ function heads.facts_text(priority, pool, user, task, service, policy)
   return table.concat({priority, pool, user, task, service, '', '', policy, ''}, '\n')
 end
 
--- Where a job is granted all its gates, nobody writes to its walks.
+-- A job that is granted all its gates shares this table: its walks are not written to.
 local ALL_GRANTED = {GRANTED}
 
 -- A new job: QUEUED, without a place.
@@ -147,7 +147,7 @@ function heads.plain(job)
     job[ENQUEUED], job[STARTED_AT], job[ENDED], job[TIMER_MS], #token, token, #worker, worker) .. facts .. claims
 end
 
--- The plain head of a job that became a full one and may be plain again, for nobody waits for it any more.
+-- The plain head of a job that became a full one and may be plain again, because it has no waiters any more.
 local function plain_again(job)
   if job[VERSION] > 3 or string.find(job[CLAIMS], '\n', 1, true) then return nil end
   local copy = heads.new(job.id, job[NUMBER], heads.facts(heads.facts_text(job[PRIORITY], job[POOL], job[USER], job[TASK], job[SERVICE], job[POLICY])), job[CLAIMS])

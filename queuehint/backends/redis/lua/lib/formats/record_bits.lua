@@ -1,6 +1,6 @@
 --[[ record_bits: how the record index (lib/structures/record_index) stores which records of a block have a term: the place of the
-  first word of 32 bits that is not zero, one byte, and from there the words up to the last; of the term of every record first
-  the earliest and the latest time of enqueue that was seen in the block, two doubles. ]]
+  first word of 32 bits that is not zero, one byte, then the words from there up to the last that is not zero. In the entry of the
+  term "a" (every record) the earliest and the latest time of enqueue in the block stand before that, two doubles. ]]
 local PER_BLOCK, TIMES_SIZE = 1024, 16 -- @const
 local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 local record_bits = {}

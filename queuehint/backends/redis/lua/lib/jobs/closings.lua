@@ -36,7 +36,7 @@ function closings.reopen(gate_key)
   changed[gate_key] = false
 end
 
--- What a submission closes: whether those at or below the path are canceled (c) or run before (r), and the gate key.
+-- Parse the closing of a submission: whether jobs at or below the path are canceled (c) or run before (r), and the gate key.
 function closings.asked(text)
   local how, gate_key = string.match(text, '^\n([cr])\n(.*)$')
   if not how then args.refuse('closing') end

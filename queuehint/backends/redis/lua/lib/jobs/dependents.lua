@@ -3,8 +3,8 @@
 local dependents = {}
 
 lazily(dependents, function()
--- The state of a job whose end a sweep is about, false if it was dropped or lost, and whether it is gone. A sweep may
--- say so itself, for the id may be taken again.
+-- Return the state of the ended job of a sweep, false if it was dropped or lost, and whether it is gone. A sweep may
+-- carry both itself, because the id may be reused.
 local function end_of(sweep)
   local state = string.match(sweep[5], '^gone(.*)$')
   if state then return state ~= '' and state, true end
@@ -36,7 +36,7 @@ function dependents.go_through(sweep, budget)
     local job, order = edges.next_dependent(sweep)
     if not job then break end
     if used >= budget then
-      -- What was passed over is not looked at again, also if it is alive by then.
+      -- Dependents that were passed over are not looked at again, even if they are unfinished by then.
       sweep[3] = order - 1
       return used, true
     end

@@ -9,7 +9,7 @@
   WORKER: runs it while it is STARTED; of one that its first attempt finished, which has no HISTORY, the one that ran it.
   USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
   AWAITED: other jobs have waited for this one; RESOLVING: it has ended, and the sweep over its dependents has not.
-  SINCE: 0 where it equals NUMBER.
+  SINCE: the number of its last redrive or revival; 0 without one.
   STAGED: the token of the submission in parts that has not released it yet; DELAYED and RUN_AT are kept for the release.
   CAME: before the release its number, or the newest of its part if a job there depends on a later one; after it the number
   of the commit that made it visible. The start has that number as SINCE.
@@ -45,7 +45,7 @@ function form.sortable(number)
   return string.char(64 + #digits) .. digits
 end
 
--- What ready jobs of a level are ordered by, and the same as text.
+-- The rank, by which ready jobs of a level are ordered; below, the same as text.
 function form.rank(level, enqueued_ms)
   if level == CRITICAL then return -2 ^ 62 end
   return enqueued_ms - HEAD_START_MS * (level - 1)

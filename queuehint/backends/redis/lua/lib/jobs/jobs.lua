@@ -31,7 +31,7 @@ function jobs.prefetch(ids)
   end
 end
 
--- What a job was before this step, nil if it was not.
+-- A job as it was before this step, nil if it is new.
 function jobs.was(job) return job.packed and heads.read(job.id, job.packed) or nil end
 
 -- The head of a job that an index names; what was forgotten in this step is named there still.
@@ -47,7 +47,7 @@ function jobs.find(id)
   return job and not job[GONE] and not jobs.is_hidden(job) and job or false
 end
 
--- What is kept in place of a text: enough to tell whether the same is asked again.
+-- The digest kept in place of a text: enough to recognise the same request.
 function jobs.digest(text) return DIGEST_MARK .. redis.sha1hex(text) end
 
 -- A spec without its headers, which stand at the end of its first line, behind a tab.

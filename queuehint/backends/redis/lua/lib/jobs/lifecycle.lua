@@ -168,7 +168,7 @@ function lifecycle.resolve(job, id, state, gone, since_ms)
   local edge = edges.of(job, id)
   if not edge then return 0 end
   local action = edges.edge_action(edge, state or CANCELED)
-  -- What waits for a record that is gone would wait for ever, also by an edge that the doctor had to take from its list.
+  -- A dependent of a record that is gone would wait for ever, also by an edge that the doctor took from its list.
   if gone and (action == TO_WAIT or not state and string.sub(edge, 4) == IS_KEPT) then return lifecycle.cancel_because_of(job, id, false) end
   state = state or CANCELED
   if action == TO_WAIT then return 0 end

@@ -1,5 +1,5 @@
 --[[ priority: priority inheritance. A job that begins to wait passes its level to the jobs it waits for; mirrors core.jobs.priority.
-  The state counts behind LEVELS the jobs with a place at each level, as of the begin of this step: `lowest` returns the
+  The state counts behind LEVELS the jobs with a place at each level, as of the start of this step: `lowest` returns the
   lowest level present then or since. Where all levels are alike, the usual case, nothing is searched. ]]
 local HEIRS_MAX, HEIRS_OF_STEP_MAX, LOOKED_AT_MAX, OTHERS_MAX = 100, 400, 1000, 32 -- @const
 local priority = {seen = 9, stored = false, by_gate = false}
@@ -23,7 +23,7 @@ function priority.see(job)
 end
 
 lazily(priority, function()
--- What may still be looked at in this step: jobs that a level is handed on to, and entries to find these.
+-- The rest of the bounds of this step: jobs that may inherit a level, and entries looked at to find them.
 local heirs_left, entries_left = HEIRS_OF_STEP_MAX, 4 * LOOKED_AT_MAX
 
 -- Remember a job that took its place in this step, for no index knows it yet.
@@ -100,7 +100,7 @@ function priority.inherit(job)
     for index, depth in ipairs(heir[WALKS]) do
       local key = depth < GRANTED and form.claims(heir[CLAIMS])[index].keys[depth + 1]
       local ahead = key and gates.before(heir, index, key)
-      -- Who stands before it and has such a level has handed it on already.
+      -- A job before it with such a level has passed it on already.
       if key and not (ahead and priority.of(ahead) >= level) then
         for _, other in ipairs(before(heir, key, depth)) do
           if room == 0 then return end

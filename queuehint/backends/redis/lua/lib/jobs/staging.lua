@@ -16,8 +16,8 @@ function staging.open_start(id, flow)
   return start
 end
 
--- Set when a new flow times out, false for never; an earlier flow of its id times out no more. Returns the deadline's id,
--- if there is one.
+-- Set when a new flow times out, false for never, in place of the timeout of an earlier flow of its id. Returns the deadline's
+-- id, if there is one.
 function staging.set_timeout(flow, timeout_ms)
   local id = DEADLINE_MARK .. flow
   local deadline = jobs.of(id)

@@ -142,7 +142,7 @@ function sweeps.cancel_flow(item, budget)
     end
     local number, id = form.split(members[position], #flow + 2)
     local job = jobs.known(id, store.flow_jobs)
-    -- What was dropped in this step has its entry still.
+    -- A job dropped in this step still has its entry.
     if not job.pruned and not job[GONE] then
       if used >= budget then return used, true end
       used = used + 1

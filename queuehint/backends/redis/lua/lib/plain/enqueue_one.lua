@@ -80,7 +80,7 @@ local function offer(facts, member)
   local key = pool .. '\0' .. user
   local of_pool, of_user = redis.call('HGET', store.pools, pool), redis.call('HGET', store.users, key)
   of_pool, of_user = of_pool and cmsgpack.unpack(of_pool) or {0, 0}, of_user and cmsgpack.unpack(of_user) or {0, 0}
-  -- The first write: a key that somebody else has made is of another type.
+  -- The first write: a key made by another program may be of another type.
   redis.call('ZADD', store.pool_wake(pool), '0', '1')
   of_pool[1], of_user[1] = of_pool[1] + 1, of_user[1] + 1
   if of_user[1] == 1 then

@@ -84,7 +84,7 @@ local function new_token(lease_ms)
   return string.format('%d.%d', S[EPOCH], S[GRANTS] + 1)
 end
 
--- Let a record be in another state than before for those who ask.
+-- Move a record to another state in the index of records.
 local function move(changes, number, was_state, state)
   local place = number % PER_BLOCK
   local block = (number - place) / PER_BLOCK
@@ -218,7 +218,7 @@ local function exchange_one()
     if not granted.head then return nil end
   end
 
-  -- From here on all is written. A key that somebody else has made is of another type: the only one not seen yet is first.
+  -- From here on all is written. A key made by another program may be of another type: the only key not read yet comes first.
   local left = size + (follower and 1 or 0) - (granted and 1 or 0)
   if left > 0 then redis.call('ZADD', store.pool_wake(pool), '0', '1') end
   if member then redis.call('ZREM', store.ready, member) end

@@ -1,4 +1,4 @@
---[[ tick_idle: a tick in which nothing is to be done. ]]
+--[[ tick_idle: fast path for a tick without work. ]]
 -- @include lib/plain/quiet
 if #ARGV == 8 and is_quiet() and NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS then
   args.setting(8)

@@ -9,7 +9,7 @@ local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold 
 
 -- Check that a text is a policy, with "" for defaults; return whether a job that has it has to start within some time.
 local function check_policy(text, at)
-  -- How long a key is kept after the end stands last, or not at all.
+  -- The last field, how long a key is kept after the end, may be missing.
   local rest, key_for_ms = string.match(text, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+) (%d+)$')
   local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(rest or text, POLICY_FORM)
   if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
@@ -25,7 +25,7 @@ local function check_claims(text, at)
   if (mode ~= 120 and mode ~= 115) or (string.find(text, '\n', 1, true) and string.find(text .. '\n', '\n[^xs]')) then args.refuse(at) end
 end
 
--- What jobs have in common that are alike but for their ids, claims, specs and edges, by its text; and the last one.
+-- Parsed common parts of jobs that differ only in id, claims, spec and edges, by their text; and the last one.
 local common_known, common_count = {}, 0 -- @once
 local last_text, last_common = '', false -- @once
 

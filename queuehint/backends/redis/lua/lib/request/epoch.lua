@@ -19,7 +19,7 @@ function epoch.know()
   S[GRANTS] = ARGV[1] == '' and NOW % 1000 * 2 ^ 20 or 0
   local longest_ms = math.max(S[LEASE_MAX], S[LEASE_MAX_BEFORE])
   if S[RUN] ~= '' then S[REAP_FROM] = NOW + longest_ms end
-  -- What was in force is so until then.
+  -- Leases in force stay in force until then.
   S[LEASE_MAX], S[LEASE_MAX_BEFORE], S[LEASES_SINCE] = 0, longest_ms, NOW
   S[RUN] = run
 end

@@ -12,7 +12,7 @@ end
 -- Forget sessions, and pools and users that no worker has asked for lately.
 local function forget(sessions)
   for _, session in ipairs(sessions) do
-    -- The one whose request this is has been heard of since.
+    -- The session of this request is not silent any more.
     if session ~= request.lane then
       redis.call('UNLINK', store.session_wake(session))
       redis.call('HDEL', store.receipts, session)
@@ -23,7 +23,7 @@ local function forget(sessions)
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
--- Only a worker that claims sleeps until something is due; who ticks may be a producer on its way.
+-- Only a worker that claims sleeps until something is due; a tick may come from a producer that leaves.
 function request.reply(rest, granted, specs, sleeps)
   local more, left_over = work.more(), work.any_left()
   local silent = NOW - S[FORGOTTEN_AT] >= FORGET_EVERY_MS and silent_sessions()

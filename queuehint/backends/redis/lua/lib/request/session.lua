@@ -47,7 +47,7 @@ if request.lane ~= '' then
     if number == request.number then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
       local reply, granted = kept[1], kept[2] or {}
-      -- What was granted so long ago that its record is gone is granted no more. The heads end the reply that is kept.
+      -- A grant whose record is gone meanwhile is left out. The heads stand at the end of the stored reply.
       local before_heads = #reply - #granted
       for at = #granted, 1, -1 do
         local head = redis.call('HGET', store.jobs, granted[at])

@@ -13,7 +13,7 @@ local SCHEDULES, SCHEDULE_VERSIONS, NEXT_SCHEDULE = 48, 49, 50 -- @const
 -- Events of each counted kind; JOURNAL counts all events, FOLLOWED is when they are dropped unless a subscriber reads.
 local TOTAL_OF = {finished = 51, failed = 52, canceled = 53, retried = 54, snoozed = 55, released = 56}
 local RESOLVED, RESOLVED_SUM, JOURNAL, FOLLOWED, RESOLVED_MAX = 57, 58, 59, 60, 61 -- @const
--- Behind LEVELS stand how many jobs that have places are of the levels 1 to 5.
+-- Behind LEVELS stand five numbers: the jobs with a place at each of the levels 1 to 5.
 local LEVELS = 38 -- @const
 -- WEIGHTED counts the users with a weight; USERS_SEEN is when a worker last asked for jobs of some users only.
 local WEIGHTED, USERS_SEEN = 62, 63 -- @const

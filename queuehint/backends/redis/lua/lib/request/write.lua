@@ -44,7 +44,7 @@ local function write_ready()
       if pool.size == 0 then redis.call('HDEL', store.pools, name)
       else redis.call('HSET', store.pools, name, cmsgpack.pack({pool.size, pool.users})) end
     end
-    -- Who takes the marker and leaves work sets it again.
+    -- A worker that takes the marker and leaves work sets it again.
     if pool.size > 0 and (pool.filled or pool.claimed) then
       redis.call('ZADD', store.pool_wake(name), '0', '1')
     elseif pool.size == 0 and pool.was_size > 0 then
@@ -71,7 +71,7 @@ local function write_leftovers()
   S[LEFT_STORED] = S[LEFT_STORED] - work.left_taken + #work.left_added - work.left_added_at + 1
 end
 
--- Events are kept while somebody asks for them.
+-- Events are kept while there are subscribers.
 local EVENTS_KEPT = 10000 -- @const
 local function write_events()
   local events = event_log.events
@@ -97,11 +97,11 @@ local function write_told()
   end
   for _, job in ipairs(transitions.ended) do
     for _, session in ipairs(job[WATCHERS] or {}) do
-      -- Who waits is heard of every few seconds.
+      -- A waiting session sends a request every few seconds; a silent one gets no marker.
       session = form.session(session)
       if redis.call('ZSCORE', store.sessions, session) then redis.call('ZADD', store.session_wake(session), 0, job.id) end
     end
-    -- An empty list is left, while memory is short it is of use to know that somebody waited.
+    -- An empty list is left: while memory is short, it shows that the result had waiters.
     if job[WATCHERS] then job[WATCHERS] = {} end
   end
 end
@@ -146,7 +146,7 @@ local function see_types()
   if rawget(edges, 'see_types') then edges.see_types() end
 end
 
--- What was asked of a job whose record is gone: a digest tells as well whether it is asked again.
+-- Replace specs of dropped records by digests, which suffice to recognise a repeated request.
 local function write_digests()
   local ids = {}
   for id in pairs(jobs.forgotten) do
@@ -222,7 +222,7 @@ function plan.commit(tells)
   next_ms = next_ms or -1
   -- A worker that exchanges may sleep already, as long as it was told to before. Leases are looked at every few seconds.
   local news_ms = tells and due_ms or not tells and next_ms >= 0 and next_ms
-  -- Who was told a time that is over may be gone. A worker that exchanges then may be that very one, unless it is late.
+  -- The worker that was told a time may be gone once it is over. One that exchanges then may be that worker, unless it is late.
   local told_ms = S[TOLD_NEXT]
   if news_ms and (told_ms < 0 or news_ms < told_ms or told_ms < NOW - (tells and COMES_WITHIN_MS or 0)) then
     redis.call('ZADD', store['wake:timer'], '0', '1')

@@ -24,7 +24,7 @@ local function waiting_of(id)
   return set
 end
 
--- What a field of NEEDS says: a list of {id, policy}.
+-- Parse a field of NEEDS: a list of {id, policy}.
 local function needs_in(field)
   local text = edges.told[field] or redis.call('HGET', store.needs, field) or ''
   local known = needs_read[text]
@@ -39,7 +39,7 @@ end
 -- Where a portion of what a job was told to depend on is kept.
 function edges.field(id, portion) return portion == 0 and id or id .. '\n' .. portion end
 
--- What a job was told to depend on, of more than 1 000 the first portion: a list of {id, policy}.
+-- The declared dependencies of a job, of more than 1 000 the first portion: a list of {id, policy}.
 function edges.needs_of(job) return needs_in(job.id) end
 
 -- A portion of what a job was told to depend on, from 0 on.
@@ -144,7 +144,7 @@ function edges.close(job, id)
   if string.sub(edge, 4) ~= IS_KEPT then forget(job, id) end
 end
 
--- What a job waits for: id -> policy.
+-- The open dependencies of a job: id -> policy.
 function edges.open_of(job)
   local all = {}
   if job[BLOCKED] == 0 then return all end
@@ -293,7 +293,7 @@ function edges.set_canceled_by(job, id)
   jobs.dirty[job.id] = job
 end
 
--- What the end of a dependency in a state does, by the policy of the edge.
+-- The action of an edge when its dependency ends in a state.
 function edges.edge_action(edge, state) return string.sub(edge, ACTION_AT[state], ACTION_AT[state]) end
 
 -- The number from which on a job is known: its own, or that of the commit of its submission in parts.

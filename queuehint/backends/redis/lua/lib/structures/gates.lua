@@ -17,7 +17,7 @@ function gates.of(key)
   return gate
 end
 
--- Read the gates of some claims at once; of each all it passes, or with *own* the last alone.
+-- Read the gates of some claims at once: all that each claim passes, or with *own* the last of each.
 function gates.prefetch(some, own)
   local wanted = {}
   local function want(key)
@@ -301,7 +301,7 @@ local function check_claim(job, claim_text)
   end
 end
 
--- See, as a second lock on the door, that nobody else holds what a job that starts was granted.
+-- Check a second time that no other job holds the gates that a starting job was granted.
 function gates.check(job)
   local claims = job[CLAIMS]
   if not string.find(claims, '\n', 1, true) then return claims == '' or check_claim(job, claims) end

@@ -8,7 +8,7 @@ lazily(indexes, function()
 -- Changes of this step: additions to and removals from sorted sets, by set; heads, by id; fields to delete.
 local added, removed, written, gone, dropped = {}, {}, {}, {}, {}
 
--- Do one thing with a key and any number of arguments: Lua's stack takes a few thousand.
+-- Call *write* with a key and any number of arguments, in parts, because Lua's stack takes only a few thousand.
 local function in_parts(write, key, args)
   local count = #args
   if count <= AT_ONCE then
@@ -168,7 +168,7 @@ local function write_paths(was, job)
   local holds, was_holds = job and job[STATE] == FAILED and job[WALKS], was and was[STATE] == FAILED and was[WALKS]
   if was_holds and not holds then change_paths(store.holds, was, false) end
   if holds and not was_holds then change_paths(store.holds, job, true) end
-  -- What is over and waits for an expiry keeps its key until then.
+  -- An ended job with an expiry keeps its key until then.
   local key, was_key = job and (there or job[EXPIRY_MS]) and job[KEY] or false, was and (was_there or was[EXPIRY_MS]) and was[KEY] or false
   if key ~= was_key then
     if was_key then remove_entry(store.keyed, was_key .. '\0' .. form.tag(was)) end
@@ -259,7 +259,7 @@ local function write_notes(was, job, id)
   end
 end
 
--- What follows from what a job was, nil or false if it was not, and from what it is now.
+-- Derive all changes of indexes from a job as it was, nil or false if it is new, and as it is now.
 function indexes.derive(id, was, now)
   count(was, now)
   if S[WATCHED] > 0 and S[LIMITS] > 0 then limits.recount(was, now) end
@@ -276,7 +276,7 @@ function indexes.derive(id, was, now)
   write_notes(was, now, id)
 end
 
--- What follows from a job that is plain, as `indexes.derive` would have it: it has no timer but its lease and its end, no
+-- The same for a plain job, as `indexes.derive` would do it: it has no timer but its lease and its end, no
 -- offer but in the ready queue, one claim, and nothing else that an index is about. Before this step it was plain too, or not.
 local function derive_plain(id, job)
   local state, packed, tag, claims = job[STATE], job.packed, form.tag(job), job[CLAIMS]

@@ -1,10 +1,10 @@
 --[[ limits: concurrency, rate and length limits of a place; mirrors core.structures.limits, which explains the theory.
   LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace, t and a task, p and a
-  pool. A limit of a task or a pool has one counter, whose key is a line end and the field, and no gate's. A limit that parks
-  jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
+  pool. A limit of a task or a pool has one counter, whose key is a line end and the field instead of a gate. A limit that
+  parks jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
   time of the next check; for each child by itself also what is spent of its bucket, and when. A limit of the unfinished jobs
-  of a task or a pool counts them itself, and knows the last number there was when that began. A place is a sortable number
-  and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
+  of a task or a pool counts them itself, and stores the last job number at the time it began to count. A place is a sortable
+  number and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
   under it, by rank. ]]
 -- @include lib/asking/unfinished
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
@@ -130,7 +130,7 @@ local function counter_at(at)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
       was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, added = {}, added_ids = {}}
-    -- What is spent of a rate is known of the limit, or of each child by itself.
+    -- The bucket of a rate belongs to the limit, or to each child by itself.
     counter.bucket = limits.is_each(at.limiter) and counter or at.limiter
     counters[at.place] = counter
     if idle then carried[at.place], counter.was_look_ms, counter.is_changed = nil, false, true end
@@ -140,7 +140,7 @@ end
 
 local function is_full(counter) return counter.limiter.most and counter.started >= counter.limiter.most end
 
--- What is spent of a bucket by now, at so many tokens; a bucket is a limiter, or a counter.
+-- The tokens spent of a bucket by now, for a rate of so many tokens; a bucket is a limiter or a counter.
 function limits.spent_of(bucket, tokens) return math.max(0, bucket.spent - (NOW - bucket.at) * tokens) end
 
 -- When so many parts of a token have come back.

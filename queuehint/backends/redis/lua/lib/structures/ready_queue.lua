@@ -22,7 +22,7 @@ local function rank_text(rank)
   return text
 end
 
--- What ready jobs are ordered by, as a number and, with the job's number and id, as text.
+-- The rank of ready jobs, as a number and, with the job's number and id, as text.
 ready_queue.rank_of = rank_of
 function ready_queue.ranked(job) return rank_text(rank_of(job)) .. form.tag(job) end
 
@@ -67,7 +67,7 @@ local function join_turns(user)
   joined[#joined + 1] = {user, user.turn}
 end
 
--- Offer a job; a user who had nothing ready joins the end of the turns.
+-- Offer a job; a user that had no ready jobs joins the end of the turns.
 function ready_queue.add(job)
   local pool = pool_of(job[POOL])
   local user = user_of(pool, job[USER])
@@ -146,7 +146,7 @@ local function look_ahead(user)
   gates.prefetch(claims, true)
 end
 
--- Take out the first ready job of a user who has one.
+-- Take out the first ready job of a user that has one.
 local function first_ready(user)
   local stored
   while not stored do
@@ -213,7 +213,7 @@ local function weight_of(user)
 end
 
 -- Take the next job of a pool, or of some of its users: the first of the user whose turn it is; false if none is ready.
--- Who has had as many starts in this turn as they weigh goes to the end, unless nobody else has jobs ready.
+-- A user with as many starts in this turn as its weight goes to the end, unless no other user has ready jobs.
 function ready_queue.take(pool, among)
   if pool.size == 0 then return false end
   local user

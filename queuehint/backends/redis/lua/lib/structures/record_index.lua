@@ -123,7 +123,7 @@ function record_index.list(id, job)
   put_id(job[NUMBER], id)
 end
 
--- What follows from a head for those who ask: what it said before this step, and says now.
+-- Update the index for a head as it was before this step and as it is now.
 function record_index.write(id, was, job)
   local there, was_there = record_index.lists(job), record_index.lists(was)
   if there and was_there then

@@ -1,4 +1,4 @@
---[[ schedules: which are due, and which of the workers that see it may fire them; mirrors core.schedules.
+--[[ schedules: due times of schedules, and optimistic locking of their firings; mirrors core.schedules.
   SCHEDULES holds a packed array a name, SCHEDULE_NAMES the names in lexical order, SCHEDULE_DUES the due times in ms of those
   that are not paused and will be due. NEXT_SCHEDULE of the state is the first of these times, -1 for none, so that operations
   that do not concern schedules pay nothing for them. ]]
@@ -30,7 +30,7 @@ function schedules.set(name, schedule, next_ms)
   schedules.change(name, schedule)
 end
 
--- What fires, of a line each: a schedule's name, the version it was worked out from, the due time of the last job, and when
+-- Parse a firing, a line each: the schedule's name, the version it was computed from, the due time of the last job, and when
 -- it is due next; nil if the schedule has another version.
 function schedules.firing(text)
   local name, version, last_ms, next_ms = string.match(text, '^(.-)\n(.-)\n(.-)\n(.*)$')
@@ -75,7 +75,7 @@ function schedules.next_ms()
   return tonumber(redis.call('ZRANGEBYSCORE', store.schedule_dues, above, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]) or false
 end
 
--- What is told of a schedule: name, version, next, whether it is paused, last, what it fired last, head, spec, recurrence.
+-- Describe a schedule: name, version, next, whether it is paused, last due time, last fired, head, spec, recurrence.
 function schedules.told(name)
   local schedule = schedules.of(name)
   if not schedule then corrupt('schedule ' .. name .. ' is not in ' .. store.schedules) end
