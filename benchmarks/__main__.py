@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.report import TIMER, Report, load
 
 ALL = ("memory", "sqlite", "redis", "edges", "backlog", "records", "steps", "simulation", "traces")
-MODULES = (*ALL, "door")
-"""Each has `run(report, *, quick)`; that of redis takes more. What `door` measures is part of `memory`."""
+MODULES = (*ALL, "api")
+"""Each has `run(report, *, quick)`; that of redis takes more. `api` is a part of `memory`."""
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def run(report: Report, *, quick: bool) -> None:
     _lifecycles(report, sizes=(1_000, 10_000, 50_000) if quick else (10_000, 100_000, 1_000_000), quick=quick)
     _beside_blocked(report, blocked=50_000 if quick else 1_000_000, lifecycles=3_200 if quick else 32_000)
     _plainer_ways(report, waiting=20_000 if quick else 100_000, seconds=0.3 if quick else 2.0)
-    public_door(report, jobs=5_000 if quick else 50_000)
+    public_api(report, jobs=5_000 if quick else 50_000)
     _bytes_per_job(report, jobs=10_000 if quick else 100_000)
 
 
@@ -340,7 +340,7 @@ def _plainer_ways(report: Report, *, waiting: int, seconds: float) -> None:
         report.add("  engine / this", "x", ours.median / figure.median)
 
 
-# --- (d) the public door -----------------------------------------------------------------------------------------
+# --- (d) the public API -----------------------------------------------------------------------------------------
 
 
 def _ours(calls: Calls) -> tuple[float, float]:
@@ -369,9 +369,9 @@ def _ours(calls: Calls) -> tuple[float, float]:
     return asyncio.run(main())
 
 
-def public_door(report: Report, *, jobs: int) -> None:
+def public_api(report: Report, *, jobs: int) -> None:
     """Compare the scheduler and a worker of one process with other libraries in memory."""
-    report.title(f"Public door: {jobs:,} no-op jobs enqueued, then worked off in the same process")
+    report.title(f"Public API: {jobs:,} no-op jobs enqueued, then worked off in the same process")
     choose = random.Random(3)
     docs = jobs // JOBS_PER_DOC
     calls: Calls = [
@@ -389,8 +389,8 @@ def public_door(report: Report, *, jobs: int) -> None:
             report.miss(key)
         else:
             factor = 0.9 if key == "huey" else 1.0
-            report.aim(f"memory, through the door: queuehint / {key} as it comes", ours / rates[-1], factor)
-            report.aim(f"memory, through the door: queuehint / {key} at its fastest", ours / max(rates), factor)
+            report.aim(f"memory, through the API: queuehint / {key} as it comes", ours / rates[-1], factor)
+            report.aim(f"memory, through the API: queuehint / {key} at its fastest", ours / max(rates), factor)
 
 
 def _through(report: Report, name: str, work: Callable[[Calls], tuple[float, float]], calls: Calls) -> float:
@@ -412,7 +412,7 @@ def _through(report: Report, name: str, work: Callable[[Calls], tuple[float, flo
 
 def _bytes_per_job(report: Report, *, jobs: int) -> None:
     report.title(
-        f"Bytes a waiting job: all that {jobs:,} of them, enqueued through the door, keep alive: spec, id, arguments, "
+        f"Bytes a waiting job: all that {jobs:,} of them, enqueued through the API, keep alive: spec, id, arguments, "
         "path, gates, indexes"
     )
 

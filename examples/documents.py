@@ -50,7 +50,7 @@ class Edit:
     """
     Put *insert* into a section in place of *delete* characters from *at* on; None is the end.
 
-    The validators run at the door and again in the worker, which makes an `Edit` of the JSON it gets.
+    The validators run where the job is enqueued and again in the worker, which makes an `Edit` of the JSON it gets.
     """
 
     insert: str = field(default="", validator=instance_of(str))

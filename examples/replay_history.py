@@ -72,7 +72,7 @@ Report = Callable[[int, int, str | None, bool], None]
 
 WIDTH = 78
 """Of the text at the end, in columns."""
-DOORS = """\
+STARTS = """\
 Where to go on:
   I run a document back end   docs/tutorial/first-steps.md
   I import data               docs/tutorial/import-pipeline.md
@@ -606,7 +606,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(summary, flush=True)
         summaries.append(summary)
     if not options.quiet and sys.stdout.isatty():
-        print(f"\n{conclusion(summaries, broken=options.broken)}\n\n{DOORS}", flush=True)
+        print(f"\n{conclusion(summaries, broken=options.broken)}\n\n{STARTS}", flush=True)
     return 0 if all(summary.is_right for summary in summaries) else 1
 
 

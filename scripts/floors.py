@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-NAME = "Imports go one way: from the door down to the errors"
+NAME = "Imports go one way: from the command line down to the errors"
 
 
 def floors() -> list[list[str]]:

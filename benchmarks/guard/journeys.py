@@ -358,7 +358,7 @@ def clients(server: ScriptServer) -> Table:
 
 
 class Lives:
-    """Lives of jobs through the door and a worker of a scheduler."""
+    """Lives of jobs through the API of a scheduler and its worker."""
 
     def __init__(self, scheduler: Scheduler, loop: Loop) -> None:
         self._scheduler, self._loop, self._calls = scheduler, loop, loop.calls

@@ -347,7 +347,7 @@ def test_what_is_taken_leaves_a_whole_store_and_what_is_refused_changes_nothing(
     asked = list(shop.asked())
     refused = 0
     for name, (now_ms, _, _, *args) in asked:
-        # Without a lane nothing is a repeat.
+        # Without a stream nothing is a repeat.
         for wrong in wrong_texts([now_ms, "", 0, *args]):
             refused += shop.refuses(name, wrong)
     assert refused > 1000

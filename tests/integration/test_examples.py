@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-DOORS = ["I run a document back end", "I import data", "I test ordering"]
+STARTS = ["I run a document back end", "I import data", "I test ordering"]
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -375,7 +375,7 @@ def test_a_terminal_shows_folders_in_parallel_between_barriers_and_then_what_was
     assert [line.strip() for line in after.splitlines() if "of 3 saw" in line]
     assert "Proved by this run: 37 changes" in after
     assert all((ROOT / page).exists() for page in re.findall(r"docs/\S+", after))
-    assert [line[2:].split("   ")[0] for line in after.splitlines() if line.startswith("  I ")] == DOORS
+    assert [line[2:].split("   ")[0] for line in after.splitlines() if line.startswith("  I ")] == STARTS
 
 
 def test_a_barrier_has_a_column_of_its_own_and_is_red_where_something_runs_beside_it() -> None:

@@ -208,7 +208,7 @@ def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> No
 @pytest.mark.parametrize(
     "path, options", [("a", {}), (None, {"most": 1}), (["a"], {"most": 0}), (["a"], {"rate": (1,)})]
 )
-def test_what_is_no_limit_is_refused_at_the_door(path: Any, options: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_refused_and_nothing_is_set(path: Any, options: dict[str, Any]) -> None:
     sched, _ = scheduler()
     with pytest.raises((InvalidJobError, InvalidHintError)):
         sched.limit_sync(path, **options)

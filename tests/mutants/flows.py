@@ -4,7 +4,7 @@ from tests.mutants.catchers import CONFORMANCE, CONFORMANCE_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 LUA = "backends/redis/lua"
-DOOR = tests("tests/integration/test_flow_timeout.py", "-k", "memory or takes_effect")
+API = tests("tests/integration/test_flow_timeout.py", "-k", "memory or takes_effect")
 
 MUTANTS = (
     Mutant(
@@ -13,7 +13,7 @@ MUTANTS = (
         file="core/jobs/staging.py",
         old="        cancel_flow(table, start.id[len(DEADLINE_MARK) :], FLOW_TIMEOUT)\n",
         new="",
-        caught_by=(CONFORMANCE, DOOR),
+        caught_by=(CONFORMANCE, API),
     ),
     Mutant(
         name="A flow in parts has no timeout",
@@ -120,7 +120,7 @@ MUTANTS = (
         file="client/submission.py",
         old="            timeout_ms = flow_timeout_ms if staged is None else None\n",
         new="            timeout_ms = None\n",
-        caught_by=(DOOR,),
+        caught_by=(API,),
     ),
     Mutant(
         name="A flow in parts is committed without its timeout",
@@ -128,7 +128,7 @@ MUTANTS = (
         file="client/submission.py",
         old="Commit(staged, flow, flow_timeout_ms)",
         new="Commit(staged, flow)",
-        caught_by=(DOOR,),
+        caught_by=(API,),
     ),
     # --- in Lua ---
     Mutant(

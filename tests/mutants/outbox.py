@@ -3,7 +3,7 @@
 from tests.mutants.catchers import CONFORMANCE
 from tests.mutants.gate import Mutant, tests
 
-NOTES = tests("tests/integration/test_outbox.py")
+OUTBOX = tests("tests/integration/test_outbox.py")
 
 MUTANTS = (
     Mutant(
@@ -12,7 +12,7 @@ MUTANTS = (
         file="handlers/context.py",
         old="encodable(plain_text(note)[:NOTE_LENGTH_MAX])[:NOTE_LENGTH_MAX]",
         new="plain_text(note)[:NOTE_LENGTH_MAX]",
-        caught_by=(NOTES,),
+        caught_by=(OUTBOX,),
     ),
     Mutant(
         name="An outcome that cannot be sent takes the others of its batch down",
@@ -20,7 +20,7 @@ MUTANTS = (
         file="worker/outcomes.py",
         old="        return count > 1\n",
         new="        return False\n",
-        caught_by=(NOTES,),
+        caught_by=(OUTBOX,),
     ),
     Mutant(
         name="A worker whose listening fails is there and does nothing",

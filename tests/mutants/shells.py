@@ -2,10 +2,10 @@
 
 from tests.mutants.gate import Mutant, tests
 
-CONVERSATION = tests("tests/unit/test_redis_session.py")
+SESSION = tests("tests/unit/test_redis_session.py")
 FUNCTIONS = tests("tests/unit/test_redis_functions.py")
 LIBRARIES = tests("tests/integration/test_doctor.py", "-k", "libraries_of_other_releases")
-NOTES = tests("tests/integration/test_outbox.py", "-k", "memory")
+OUTBOX = tests("tests/integration/test_outbox.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 BEHIND = tests("tests/integration/test_redis_claims_behind_waits.py")
@@ -419,15 +419,15 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="            if known is not None and known[0]() is operation:\n                return known[1]\n",
         new="",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
-        name="A request under way and the next of another caller share a lane",
+        name="A request under way and the next one of another caller share a stream",
         kind="wire",
         file="backends/redis/session.py",
         old="            stream = self._streams.pop() if self._streams else RequestStream()\n",
         new="            stream = self._streams[-1] if self._streams else RequestStream()\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A claim that is withdrawn may still be granted jobs",
@@ -507,7 +507,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="        self._clock = None if isinstance(options.clock, SystemClock) else options.clock\n",
         new="        self._clock = options.clock\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A request of unknown outcome is reported as not done",
@@ -515,7 +515,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="error, is_unknown or (stream is not None and ask is not call.load)\n",
         new="error, False\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A library that was loaded without an answer makes the outcome of its request unknown",
@@ -523,7 +523,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="(stream is not None and ask is not call.load)",
         new="(stream is not None)",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="The library goes to another node than the one that a slot is moving to",
@@ -531,7 +531,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="                        if asking is not None:\n                            yield asking\n",
         new="",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="The reply to a load is taken for that of the script",
@@ -539,7 +539,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="                    if ask is call.load:\n",
         new="                    if False:\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A library that somebody else has loaded is none",
@@ -619,7 +619,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old='    if policy != "noeviction":\n',
         new='    if policy == "allkeys-lru":\n',
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="Nobody is told that the time of a store stands still",
@@ -627,7 +627,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old="        self._judge_clock(info)\n",
         new="",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A full store that refuses a partial result stops its worker",
@@ -635,7 +635,7 @@ MUTANTS = (
         file="worker/outbox.py",
         old="                self._full_until_s = self._now_s() + REST_S\n",
         new="                raise\n",
-        caught_by=(NOTES,),
+        caught_by=(OUTBOX,),
     ),
     Mutant(
         name="A node that is found to be a replica is asked again and not left",
@@ -643,7 +643,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="            yield Redirect(leaves=True)\n",
         new="",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="Connections to a node that is no primary any more are kept",
@@ -725,7 +725,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:\n",
         new="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= CHECK_EVERY_S:\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="A server that may evict has its leases refused",
@@ -733,7 +733,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="        if self._examination.policy is not None and _adds(operation):\n",
         new="        if self._examination.policy is not None:\n",
-        caught_by=(CONVERSATION,),
+        caught_by=(SESSION,),
     ),
     Mutant(
         name="Each call makes a connection",

@@ -122,7 +122,7 @@ class Wiretap(Session):
     """
     A session that remembers what was sent and what came back.
 
-    ``answer`` is the last one of a script, be it an error; ``receipts`` holds for each lane its last request that was
+    ``answer`` is the last one of a script, be it an error; ``receipts`` holds for each stream its last request that was
     done: when, the command and the reply; the newest last.
     """
 
@@ -131,7 +131,7 @@ class Wiretap(Session):
     def begin(self) -> None:
         super().begin()
         self.receipts: dict[str, tuple[int, tuple[Any, ...], Any]] = {}
-        # Several lanes from the start, as if several calls had been under way at once.
+        # Several streams from the start, as if several calls had been under way at once.
         self._streams.extend(RequestStream() for _ in range(3))
 
     def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
@@ -157,14 +157,14 @@ class Wiretap(Session):
     def _note(self, step: Send | Sleep | Redirect, answer: Any) -> None:
         if isinstance(step, Send) and (script_of(step.command) or step.command[0] == "EVAL"):
             self.answer = answer
-            now_ms, lane = (*arguments_of(step.command), "", "")[:2]
-            if lane and not isinstance(answer, BaseException):
-                self.receipts.pop(lane, None)
-                self.receipts[lane] = now_ms, step.command, answer
+            now_ms, stream = (*arguments_of(step.command), "", "")[:2]
+            if stream and not isinstance(answer, BaseException):
+                self.receipts.pop(stream, None)
+                self.receipts[stream] = now_ms, step.command, answer
 
 
 def arguments_of(command: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the ARGV of a request: the time, its lane, its number there, and so on."""
+    """Return the ARGV of a request: the time, its stream, its number there, and so on."""
     return command[3 + command[2] :]
 
 
@@ -461,16 +461,16 @@ class RedisLockstep:
 
     # --- what a client may do besides --------------------------------------------------------------------------------
 
-    def repeat(self, lane: int = -1) -> None:
+    def repeat(self, stream: int = -1) -> None:
         """
-        Send the last request of a lane once more: the answer is the same, byte for byte, and nothing has changed.
+        Send the last request of a stream once more: the answer is the same, byte for byte, and nothing has changed.
 
         But for what was granted so long ago that its record is gone: that is granted no more.
 
         Args:
-            lane: that of the last request, or an older one, which other lanes have followed.
+            stream: that of the last request, or an older one, which other streams have followed.
         """
-        command, answer = self._receipt(lane)
+        command, answer = self._receipt(stream)
         before = self.dump()
         again = self.send(command)
         if script_of(command) == "exchange":
@@ -486,9 +486,9 @@ class RedisLockstep:
         there = [at for at, job in enumerate(jobs) if job is not None and not job.gone]
         return [*answer[:GRANTS_FROM], *(heads[at] for at in there), *(specs[at] for at in there)]
 
-    def repeat_late(self, lane: int = -1) -> None:
-        """Send a request that was overtaken by a newer one of its lane: it is refused, and nothing has changed."""
-        command, _ = self._receipt(lane)
+    def repeat_late(self, stream: int = -1) -> None:
+        """Send a request that was overtaken by a newer one of its stream: it is refused, and nothing has changed."""
+        command, _ = self._receipt(stream)
         before = self.dump()
         arguments = arguments_of(command)
         begin = command[: -len(arguments)]
@@ -501,8 +501,8 @@ class RedisLockstep:
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         assert not changed, f"{command} has changed {changed}"
 
-    def _receipt(self, lane: int) -> tuple[tuple[Any, ...], Any]:
-        """Return the last request of a lane, with its reply, that is remembered for sure."""
+    def _receipt(self, stream: int) -> tuple[tuple[Any, ...], Any]:
+        """Return the last request of a stream, with its reply, that is remembered for sure."""
         receipts = [
             (command, answer)
             for now_ms, command, answer in self.session.receipts.values()
@@ -511,7 +511,7 @@ class RedisLockstep:
         if not receipts:
             self.do(Tick())
             return self._receipt(-1)
-        return receipts[lane % len(receipts)]
+        return receipts[stream % len(receipts)]
 
     def send(self, command: tuple[Any, ...]) -> Any:
         """Send a request for a script by a connection of its own; return its reply or error."""

@@ -272,7 +272,7 @@ def options_are_words_and_numbers() -> None:
     Scheduler("memory://", "docs")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-async def the_door_is_typed() -> None:
+async def the_api_is_typed() -> None:
     assert_type(await sched.get("x"), JobRecord)
     assert_type(await sched.cancel(["x", await bare.enqueue("a")]), list[bool])
     assert_type(await sched.can_dequeue(["a"], "shared"), bool)

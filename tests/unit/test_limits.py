@@ -279,7 +279,7 @@ def test_a_job_whose_limit_has_just_gone_waits_for_a_worker() -> None:
     assert queue.why("a4").kind is ReasonKind.WORKER
 
 
-# --- at the door -----------------------------------------------------------------------------------------------------
+# --- checks of limits -----------------------------------------------------------------------------------------------
 
 
 def test_a_limit_is_what_it_was_checked_to_be() -> None:
@@ -324,7 +324,7 @@ def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Excep
         check_limit(fields.pop("path"), fields.pop("most", None), **fields)
 
 
-def test_a_limit_that_is_none_is_refused_below_the_door_too() -> None:
+def test_the_core_refuses_an_invalid_limit_too() -> None:
     with pytest.raises(InvalidJobError):
         Limited().limit("a", most=0)
     with pytest.raises(InvalidJobError):

@@ -32,7 +32,7 @@ def test_a_part_of_a_url_that_is_not_shown_is_known_as_one(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
-def test_a_password_is_in_no_message_of_the_door(url: str) -> None:
+def test_a_password_is_in_no_message_of_open_backend(url: str) -> None:
     try:
         shown = repr(open_backend(url))
     except InvalidJobError as error:

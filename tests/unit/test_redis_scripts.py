@@ -602,7 +602,7 @@ def is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)) == name
 
 
-def test_only_the_conversation_sends_scripts_and_their_texts_come_from_files() -> None:
+def test_only_the_session_sends_scripts_and_their_texts_come_from_files() -> None:
     senders = set()
     for name, nodes in modules():
         for node in nodes:

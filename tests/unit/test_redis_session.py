@@ -104,7 +104,7 @@ def session(time: Time) -> Session:
 
 
 class Talk:
-    """A conversation, and what it wants next: ``step``, or once it has ended ``reply`` or ``error``."""
+    """One `Session.execute`, and its state: the next action in ``step``, or at the end ``reply`` or ``error``."""
 
     def __init__(self, session: Session, operation: Operation[Any]) -> None:
         self._steps = session.execute(operation)
@@ -123,12 +123,12 @@ class Talk:
             self.error = error
 
     def answer(self, value: Any = None) -> Talk:
-        """Do what it asks for, with this result."""
+        """Answer the action with a result."""
         self._go_on(lambda: self._steps.send(value))
         return self
 
     def fail(self, error: BaseException) -> Talk:
-        """Fail to do what it asks for."""
+        """Answer the action with a failure."""
         self._go_on(lambda: self._steps.throw(error))
         return self
 
@@ -149,9 +149,9 @@ class Talk:
 
     @property
     def request(self) -> tuple[str, int]:
-        """The lane and the number of the request that is to be sent."""
-        _, lane, number, *_ = self.arguments
-        return lane, number
+        """The stream and the number of the request that is to be sent."""
+        _, stream, number, *_ = self.arguments
+        return stream, number
 
     def look_around(self, info: bytes = INFO, kind: str = "none", of: str = "jobs") -> Talk:
         """Let it see what the server is like; the key *of* is of this type, the others are not there."""
@@ -184,12 +184,12 @@ def script_of(talk: Talk) -> str | None:
 # --- all is well -----------------------------------------------------------------------------------------------------
 
 
-def test_an_operation_is_one_request_with_a_lane_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
+def test_an_operation_is_one_request_with_a_stream_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
     talk = Talk(session, Draw(3))
     assert talk.command[:5] == ("FCALL", library().function("draw"), 2, "{qh:n}", "{qh:n}:meta")
-    now, lane, request, *rest = talk.arguments
+    now, stream, request, *rest = talk.arguments
     assert now == ""
-    assert len(lane) == 16
+    assert len(stream) == 16
     assert request == 1
     day_ms = 86_400_000
     assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, BUDGET]
@@ -230,21 +230,21 @@ def test_a_retention_that_cannot_be_read_is_replaced_and_said(time: Time, caplog
     assert "was (unreadable) and is now (finished 1 s" in caplog.text
 
 
-def test_a_question_has_no_lane_and_leaves_none(session: Session) -> None:
+def test_a_question_has_no_stream_and_leaves_none(session: Session) -> None:
     talk = Talk(session, Get(("a",)))
     assert talk.request == ("", 0)
     assert talk.answer([[]]).reply == Got((None,))
     assert not session._streams
 
 
-def test_a_lane_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
+def test_a_stream_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
     first = Talk(session, Tick())
-    lane, number = first.request
+    stream, number = first.request
     first.answer(DONE)
-    assert Talk(session, Tick()).request == (lane, number + 1)
+    assert Talk(session, Tick()).request == (stream, number + 1)
 
 
-def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(session: Session) -> None:
+def test_requests_that_are_under_way_at_once_have_streams_of_their_own(session: Session) -> None:
     for _ in range(2):
         talks = [Talk(session, Tick()) for _ in range(3)]
         assert len({talk.request[0] for talk in talks}) == 3
@@ -253,15 +253,15 @@ def test_requests_that_are_under_way_at_once_have_lanes_of_their_own(session: Se
         assert len(session._streams) == 3
 
 
-def test_a_fork_has_lanes_of_its_own(session: Session, time: Time) -> None:
+def test_a_fork_has_streams_of_its_own(session: Session, time: Time) -> None:
     parent = Talk(session, Tick())
-    lane, _ = parent.request
+    stream, _ = parent.request
     parent.answer(DONE)
     session.begin()
     assert session._checked_s is None
     session._checked_s = time.monotonic()
     session._may_write = True
-    assert Talk(session, Tick()).request[0] != lane
+    assert Talk(session, Tick()).request[0] != stream
 
 
 def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Session) -> None:
@@ -345,7 +345,7 @@ def test_a_load_without_an_answer_leaves_no_outcome_unknown(session: Session, ti
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
-def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
+def test_a_request_without_an_answer_is_repeated_with_the_same_stream_and_number(
     session: Session, failure: type[Exception]
 ) -> None:
     talk = Talk(session, ONE)
@@ -362,13 +362,13 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_lane_and_number(
 
 def test_what_was_never_sent_is_known_not_to_have_been_done(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
-    lane, number = talk.request
+    stream, number = talk.request
     talk.fail(NotSent()).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.fail(NotSent()).answer()
     assert type(talk.error) is BackendUnavailableError
-    # So the lane is free: its next request is a new one.
-    assert Talk(session, Tick()).request == (lane, number + 1)
+    # So the stream is free: its next request is a new one.
+    assert Talk(session, Tick()).request == (stream, number + 1)
 
 
 def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Session, time: Time) -> None:
@@ -439,26 +439,26 @@ def test_a_question_without_an_answer_is_no_unknown_outcome(session: Session, ti
 
 def test_the_same_operation_object_goes_on_with_the_same_request(session: Session, time: Time) -> None:
     lost = Talk(session, ONE)
-    sent, (lane, number) = lost.command, lost.request
+    sent, (stream, number) = lost.command, lost.request
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     assert isinstance(lost.error, OutcomeUnknownError)
     other = Talk(session, Tick())
-    assert other.request[0] != lane
+    assert other.request[0] != stream
     again = Talk(session, ONE)
     assert again.command == sent
     again.answer([*HEADER, b"a 1 Q 1 "])
-    assert Talk(session, ONE).request == (lane, number + 1)
+    assert Talk(session, ONE).request == (stream, number + 1)
 
 
 def test_an_equal_operation_that_is_another_object_is_another_request(session: Session, time: Time) -> None:
     lost = Talk(session, ONE)
-    lane, _ = lost.request
+    stream, _ = lost.request
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     equal = attrs.evolve(ONE)
     assert equal == ONE
-    assert Talk(session, equal).request[0] != lane
+    assert Talk(session, equal).request[0] != stream
 
 
 def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session: Session, time: Time) -> None:
@@ -473,16 +473,16 @@ def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session:
 
 
 def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(session: Session) -> None:
-    lanes = set()
+    streams = set()
     gc.freeze()  # else all that other tests have left is looked through fifty times
     for _ in range(50):
         talk = Talk(session, Exchange("w"))
-        lanes.add(talk.request[0])
+        streams.add(talk.request[0])
         talk.break_off()
         del talk
         gc.collect()
         assert not session._unknown
-    assert len(lanes) == 50
+    assert len(streams) == 50
 
 
 def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -> None:
@@ -501,23 +501,23 @@ def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -
 
 
 @pytest.mark.parametrize("failure", [None, Unanswered()], ids=["waiting for an answer", "between two attempts"])
-def test_the_lane_of_a_canceled_caller_is_not_used_by_others(session: Session, failure: Exception | None) -> None:
+def test_the_stream_of_a_canceled_caller_is_not_used_by_others(session: Session, failure: Exception | None) -> None:
     talk = Talk(session, ONE)
-    sent, (lane, _) = talk.command, talk.request
+    sent, (stream, _) = talk.command, talk.request
     if failure is not None:
         talk.fail(failure)
     talk.break_off()
     assert not session._streams
-    assert Talk(session, Tick()).request[0] != lane
+    assert Talk(session, Tick()).request[0] != stream
     assert Talk(session, ONE).command == sent
 
 
-def test_a_conversation_that_is_dropped_gives_its_lane_to_nobody(session: Session) -> None:
+def test_the_stream_of_a_dropped_call_is_not_used_again(session: Session) -> None:
     talk = Talk(session, ONE)
-    lane, _ = talk.request
+    stream, _ = talk.request
     talk._steps.close()
     assert not session._streams
-    assert Talk(session, Tick()).request[0] != lane
+    assert Talk(session, Tick()).request[0] != stream
 
 
 def test_an_error_nobody_expects_leaves_the_outcome_unknown(session: Session) -> None:
@@ -610,7 +610,7 @@ def test_what_passes_by_itself_is_waited_for(session: Session, time: Time, messa
         talk.answer()
     assert type(talk.error) is BackendUnavailableError
     assert message in str(talk.error)
-    # Nothing was done, so the lane is free.
+    # Nothing was done, so the stream is free.
     assert len(session._streams) == 1
 
 
@@ -663,12 +663,12 @@ def test_a_refusal_is_an_error_of_ours_that_names_what_is_wrong_and_nothing_was_
     session: Session, error: Exception, kind: type[Exception], words: str
 ) -> None:
     talk = Talk(session, ONE)
-    lane, number = talk.request
+    stream, number = talk.request
     talk.fail(error)
     assert type(talk.error) is kind
     assert words in str(talk.error)
     assert "hunter2" not in str(talk.error)
-    assert Talk(session, Tick()).request == (lane, number + 1)
+    assert Talk(session, Tick()).request == (stream, number + 1)
 
 
 def test_a_full_store_says_of_other_operations_that_nothing_was_changed(session: Session) -> None:
@@ -685,7 +685,7 @@ def test_an_error_of_the_driver_is_the_cause_of_ours(session: Session) -> None:
     assert isinstance(talk.error, QueueHintError)
 
 
-def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_lane_alone(session: Session) -> None:
+def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_stream_alone(session: Session) -> None:
     talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))

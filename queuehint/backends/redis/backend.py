@@ -276,7 +276,7 @@ class _Loop:
                         reply = await asyncio.sleep(step.seconds)  # type: ignore[func-returns-value]
                     else:
                         reply = await link.move(step)  # type: ignore[func-returns-value, arg-type]
-                except BaseException as error:  # noqa: BLE001 - the conversation decides
+                except BaseException as error:  # noqa: BLE001 - the session decides
                     step = talk.throw(error)
                 else:
                     step = talk.send(reply)

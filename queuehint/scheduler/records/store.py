@@ -312,7 +312,7 @@ class RecordStore:
         """Like `peek_id`, for code without a loop."""
         return str(self._client.backend.call_sync(Peek()).first)
 
-    # --- conversations with the store ----------------------------------------------------------------------------
+    # --- steps on the store --------------------------------------------------------------------------------------
 
     async def _records(self, asked: RecordFilter, newest_first: bool) -> AsyncIterator[JobRecord]:
         async for page in self._pages(asked, newest_first):

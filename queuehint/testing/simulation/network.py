@@ -49,7 +49,7 @@ class FarEnd(Protocol):
     def send(
         self,
         process: Process,
-        lane: str,
+        stream: str,
         number: int,
         operation: Operation[Any],
         answer: Callable[[Any], None],
@@ -79,7 +79,7 @@ class FarEnd(Protocol):
         """The waiters to wake."""
 
 
-class _Lane:
+class _Stream:
     __slots__ = ("name", "number")
 
     def __init__(self, name: str) -> None:
@@ -93,30 +93,30 @@ class Link:
     def __init__(self, name: str) -> None:
         self._name = name
         self._made = 0
-        self._free: list[_Lane] = []
+        self._free: list[_Stream] = []
         self.idle = 0
         """How many claims behind waits in a row were granted nothing."""
-        self._unknown: OrderedDict[int, tuple[Operation[Any], _Lane]] = OrderedDict()
+        self._unknown: OrderedDict[int, tuple[Operation[Any], _Stream]] = OrderedDict()
 
-    def take(self, operation: Operation[Any]) -> _Lane:
-        """Return a lane for a request: that of this very operation if its outcome is unknown."""
+    def take(self, operation: Operation[Any]) -> _Stream:
+        """Return a stream for a request: that of this very operation if its outcome is unknown."""
         known = self._unknown.pop(id(operation), None)
         if known is not None:
             return known[1]
         if self._free:
-            lane = self._free.pop()
+            stream = self._free.pop()
         else:
             self._made += 1
-            lane = _Lane(f"{self._name}/{self._made}")
-        lane.number += 1
-        return lane
+            stream = _Stream(f"{self._name}/{self._made}")
+        stream.number += 1
+        return stream
 
-    def give_back(self, lane: _Lane, operation: Operation[Any], *, answered: bool) -> None:
+    def give_back(self, stream: _Stream, operation: Operation[Any], *, answered: bool) -> None:
         """Note what became of a request."""
         if answered:
-            self._free.append(lane)
+            self._free.append(stream)
         else:
-            self._unknown[id(operation)] = (operation, lane)
+            self._unknown[id(operation)] = (operation, stream)
 
 
 class WireBackend(Backend):
@@ -138,9 +138,9 @@ class WireBackend(Backend):
             return self.call_sync(operation)
         link = self._link_of(process)
         if operation.is_question or operation.is_repeatable:
-            lane, is_change = _Lane(""), False
+            stream, is_change = _Stream(""), False
         else:
-            lane, is_change = link.take(operation), True
+            stream, is_change = link.take(operation), True
         loop = asyncio.get_running_loop()
         begun_s, attempts = loop.time(), 0
         is_unknown = answered = False
@@ -148,7 +148,7 @@ class WireBackend(Backend):
             while True:
                 future: asyncio.Future[Any] = loop.create_future()
                 try:
-                    self._far.send(process, lane.name, lane.number, operation, _resolver(future))
+                    self._far.send(process, stream.name, stream.number, operation, _resolver(future))
                     async with asyncio.timeout(ANSWER_S):
                         outcome = await future
                 except Unreachable:
@@ -170,7 +170,7 @@ class WireBackend(Backend):
                 attempts += 1
         finally:
             if is_change:
-                link.give_back(lane, operation, answered=answered)
+                link.give_back(stream, operation, answered=answered)
 
     def _link_of(self, process: Process) -> Link:
         link = self._links.get(process)
@@ -216,24 +216,24 @@ class WireBackend(Backend):
             return False
         due_s = self._far.due_s()
         wait_s = timeout_s if due_s is None else min(timeout_s, max(due_s, 0.001))
-        lane, answered = link.take(operation), False
+        stream, answered = link.take(operation), False
         try:
             async with asyncio.timeout(wait_s + ANSWER_S):
-                outcome = await self._sent(process, lane, operation, (interest, wait_s))
+                outcome = await self._sent(process, stream, operation, (interest, wait_s))
             answered = True
         except (Unreachable, TimeoutError):
             pass
         except asyncio.CancelledError as canceled:
             with contextlib.suppress(Unreachable, TimeoutError):
                 async with asyncio.timeout(ANSWER_S):
-                    outcome = await self._sent(process, lane, attrs.evolve(operation, limit=0))
+                    outcome = await self._sent(process, stream, attrs.evolve(operation, limit=0))
                 answered = True
                 take(outcome)
             if not answered:
                 raise OutcomeUnknownError("the simulated store: a claim could not be withdrawn") from canceled
             raise
         finally:
-            link.give_back(lane, operation, answered=answered)
+            link.give_back(stream, operation, answered=answered)
         if not answered:
             outcome = await self.call(operation)
         link.idle = 0 if outcome.grants else link.idle + 1
@@ -241,10 +241,10 @@ class WireBackend(Backend):
         return True
 
     async def _sent(
-        self, process: Process, lane: _Lane, operation: Exchange, behind: tuple[Interest, float] | None = None
+        self, process: Process, stream: _Stream, operation: Exchange, behind: tuple[Interest, float] | None = None
     ) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._far.send(process, lane.name, lane.number, operation, _resolver(future), behind)
+        self._far.send(process, stream.name, stream.number, operation, _resolver(future), behind)
         outcome = await future
         if isinstance(outcome, Exception):
             raise outcome

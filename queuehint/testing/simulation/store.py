@@ -27,7 +27,7 @@ BEGIN_MS = 1_600_000_000_000
 
 
 class StaleRequestError(Exception):
-    """A request came late, after a newer one of its lane."""
+    """A request came late, after a newer one of its stream."""
 
 
 @attrs.frozen
@@ -87,24 +87,24 @@ class Store:
         """The latest time it has seen."""
         return self.engine.now_ms
 
-    def ask(self, lane: str, number: int, operation: Operation[Any], now_ms: int) -> Any:
+    def ask(self, stream: str, number: int, operation: Operation[Any], now_ms: int) -> Any:
         """
-        Answer a request of a lane.
+        Answer a request of a stream.
 
         Raises:
-            StaleRequestError: a newer one of the lane was answered; nothing was changed.
+            StaleRequestError: a newer one of the stream was answered; nothing was changed.
             QueueHintError: as the operation says; nothing was changed.
             AssertionError: a promise was broken.
         """
         self.moves = []
-        receipt = self.receipts.get(lane)
+        receipt = self.receipts.get(stream)
         if receipt is not None and number <= receipt[0] and self._keeps_receipts:
             if number < receipt[0]:
-                raise StaleRequestError(lane)
+                raise StaleRequestError(stream)
             return receipt[1]
         reply = self._apply(operation, now_ms)
-        self.receipts[lane] = (number, reply)
-        self.history.append((operation, now_ms, lane, number, reply))
+        self.receipts[stream] = (number, reply)
+        self.history.append((operation, now_ms, stream, number, reply))
         return reply
 
     def _apply(self, operation: Operation[Any], now_ms: int) -> Any:
@@ -128,14 +128,14 @@ class Store:
         self._begin()
         self.restarts += 1
         epoch = -1
-        for operation, then_ms, lane, number, reply in done:
+        for operation, then_ms, stream, number, reply in done:
             if isinstance(operation, _Epoch):
                 self.engine.begin_epoch(operation.token, operation.reap_from_ms)
                 self.promises.token = max(self.promises.token, operation.token)
             else:
                 again = self._apply(operation, then_ms)
                 assert again == reply, f"{operation} was answered {reply}, and {again} when it was done again"
-                self.receipts[lane] = (number, reply)
+                self.receipts[stream] = (number, reply)
         self.moves = []
         epoch = max((self.engine.state.token >> 32) + 1, now_ms // 1000 - EPOCH_BEGIN_S)
         begun = _Epoch((epoch << 32) + (now_ms % 1000 << 20), now_ms + self._lease_max_ms)

@@ -87,7 +87,7 @@ class HandlerWorld:
         self._asked = 0
         self.waiting: dict[asyncio.Future[None], Interest] = {}
         self._parked: dict[str, tuple[Interest, tuple[Any, ...]]] = {}
-        """Requests behind a wait that goes on, by their lanes."""
+        """Requests behind a wait that goes on, by their streams."""
         self._processes: list[Process | None] = [None] * workers
         self._lives = [0] * workers
         self._sent: dict[Process, int] = {}
@@ -269,7 +269,7 @@ class HandlerWorld:
     def send(
         self,
         process: Process,
-        lane: str,
+        stream: str,
         number: int,
         operation: Operation[Any],
         answer: Callable[[Any], None],
@@ -291,11 +291,11 @@ class HandlerWorld:
         if is_lost:
             self._say(f"a request of {process.name} is lost ({type(operation).__name__})")
         else:
-            request = (process, lane, number, operation, None if is_unheard else answer, back_ms)
+            request = (process, stream, number, operation, None if is_unheard else answer, back_ms)
             self._post(there_ms, self._park, behind, request)
         if faults.has("double_request"):
             later_ms = there_ms + 1 + faults.part("double_request", plan.delay_ms)
-            self._post(later_ms, self._arrive, process, lane, number, operation, None, 0)
+            self._post(later_ms, self._arrive, process, stream, number, operation, None, 0)
 
     def _park(self, behind: tuple[Interest, float] | None, request: tuple[Any, ...]) -> None:
         """Take in a request; one behind a wait is carried out when that ends."""
@@ -315,7 +315,7 @@ class HandlerWorld:
     def _arrive(
         self,
         process: Process,
-        lane: str,
+        stream: str,
         number: int,
         operation: Operation[Any],
         answer: Callable[[Any], None] | None,
@@ -325,7 +325,7 @@ class HandlerWorld:
             return
         outcome: Any
         try:
-            outcome = self._apply(lane, number, operation)
+            outcome = self._apply(stream, number, operation)
         except StaleRequestError:
             return
         except QueueHintError as error:
@@ -336,13 +336,13 @@ class HandlerWorld:
             return
         self._post(back_ms, answer, outcome)
 
-    def _apply(self, lane: str, number: int, operation: Operation[Any]) -> Any:
+    def _apply(self, stream: str, number: int, operation: Operation[Any]) -> Any:
         store = self.store
         self._highest_ms = max(self._highest_ms, self.store_ms)
         if operation.is_question or operation.is_repeatable:
             return store.engine.apply(operation, self.store_ms)
         try:
-            reply = store.ask(lane, number, operation, self.store_ms)
+            reply = store.ask(stream, number, operation, self.store_ms)
         finally:
             for kind, job, _, _, _ in store.moves:
                 self._say(f"{job.id} ({job.spec.task}) {kind}{f' by {job.worker}' if kind == 'started' else ''}")

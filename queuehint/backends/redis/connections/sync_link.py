@@ -157,7 +157,7 @@ def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any
                     reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
                 else:
                     reply = to.move(step)  # type: ignore[func-returns-value, arg-type]
-            except BaseException as error:  # noqa: BLE001 - the conversation decides
+            except BaseException as error:  # noqa: BLE001 - the session decides
                 step = talk.throw(error)
             else:
                 step = talk.send(reply)

@@ -77,8 +77,8 @@ class _Clients:
         self._ask(name, Exchange(name, settle))
         return f"{name} settles {ids}: {_KINDS[letter].name.lower()}"
 
-    def _ask(self, lane: str, operation: Operation[Any]) -> Any:
-        return self.store.ask(lane, len(self.store.history) + 1, operation, BEGIN_MS)
+    def _ask(self, stream: str, operation: Operation[Any]) -> Any:
+        return self.store.ask(stream, len(self.store.history) + 1, operation, BEGIN_MS)
 
     def situation(self) -> tuple[Any, ...]:
         """Return all that decides what may happen from here on."""

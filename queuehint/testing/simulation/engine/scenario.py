@@ -343,7 +343,7 @@ class Driver:
     def _learn(self, key: int) -> None:
         request = self._world.requests[key]
         client = request.client
-        if client.request is not request or request.lane != client.name:
+        if client.request is not request or request.stream != client.name:
             return
         if client.is_paused:
             # It is there when the client goes on.
@@ -357,7 +357,7 @@ class Driver:
         """Ask again what was not answered in time."""
         request = self._world.requests[key]
         client = request.client
-        if client.request is not request or request.lane != client.name:
+        if client.request is not request or request.stream != client.name:
             return
         if client.is_paused:
             self._later(ANSWER_MS, self._miss, key)

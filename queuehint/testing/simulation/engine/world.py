@@ -79,11 +79,11 @@ class Holding:
 class Request:
     """One request of a client, as often as it arrives."""
 
-    __slots__ = ("answer", "applied_ms", "client", "index", "is_answered", "lane", "number", "operation", "sent_ms")
+    __slots__ = ("answer", "applied_ms", "client", "index", "is_answered", "number", "operation", "sent_ms", "stream")
 
     def __init__(self, client: Client, operation: Operation[Any], sent_ms: int) -> None:
         self.client = client
-        self.lane = client.name
+        self.stream = client.name
         self.number = client.number
         self.operation = operation
         self.sent_ms = sent_ms
@@ -219,7 +219,7 @@ class World:
         before = len(store.history)
         self.highest_ms = max(self.highest_ms, self.store_ms)
         try:
-            answer = store.ask(request.lane, request.number, request.operation, self.store_ms)
+            answer = store.ask(request.stream, request.number, request.operation, self.store_ms)
         except StaleRequestError:
             # A client waits for this answer only if the store has lost the answered step.
             return True

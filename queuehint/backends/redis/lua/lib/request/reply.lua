@@ -13,7 +13,7 @@ end
 local function forget(sessions)
   for _, session in ipairs(sessions) do
     -- The session of this request is not silent any more.
-    if session ~= request.lane then
+    if session ~= request.stream then
       redis.call('UNLINK', store.session_wake(session))
       redis.call('HDEL', store.receipts, session)
       redis.call('ZREM', store.sessions, session)

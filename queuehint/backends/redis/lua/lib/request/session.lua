@@ -1,10 +1,10 @@
 --[[ session: every mutating script is idempotent in its request.
-  ARGV[2] lane     str  a session that has one request in flight at a time, "" for none
-  ARGV[3] request  int  counts the requests of the lane
-  A lane's receipt is the number of its last request and when the lane was last put down, eight bytes each, and the reply. A repeat gets that reply and changes nothing; a request that comes
-  late, after a newer one, is refused. ]]
+  ARGV[2] stream   str  the name of a stream of requests, with one in flight at a time; "" for none
+  ARGV[3] request  int  the number of the request in its stream
+  The receipt of a stream is the number of its last request and when SESSIONS was last updated for it, eight bytes each, and the
+  reply. A repeat gets that reply and changes nothing; a request that comes late, after a newer one, is refused. ]]
 local SESSION_SEEN_MS = 60000 -- @const
-request.lane, request.number = ARGV[2], args.int(3)
+request.stream, request.number = ARGV[2], args.int(3)
 local services_known = {} -- @once
 -- How long records are kept is read where one ends, after others have been written.
 args.setting(4)
@@ -23,27 +23,27 @@ function request.with_specs(reply, granted, specs)
   return reply
 end
 
--- Put down what a request is repeated from, and return the reply as it is sent.
+-- Store the receipt from which a repeated request is answered, and return the reply as it is sent.
 function request.told(reply, granted, specs)
-  if request.lane ~= '' then
+  if request.stream ~= '' then
     local seen_ms = request.seen_ms
     if not seen_ms or NOW - seen_ms >= SESSION_SEEN_MS then
       seen_ms = NOW
-      redis.call('ZADD', store.sessions, NOW, request.lane)
+      redis.call('ZADD', store.sessions, NOW, request.stream)
     end
-    redis.call('HSET', store.receipts, request.lane, struct.pack('<dd', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
+    redis.call('HSET', store.receipts, request.stream, struct.pack('<dd', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
   end
   return request.with_specs(reply, granted, specs)
 end
 
 request.seen_ms = false
 
-if request.lane ~= '' then
-  local receipt = redis.call('HGET', store.receipts, request.lane)
+if request.stream ~= '' then
+  local receipt = redis.call('HGET', store.receipts, request.stream)
   if receipt then
     local number, seen_ms, from = struct.unpack('<dd', receipt)
     request.seen_ms = seen_ms
-    if number > request.number then return redis.error_reply('STALE_REQUEST ' .. request.lane) end
+    if number > request.number then return redis.error_reply('STALE_REQUEST ' .. request.stream) end
     if number == request.number then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
       local reply, granted = kept[1], kept[2] or {}

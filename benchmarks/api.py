@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.memory import public_door
+from benchmarks.memory import public_api
 
 if TYPE_CHECKING:
     from benchmarks.report import Report
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 def run(report: Report, *, quick: bool) -> None:
     """Measure the public API."""
-    public_door(report, jobs=5_000 if quick else 50_000)
+    public_api(report, jobs=5_000 if quick else 50_000)
