@@ -169,7 +169,7 @@ def audit_key(namespace: str) -> str:
 
 
 def begin_audit(namespace: str) -> None:
-    """Have everything put down from now on; before the first operation, for the engine begins with nothing."""
+    """Have everything put down from now on; before the first operation, because the engine begins with nothing."""
     _AUDITED.add(namespace)
     install()
 

@@ -1,7 +1,7 @@
 """
 Run tests in forks of the process that has collected them: `pytest --forks 4`.
 
-Collecting takes as long as a twentieth of all tests. With xdist every process collects; here one does, and is forked.
+Collection takes a twentieth of the time of all tests. With xdist each process collects; here one does, and is forked.
 Each fork begins with an equal share of the tests, in their order, and takes the later half of the largest share left
 when its own is used up, so that a module and its fixtures stay in one process as long as possible. The shares are in
 memory that the forks have in common; reports come back through a pipe for each fork. When a fork dies, its current test

@@ -52,7 +52,7 @@ class Interest:
         version: until the one of *jobs* has another version than this, too; a store that cannot tell returns soon.
         pending: until nothing of this is left; only for a store of this process, others wait the whole time.
         kept: nothing is waited for here: the records of these, up to 1 000, are to be there for a minute after their
-            ends, for they will be read together. Of *jobs* they are in any case.
+            ends, because they will be read together. Of *jobs* they are in any case.
     """
 
     pools: Collection[str] = ()

@@ -58,7 +58,7 @@ class SourceWatch:
         Watch the modules that have been imported by now, and return whether there is anything to watch.
 
         Args:
-            error: what an import has ended with; the files in its traceback are watched too, for modules that could
+            error: what an import has ended with; the files in its traceback are watched too, because modules that could
                 not be imported are not among the others.
         """
         files = [getattr(module, "__file__", None) for module in list(self._modules.values())]

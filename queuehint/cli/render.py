@@ -179,7 +179,7 @@ class Grid:
         columns: names. Where there is no room the last of those that are shown are left out and one may be cut.
         rows: as many cells each.
         shown: the columns of a terminal, the most important first; by default all. Programs get all, in their order.
-        key: the column that is never cut nor left out, for it is to be copied; by default the first that is shown.
+        key: the column that is never cut nor left out, because it is to be copied; by default the first that is shown.
         usual: columns that a terminal need not show where all their cells are this text.
         short: columns of which a terminal shows the end.
     """

@@ -124,7 +124,7 @@ class Engine:
 
         Args:
             token: the next tokens count up from it; greater than every earlier one.
-            reap_from_ms: no lease is reaped before, for no worker could renew it.
+            reap_from_ms: no lease is reaped before, because no worker could renew it.
         """
         self.state.token = token
         self.state.lifecycle.reap_from_ms = reap_from_ms

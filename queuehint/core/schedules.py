@@ -1,8 +1,9 @@
 """
 The schedules of a namespace: which are due, and optimistic locking of their firings.
 
-Workers compute the next due time, for no store can read a cron expression. A firing carries the version of the schedule
-that it was computed from; it is refused if the version has changed, and changes it. So one worker fires at a due time.
+Workers compute the next due time, because no store can read a cron expression. A firing carries the version of the
+schedule that it was computed from; it is refused if the version has changed, and changes it. So one worker fires at a
+due time.
 """
 
 from __future__ import annotations

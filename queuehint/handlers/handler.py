@@ -108,7 +108,7 @@ class Handler:
         self.sure = {name: check.sure for name, check in self.checks.items()}
         """The types of which every value is right."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
-        """The annotations with some taken as Any; kept, for a codec may know annotations by their identity."""
+        """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
         self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
         self._nothing: tuple[Codec, bytes] | None = None
         """None as an encoded result, by codec: the result of most handlers."""

@@ -1,9 +1,9 @@
 """
 Type and range checks of the fields of operations: types, ids, names, texts, numbers.
 
-Stores read fields in different ways: one accepts as a number what another sends as text and a third cannot write. So
-every store refuses, before anything is written, a value that is not exactly of the annotated type; subclasses too,
-which may behave in any way.
+Stores treat fields in different ways: the same value may be a number for one, a text for another, and impossible to
+write for a third. So every store refuses, before anything is written, a value that is not exactly of the annotated
+type; subclasses too, which may behave in any way.
 
 The checks follow from the annotations of `queuehint.operations`, compiled once a class. A field that holds its default
 costs a comparison; a spec that was checked when it was made is not checked again.

@@ -338,7 +338,7 @@ class Stats:
             the task.
         lost: total of attempts whose worker died.
         pruned: total of jobs forgotten for good.
-        dropped: of these, total of those whose records went before their time, for the store was short of memory.
+        dropped: of these, total of those whose records went before their time, because the store was short of memory.
         resolved: jobs that took their places when the last of their dependencies ended, and how long after that end.
         leftovers: pieces of work begun and not ended by the last operation.
         nodes: nodes of the trie, the root not counted.

@@ -5,9 +5,9 @@ An exchange without a reply is sent again unchanged, so that a backend recognize
 answer. If it fails with an error other than the store's, an outcome may be the cause: the batch is sent again in
 halves, until that outcome is found.
 
-While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote
-store works while the worker does. Each claims at most half of the slots, both together at most all. No exchange claims
-or settles more than `JOBS_AT_ONCE` jobs. A second exchange needs at least `BESIDE_MIN` outcomes or slots, for smaller
+While the main task of the worker waits for a reply, a **second** exchange may go out beside it, so that a remote store
+works while the worker does. Each claims at most half of the slots, both together at most all. No exchange claims or
+settles more than `JOBS_AT_ONCE` jobs. A second exchange needs at least `BESIDE_MIN` outcomes or slots, because smaller
 ones cost a store more than they gain. There is none once the worker stops, after an exchange has failed, or while jobs
 have messages to be sent. The main task repeats a second exchange that failed.
 
@@ -279,7 +279,7 @@ class Exchanges:
             await asyncio.wait((self._beside,))
 
     def cancel(self) -> None:
-        """End a second exchange, and take in no other reply, for the worker ends."""
+        """End a second exchange, and take in no other reply, because the worker ends."""
         self._behind = None
         if self._beside is not None:
             self._beside.cancel()

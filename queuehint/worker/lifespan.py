@@ -134,7 +134,7 @@ class Resources:
         return not self._was_stopped
 
     def stop(self) -> None:
-        """Cancel the lifespan while it is entered, for nothing runs yet."""
+        """Cancel the lifespan while it is entered, because nothing runs yet."""
         if self._entering is not None and not self._was_stopped:
             self._was_stopped = True
             self._entering.cancel()

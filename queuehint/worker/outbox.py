@@ -211,7 +211,7 @@ class Outbox:
 
     @property
     def left_s(self) -> float:
-        """How long the next notes have to wait, for others were sent just now."""
+        """How long the next notes have to wait, because others were sent just now."""
         return max(0.0, self._due_s - self._now_s())
 
     async def send(self, settled: Iterable[_Lease] = (), *, is_last: bool = False) -> bool:
@@ -223,7 +223,7 @@ class Outbox:
             is_last: there is no other time.
 
         Returns:
-            False if these settlements should wait, for the store is out of reach.
+            False if these settlements should wait, because the store is out of reach.
         """
         now_s = self._now_s()
         if now_s < self._rests_until_s and not is_last:
@@ -305,7 +305,7 @@ class Outbox:
         return [self._waiting.popleft()]
 
     async def _deliver_together(self) -> list[Message] | None:
-        """Send the next messages in one exchange; refused together, they go one by one, for one may be the reason."""
+        """Send the next messages in one exchange; refused together, they go one by one, as one may be the reason."""
         taken, post = self._take_unanswered()
         is_again = post is not None
         try:

@@ -258,7 +258,7 @@ class Settlements:
             self._outcomes.popleft()
 
     def give_back(self, outcomes: Sequence[Outcome]) -> None:
-        """Put some that were taken first again, for they were refused."""
+        """Put some that were taken first again, because they were refused."""
         self._outcomes.extendleft(reversed(outcomes))
 
     def settled(self, count: int) -> None:

@@ -243,7 +243,7 @@ class Worker:
         """
         Work until `stop` is called; returns when every job has ended or has been given back.
 
-        Canceled, it stops at once and is over when the code of its jobs has ended, for until then they keep their
+        Canceled, it stops at once and is over when the code of its jobs has ended, because until then they keep their
         places.
 
         Raises:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIMIT_S = 4.0
-"""Less than the 5 s after which a worker looks whether it was forgotten."""
+"""Less than the 5 s after which a worker checks whether it was forgotten."""
 
 
 def listen(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:

@@ -8,12 +8,12 @@ import pytest
 
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.connections.async_link import _Room
+from queuehint.backends.redis.connections.async_link import _CallSlots
 from queuehint.backends.redis.transport import NotSent
 
 
-def full_room() -> _Room:
-    return _Room(0, parse_url("redis://localhost"))
+def no_free_slots() -> _CallSlots:
+    return _CallSlots(0, parse_url("redis://localhost"))
 
 
 async def turns() -> None:
@@ -23,76 +23,76 @@ async def turns() -> None:
 
 
 async def test_calls_that_wait_for_a_connection_have_their_turn_in_the_order_of_coming() -> None:
-    room, came = full_room(), list[int]()
+    slots, came = no_free_slots(), list[int]()
 
     async def call(number: int) -> None:
-        await room.enter()
+        await slots.enter()
         came.append(number)
 
     tasks = [asyncio.create_task(call(number)) for number in range(3)]
     for number in range(3):
         await turns()
         assert came == list(range(number))
-        room.leave()
+        slots.leave()
     await asyncio.gather(*tasks)
     assert came == [0, 1, 2]
-    assert room.free == 0
-    room.leave()
-    assert room.free == 1
+    assert slots.free == 0
+    slots.leave()
+    assert slots.free == 1
 
 
 async def test_one_that_is_canceled_in_line_is_passed_over() -> None:
-    room = full_room()
-    first, second = (asyncio.create_task(room.enter()) for _ in range(2))
+    slots = no_free_slots()
+    first, second = (asyncio.create_task(slots.enter()) for _ in range(2))
     await turns()
     first.cancel()
     await turns()
-    room.leave()
+    slots.leave()
     await second
-    assert room.free == 0
+    assert slots.free == 0
 
 
 async def test_one_that_is_canceled_with_its_turn_hands_it_on() -> None:
-    room = full_room()
-    first, second = (asyncio.create_task(room.enter()) for _ in range(2))
+    slots = no_free_slots()
+    first, second = (asyncio.create_task(slots.enter()) for _ in range(2))
     await turns()
-    room.leave()
+    slots.leave()
     first.cancel()
     await second
     with pytest.raises(asyncio.CancelledError):
         await first
-    third = asyncio.create_task(room.enter())
+    third = asyncio.create_task(slots.enter())
     await turns()
-    room.leave()
+    slots.leave()
     third.cancel()
     await turns()
-    assert room.free == 1
+    assert slots.free == 1
 
 
 async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
 
-    room = full_room()
+    slots = no_free_slots()
     with pytest.raises(NotSent) as failure:
-        await room.enter()
+        await slots.enter()
     assert "64 calls are under way, and none ended within 0.05 s" in str(failure.value.__cause__)
     # A caller whose wait has failed holds no slot.
-    room.leave()
-    assert room.free == 1
+    slots.leave()
+    assert slots.free == 1
 
 
 async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 1_000.0)
 
-    room, loop = full_room(), asyncio.get_running_loop()
-    tasks = [asyncio.create_task(room.enter()) for _ in range(2)]
+    slots, loop = no_free_slots(), asyncio.get_running_loop()
+    tasks = [asyncio.create_task(slots.enter()) for _ in range(2)]
     await turns()
-    room.leave()
+    slots.leave()
     await tasks[0]
     # As if the second had come long before the first left.
-    monkeypatch.setattr(redis_session, "RETRY_S", loop.time() - room._left_s + 0.2)
-    third = asyncio.create_task(room.enter())
+    monkeypatch.setattr(redis_session, "RETRY_S", loop.time() - slots._left_s + 0.2)
+    third = asyncio.create_task(slots.enter())
     await turns()
-    room.leave()
-    room.leave()
+    slots.leave()
+    slots.leave()
     await asyncio.gather(tasks[1], third)

@@ -215,7 +215,7 @@ class Session:
         self, operation: Operation[Any]
     ) -> Generator[Send | Sleep | Redirect, Any, tuple[str, codec.Args]]:
         """
-        Refuse a submission, for the server may evict; let an exchange settle without claiming.
+        Refuse a submission, because the server may evict; let an exchange settle without claiming.
 
         Raises:
             BackendUnavailableError: naming the setting.

@@ -3,7 +3,7 @@ Subscriptions of one event loop to jobs: all its waiters share one question and 
 
 A job stores its subscribers. At its end and, for waiters of changes, at each change it puts a marker into the set of
 the loop's session. So a further waiter of the same job sends no request. After `TRUSTED_S` all subscriptions are
-checked again in one request, for a marker may be lost with a connection.
+checked again in one request, because a marker may be lost with a connection.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def write(
 
 async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
     """
-    Run a function that takes the lock: at once if it is free, else in a thread, for the writer may hold it long.
+    Run a function that takes the lock: at once if it is free, else in a thread, because the writer may hold it long.
 
     Args:
         undo: called with the answer if its caller has gone.

@@ -125,7 +125,7 @@ class _Gates(PathTrie):
         return not overtakes
 
     def settle(self) -> None:
-        """Advance each line as far as it goes; once is enough, for nothing leaves."""
+        """Advance each line as far as it goes; once is enough, because nothing leaves."""
         for node in nodes_of(self):
             self.advance(node, UNBOUNDED, [])
 

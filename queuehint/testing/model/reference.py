@@ -150,7 +150,7 @@ class ReferenceModel(Refusals):
 
         Args:
             now_ms: the time of the operation, if it is another than before.
-            cut: the backend may not have caught up, for its budget is used up.
+            cut: the backend may not have caught up, because its budget is used up.
 
         Raises:
             AssertionError: the rules refuse the operation, or ask for another reply; the message says which. The model

@@ -1,8 +1,8 @@
 """
 Work: settlements and reports of a worker, and the jobs it may be granted.
 
-The rules do not say which of the ready jobs a worker gets, but that it gets one, that its limits allow it, and that of
-the jobs of one user in one pool the most urgent comes first.
+The rules leave open which of the ready jobs a worker gets. They demand that it gets one, that limits allow the job, and
+that of the jobs of one user in one pool the most urgent comes first.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 THINK_MS = 2_000
 """How long a producer thinks between two jobs at most."""
 LOOK_S = 0.5
-"""How often it is looked whether anything is still to come."""
+"""How often to check whether anything is still to come."""
 STEPS_MAX = 100_000
 
 

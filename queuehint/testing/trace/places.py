@@ -3,8 +3,8 @@ Places of jobs, so that the first conflicting one is found in O(depth).
 
 Independent of the engine on purpose: there are no lines. Each node of a tree of paths holds its claims and those at or
 below it, all of them and the exclusive ones, in order of arrival. A claim conflicts with claims at the nodes above it
-and with claims at or below it: the first of each set is at hand, for numbers are given in order and an `OrderedDict`
-keeps it.
+and with claims at or below it: the first of each set is at hand, because numbers are given in order and an
+`OrderedDict` keeps it.
 """
 
 from __future__ import annotations

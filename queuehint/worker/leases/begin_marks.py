@@ -16,8 +16,8 @@ class BeginMarks:
     """
     Marks of leases in memory shared by a worker and its helper: those with begun code, and those the helper has taken.
 
-    The worker marks a lease as begun, then looks whether it was taken. The helper takes a lease, waits until that is
-    seen everywhere (`SEEN_AFTER_S`), then looks whether it has begun, and if so leaves it. So at most one of them has
+    The worker marks a lease as begun, then checks whether it was taken. The helper takes a lease, waits until that is
+    seen everywhere (`SEEN_AFTER_S`), then checks whether it has begun, and if so leaves it. So at most one of them has
     it: Dekker's mutual exclusion, with a wait on the rare side in place of a memory barrier, or a lock, on both.
 
     A mark is a token, at a place found by the token. Tokens grow: of leases that share a place, those older than a mark
@@ -37,7 +37,7 @@ class BeginMarks:
         weakref.finalize(self, os.close, number)
 
     def begin(self, token: int) -> bool:
-        """Mark a lease whose code is to begin; return False if it must not, for the helper has taken the lease."""
+        """Mark a lease whose code is to begin; return False if it must not, because the helper has taken the lease."""
         place = token % PLACES
         if self._begun[place] < token:  # noqa: PLR1730 - `max` takes twice as long
             self._begun[place] = token

@@ -105,7 +105,7 @@ class LoopWatch:
     def blocked_ms(self) -> int:
         """Return for how long code has blocked the loop, 0 below the reporting threshold."""
         blocked_s = self.blocked_s
-        # A thread has looked whether it was only that the whole process stood still; no thread looks for a local store.
+        # A thread has checked that not the whole process stood still; for a local store no thread checks.
         is_told = blocked_s >= BLOCKED_S if self._renewal is None else self._is_blocked
         return round(blocked_s * 1000) if is_told else 0
 

@@ -7,7 +7,7 @@ loses nothing:
 - *watching* never waits for the store. It reads from the helper process, restarts it when it has died, and **fences**:
   a lease that could not be renewed until a margin before its expiry may be granted to another worker, so its code is
   asked to stop. A lease is valid from the moment *before* its grant or renewal was sent; by this machine's monotonic
-  clock, for two clocks are never compared.
+  clock, because two clocks are never compared.
 - *renewing* renews leases that have not been renewed for a third of their length. With a helper process, which renews
   every third of a lease from outside, it has nothing to do; it takes over after half a lease without a renewal.
 

@@ -26,7 +26,7 @@ class ToWorker(logging.Handler):
         root.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; one that cannot be sent is dropped, for the worker has ended."""
+        """Send a record; one that cannot be sent is dropped, because the worker has ended."""
         if len(logging.getLogger().handlers) > 1:
             return
         try:

@@ -37,7 +37,7 @@ class HandlerProcess:
     It leads a process group of its own, which is killed with it: what a handler has started ends, too.
 
     Args:
-        is_durable: whether it may open the application's store, for other processes see what is in there.
+        is_durable: whether it may open the application's store, because other processes see what is in there.
     """
 
     def __init__(self, *, is_durable: bool) -> None:

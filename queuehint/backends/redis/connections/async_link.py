@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from queuehint.backends.redis.address import Address, Node
 
 
-class _Room:
+class _CallSlots:
     """
-    A bound on the calls of one loop that are under way; the others wait in line, first come first served.
+    Slots for the calls of one loop that are under way; the others wait in line, first come first served.
 
     Attributes:
         free: how many more may begin; read and taken in one step, without an await between.
@@ -38,7 +38,7 @@ class _Room:
 
     async def enter(self) -> None:
         """
-        Wait for a place.
+        Wait for a slot.
 
         Raises:
             NotSent: no call ended for as long as an operation is tried. A line that moves is no failure.
@@ -132,7 +132,7 @@ class AsyncLink(_AsyncLink):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address, link.reply_timeout_s(address))
-        self._room = _Room(link.REQUESTS_MAX, address)
+        self._slots = _CallSlots(link.REQUESTS_MAX, address)
         self._lines: dict[Node | None, Pipeline] = {}
         self._connecting: dict[Node | None, asyncio.Task[Pipeline]] = {}
         self._leaving: list[Pipeline] = []
@@ -140,11 +140,11 @@ class AsyncLink(_AsyncLink):
 
     async def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and return its reply; canceled in between, the reply is dropped."""
-        room = self._room
-        if room.free:
-            room.free -= 1
+        slots = self._slots
+        if slots.free:
+            slots.free -= 1
         else:
-            await room.enter()
+            await slots.enter()
         try:
             where = self._where
             if where.once is not None:
@@ -159,10 +159,10 @@ class AsyncLink(_AsyncLink):
                 return await (await self._line(node)).ask(command)
             return await sent
         finally:
-            if room.line:
-                room.leave()
+            if slots.line:
+                slots.leave()
             else:
-                room.free += 1
+                slots.free += 1
 
     async def close(self) -> None:
         """Close all connections."""

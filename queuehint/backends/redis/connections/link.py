@@ -1,10 +1,10 @@
 """
 Base of the links: the node that has the namespace, where else to look, and the options of the driver.
 
-redis-py makes the connections of synchronous callers and to sentinels; its own retries are switched off, for only the
-session knows which requests may be repeated. When a node is no primary any more, all connections to it are dropped, so
-that a new one, which the same name may resolve elsewhere, is made. Calls share a bounded number of connections, or of
-places in a pipeline; a caller without one waits, first come first served.
+redis-py makes the connections of synchronous callers and to sentinels; its own retries are switched off, because only
+the session knows which requests may be repeated. When a node is no primary any more, all connections to it are dropped,
+so that a new one, which the same name may resolve elsewhere, is made. Calls share a bounded number of connections, or
+of places in a pipeline; a caller without one waits, first come first served.
 """
 
 from __future__ import annotations

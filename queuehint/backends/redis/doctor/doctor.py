@@ -118,7 +118,7 @@ class _Doctor:
         return self._report((yield from self._read()))
 
     def _fix(self) -> Talk:
-        """Read and repair by turns, for some repairs can be worked out only after others."""
+        """Read and repair by turns, because some repairs can be worked out only after others."""
         found: dict[tuple[str, str, str], Finding] = {}
         failures = 0
         before: list[Repair] = []

@@ -77,7 +77,7 @@ class Guest:
 
     def ask(self, tickets: list[Ticket], in_use: FileInUseError, *, runs_workers: bool) -> list[Ticket]:
         """
-        Have tickets answered; return those to try again a moment later, for the process leaves the file or has died.
+        Have tickets answered; return those to retry a moment later, if the process leaves the file or has died.
 
         Args:
             in_use: names the process that has the file.

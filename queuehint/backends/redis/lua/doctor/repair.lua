@@ -350,7 +350,7 @@ function REPAIR.amend(_, id)
   if job[BLOCKED] == 0 and job[STATE] == DEFERRED then transitions.queue(job) end
 end
 
--- A job that cannot run any more, for what it was asked to do is lost: its place, edges and records go.
+-- A job that cannot run any more, because what it was asked to do is lost: its place, edges and records go.
 function REPAIR.remove(_, id)
   local job = jobs.of(id)
   if not job or redis.call('HEXISTS', store.specs, id) == 1 then return end

@@ -26,7 +26,7 @@ lazily(priority, function()
 -- The rest of the bounds of this step: jobs that may inherit a level, and entries looked at to find them.
 local heirs_left, entries_left = HEIRS_OF_STEP_MAX, 4 * LOOKED_AT_MAX
 
--- Remember a job that took its place in this step, for no index knows it yet.
+-- Remember a job that took its place in this step, because no index knows it yet.
 function priority.note(job)
   for _, claim in ipairs(form.claims(job[CLAIMS])) do
     for _, key in ipairs(claim.keys) do

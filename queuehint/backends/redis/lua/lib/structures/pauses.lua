@@ -151,7 +151,7 @@ function pauses.count_parked(endless)
   return count
 end
 
--- Write what has changed; *timers* are given, for they know of pauses and begin later.
+-- Write what has changed; *timers* are given, because they know of pauses and begin later.
 function pauses.write(timers)
   for name, was in pairs(changed) do
     local pause = known[name]
