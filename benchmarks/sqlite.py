@@ -1,7 +1,7 @@
 """
 SQLite backend: cost compared with memory, measured in turns in one run, and the time to open a file.
 
-Jobs carry hints of depth 3 over many documents. Operations are built outside the timed parts, outcomes are made of
+Jobs carry hints of depth 3 over many documents. Operations are built outside the timed parts, outcomes are made from
 grants. Each figure is of calls that wait for their answer: one after the other, or many at once on one loop.
 """
 

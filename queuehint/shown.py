@@ -1,4 +1,4 @@
-"""Any value on one printable line of at most 80 characters, for messages of errors."""
+"""Show any value on one printable line of at most 80 characters, for error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VALUE_LENGTH_MAX = 80
 _SHOWN = slice(VALUE_LENGTH_MAX + 1)
 _BITS_MAX = 10_000
-"""More digits than are shown, and fewer than Python refuses to write."""
+"""Longer ints are not written in full: far more digits than are shown, and below Python's limit for conversions."""
 _CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
 _VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _SHORT: set[type[Any]] = {

@@ -3,7 +3,7 @@ Fork processes that run a Python module from a process that has imported queuehi
 
 Most of the CPU time of a short process is the start of Python and the import of the package. `start` asks a *forker*,
 one process for all processes of pytest, to fork: the child takes over arguments, environment, folder and streams, and
-runs the module as ``python -m`` does. At night, and on systems without sequenced-packet sockets, `start` does run
+runs the module as ``python -m`` does. At night, and on systems without sequenced-packet sockets, `start` really runs
 ``python -m``.
 """
 

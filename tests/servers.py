@@ -1,8 +1,8 @@
 """
 Real servers for tests: single ones, replicas, a cluster, sentinels; each a process on a loopback port of its own.
 
-A port is taken from below those that outgoing connections get, and locked: one file, the same for all test processes of
-a user, has a byte for each port. So a server that is down finds its port free when it starts again.
+A port is taken from below the range of outgoing connections, and locked: one file, the same for all test processes of a
+user, has a byte for each port. So a server that is down finds its port free when it starts again.
 
 No server outlives its test process. `Server.close` ends it, or the exit of this process, or, when this process was
 killed, its watchdog: one more process, which knows every server and acts when its standard input ends. (A server could

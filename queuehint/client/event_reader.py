@@ -5,8 +5,8 @@ The followers of an event loop share a reader, and those in threads without one 
 it asks, in one request, for the events that at least one of them wants, and hands each event to those whose filters it
 passes. While none waits it sends nothing.
 
-- A follower has a position in the event log: of what passes its filter it gets each event behind it once, in order, and
-  what the log has lost meanwhile is counted. It may be given to another reader.
+- A follower has a position in the event log: it gets each later event that passes its filter once, in order, and events
+  that the log has lost meanwhile are counted. It may be given to another reader.
 - It reads by itself until it is no further behind than the reader, and joins it. The filters of a request are fixed
   when it is sent, so one that joins meanwhile is a member from the next request on.
 - A member that takes no events has up to `AHEAD_MAX` waiting for it; then it leaves, and reads on from the log when it

@@ -1,4 +1,4 @@
-"""Reads of records that are asked for at about the same time, on one loop: they are one request."""
+"""Batches of record reads: those asked for at about the same time, on one loop, are one request."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ the value; in any other text a str is inserted as it is, and any other value as 
 searched for placeholders again.
 
 A field is a key of a dictionary or, if it is a number, an index of a list: no attribute is ever read and nothing is
-formatted, so a template reaches results and nothing else. The expression takes time linear in the text: its
-repetitions give nothing back, and a placeholder holds no other ``{``, so that no part of a text is read twice.
+formatted, so a template reaches results and nothing else. The regular expression takes time linear in the text: its
+quantifiers are possessive, and a placeholder holds no other ``{``, so that no part of a text is read twice.
 """
 
 from __future__ import annotations

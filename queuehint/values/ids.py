@@ -1,7 +1,7 @@
 """
 Ids of jobs, made by producers, unique and in order of time; and an identity of this process.
 
-The interpreter calls `_begin_child` after a fork, so neither costs a system call each time.
+The interpreter calls `_begin_child` after a fork, so that neither needs a system call each time.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class PauseState:
     Args:
         filter: which jobs it holds: those with a claim at or below its `path`, of its service, user, task, pool, tag.
         until_ms: when it ends by itself, ms since the epoch; None if it does not.
-        parked: how many ready jobs it has put aside so far; others may be ready still, and none of these starts either.
+        parked: how many ready jobs it has parked so far; others may be ready still, and none of these starts either.
 
     .. versionadded:: 1.0.0
     """

@@ -8,8 +8,8 @@ lease that expires before that counts as no loss. If it has lost workers before,
 jobs that ran together when a worker died only one is to blame, so suspected jobs start one at a time: the next one
 starts when the one before has ended, or has run for `LAST_LIFE_S`. So a job that kills its worker at once fails alone.
 
-Where many are suspected, as after a whole machine was lost, each is less so, and they start faster: all that wait start
-within `LAST_LIVES_WITHIN_S`.
+Where many are suspected, as after the loss of a whole machine, each is less likely to be to blame, and they start
+faster: all that wait start within `LAST_LIVES_WITHIN_S`.
 """
 
 from __future__ import annotations

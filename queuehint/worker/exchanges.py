@@ -13,9 +13,9 @@ have messages to be sent. The main task repeats a second exchange that failed.
 
 While the worker waits for work, a claim is sent **behind the wait**, so that a store elsewhere carries it out in the
 round trip that ends the wait. It claims one job, or two so that a full reply says that there may be more. Its slots
-are taken until it is answered. A worker that is lost while it waits may thus be granted as many, whose leases end
-unrenewed; one that stops withdraws the claim first. A lease is held to last from the moment the wait was sent, so it
-has to be several times as long as a wait.
+are taken until it is answered. So a worker that is lost while it waits may still be granted these jobs, whose leases
+then expire; one that stops withdraws the claim first. A lease is counted from the moment the wait was sent, so it has
+to be several times as long as a wait.
 """
 
 from __future__ import annotations

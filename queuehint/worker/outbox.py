@@ -4,8 +4,8 @@ Outbox: log lines, progress and partial results, buffered within bounds and sent
 While jobs run their messages are sent together, those of all jobs in one exchange, a few times a second; the last of a
 job go before its settlement. Messages that the store refuses together are sent one by one; those refused then are
 dropped, counted and logged, once a minute. Two refusals are retried: an unreachable store gets everything later, in
-order, and a store without memory gets a partial result later, for the job's settlement merges it in any case. A
-settlement waits for unsent messages only until an exchange shows that the store is reachable; remaining lines are then
+order, and a store without memory gets a partial result later: the job's settlement merges it in any case. A settlement
+waits for unsent messages only until an exchange shows that the store is reachable; remaining lines are then
 appended to the settled record.
 """
 

@@ -8,9 +8,9 @@ functions in a thread.
 
 A job is settled when its code has *really* ended. A timeout or a cancellation asks the code to stop (async code is
 canceled, a thread sees ``ctx.canceled``); until it does, slot, lease and place are kept, and after a while it is
-reported as overdue. So code of two conflicting jobs never runs at once in live workers. Code that never ends is given
-up with its process only: a worker with a process of its own lets its other jobs end and exits. A job that is granted
-again while its code still runs on an expired lease waits for that code, in a slot of its own.
+reported as overdue. So code of two conflicting jobs never runs at once in live workers. Code that never ends can only
+be abandoned with its process: a worker with a process of its own lets its other jobs end and exits. A job that is
+granted again while its code still runs on an expired lease waits for that code, in a slot of its own.
 
 `queuehint.worker.exchanges` holds the exchanges, `queuehint.worker.attempts` the run of one job.
 """

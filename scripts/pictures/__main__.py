@@ -7,7 +7,7 @@ from scripts.pictures.figures import PAGES, filled
 
 
 def main() -> None:
-    """Write each file anew, delete those that are of no picture any more, and fill in the figures."""
+    """Write each file anew, delete those of removed pictures, and fill in the figures."""
     FOLDER.mkdir(exist_ok=True)
     files = pictures()
     for old in FOLDER.glob("*.svg"):

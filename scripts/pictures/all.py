@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 def drawings() -> dict[str, Callable[[Theme], str]]:
-    """Return by the picture's name what draws it."""
+    """Return the function that draws each picture, by its name."""
     of_text = {name: partial(terminal.drawn, name, text) for name, text in terminal.texts().items()}
     return {"barrier": barrier.draw, "bars": bars.draw, "gates": gates.draw, **of_text}
 

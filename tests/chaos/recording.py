@@ -1,9 +1,9 @@
 """
-Records the events of a namespace as its primaries tell them, one history for each primary.
+Records the events of a namespace as its primaries report them, one history for each primary.
 
-A namespace numbers its events. A replica that takes over repeats the numbers that it had not got, and a primary that
-was replaced and does not know it yet goes on beside its successor: so each server that calls itself primary is read,
-directly, and what it tells is a history of its own, which begins as one of those before.
+A namespace numbers its events. A replica that takes over uses the numbers of events that it did not receive again, and
+a replaced primary that does not know it yet goes on beside its successor. So each server that calls itself primary is
+read directly, and its events are a history of their own, which has its beginning in common with an earlier one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Behaviour of the public API where a user could expect either of two."""
+"""Behaviour of the public API where a user could expect either of two results."""
 
 from __future__ import annotations
 

@@ -788,7 +788,7 @@ def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, na
 
 
 def limited(store: Store) -> list[str]:
-    """Have one job run, one be put aside by a number and one by a rate; return the keys of the gauges."""
+    """Have one job run, one be parked by a number and one by a rate; return the keys of the gauges."""
     store.do(SetLimit(Limit(path=("a",), most=1)))
     store.do(SetLimit(Limit(path=("b",), rate=(1, 60_000))))
     store.do(Enqueue((job("1", "a", "x"), job("2", "a", "y"), job("3", "b", "x"), job("4", "b", "y"))))

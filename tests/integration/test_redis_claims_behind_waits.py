@@ -1,4 +1,4 @@
-"""Claims that are sent behind a wait on Redis: one round trip, nothing claimed twice, nothing lost or kept."""
+"""Claims that are sent behind a wait on Redis: one round trip, no job claimed twice or lost, no claim left behind."""
 
 from __future__ import annotations
 

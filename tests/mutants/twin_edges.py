@@ -1,4 +1,4 @@
-"""Mutants of edges, retries and revivals that make transitions which the machine of the proof forbids."""
+"""Mutants of edges, retries and revivals with transitions that the machine extracted from the proof forbids."""
 
 from tests.mutants.catchers import PROVED_EDGES
 from tests.mutants.gate import Mutant

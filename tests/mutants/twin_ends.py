@@ -1,4 +1,4 @@
-"""Mutants of leaving, of lines and of normalise that differ from the program of the proof."""
+"""Mutants of leaving, of lines and of normalise that differ from the program extracted from the proof."""
 
 from tests.mutants.catchers import PROVED
 from tests.mutants.gate import Mutant

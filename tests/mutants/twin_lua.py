@@ -1,4 +1,4 @@
-"""Mutants of the gates in Lua whose stored gates differ from those of the program of the proof."""
+"""Mutants of the gates in Lua that differ from the program extracted from the proof."""
 
 from tests.mutants.catchers import PROVED_STORES
 from tests.mutants.gate import Mutant

@@ -1,4 +1,4 @@
-"""Mutants of modes, walks and advances that differ from the program of the proof."""
+"""Mutants of modes, walks and advances that differ from the program extracted from the proof."""
 
 from tests.mutants.catchers import PROVED
 from tests.mutants.gate import Mutant

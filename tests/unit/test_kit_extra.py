@@ -1,4 +1,4 @@
-"""Imports: the package without the kit, the lease helper without what runs jobs, the kit without its extras."""
+"""Imports: the package without the kit, the lease helper without code that runs jobs, the kit without its extras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of calls for the connections of a loop, without a server."""
+"""Slots for the calls of an event loop, and the line that waits for them, without a server."""
 
 from __future__ import annotations
 

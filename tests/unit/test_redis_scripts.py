@@ -460,7 +460,7 @@ WHOLE = {
     ("HGETALL", "selections"): "100 pauses by filter",
     ("HGETALL", "limits"): "1 000 limits",
     ("HGETALL", "workers"): "1 000 workers, and those silent for long until the next new one",
-    ("HGETALL", "gauges"): "places of one limit that have jobs which run or were put aside, or spent tokens",
+    ("HGETALL", "gauges"): "places of one limit that have jobs which run or were parked, or spent tokens",
     ("HVALS", "gauges"): "the same",
     ("HKEYS", "gauges"): "the same, after a clock that was ahead",
     ("HKEYS", "blocked"): "1 000 dependencies of one job",

@@ -78,7 +78,7 @@ KEYS: Final = (
     ),
     Key("weights", "hash", "user, empty for jobs without one -> starts a turn, if that is not one", "weight 1"),
     Key("turns", "zset", "pool, turn and user, in lexical order", "the last ready job"),
-    Key("parked", "zset", "ready jobs put aside by a pause or a limit", "resume, when there is room, end"),
+    Key("parked", "zset", "ready jobs parked by a pause or a limit", "resume, when there is room, end"),
     Key(
         "pauses",
         "hash",

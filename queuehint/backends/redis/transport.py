@@ -14,7 +14,7 @@ import attrs
 from redis import exceptions as driver
 
 SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
-"""Refusals that pass at the node that made them."""
+"""Temporary refusals, after which the same node is asked again."""
 
 
 @attrs.frozen

@@ -33,7 +33,7 @@ class Pause:
     One pause, of a path or of the jobs that a filter selects.
 
     ``number`` counts pauses in the order in which they began; ``until_ms`` is when it ends by itself, None if it does
-    not; ``parked`` are the ready jobs put aside by it, in order of number.
+    not; ``parked`` are the ready jobs parked by it, in order of number.
     """
 
     __slots__ = ("number", "parked", "timer", "until_ms", "what")

@@ -1,8 +1,8 @@
 """
 Steps of leftovers: each works until its budget is used, and returns whether anything is left.
 
-One job canceled or queued costs one unit, one that was put aside and is offered again two, and each gate visited or
-left one more.
+One job canceled or queued costs one unit, a parked job that is offered again two, and each gate visited or left
+one more.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ records (a bitmap index: O'Neil and Quass, "Improved query performance with vari
 its first and last time of enqueue, so that a filter by time skips blocks outside of it, as zone maps do.
 
 Bits are computed on demand and dropped when a record of their block changes: a job that is never listed costs no more
-than its entry in its block. Which blocks a query visits is fixed, because this number is bounded and every backend
-answers the same: those in which some record has the *driver*, the first term that the filter names.
+than its entry in its block. A query visits exactly the blocks in which some record has the *driver*, the first term
+that the filter names: their number is bounded, and the bound has the same effect on every backend.
 
 Complexity: O(1) to add, move or remove a record.
 """

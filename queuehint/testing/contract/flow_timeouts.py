@@ -1,4 +1,4 @@
-"""The rules of flows with a timeout: what is unfinished when it passes is canceled."""
+"""The rules of flows with a timeout: unfinished jobs are canceled when it passes."""
 
 from __future__ import annotations
 

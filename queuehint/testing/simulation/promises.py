@@ -1,8 +1,8 @@
 """
 Safety of a store, checked after every step from the state transitions of its jobs alone.
 
-The books hold for each job the result of its transitions: state, place, token, lease expiry. They use the events of the
-engine alone, so that the two can be compared; the order of places is computed as that in which jobs became QUEUED.
+For each job the result of its transitions is kept: state, place, token, lease expiry. It comes from the events of the
+engine alone, so that the two can be compared; the order of places is the order in which jobs became QUEUED.
 
 A step costs O(its transitions). Every twenty steps `check_all` compares all pairs and recounts all structures.
 """

@@ -2,7 +2,7 @@
 Shrinking: make a failing history short by leaving out operations.
 
 Hypothesis shrinks its draws, one choice at a time; here whole operations are left out, then parts of them. The history
-is run again each time, which takes milliseconds, so that a minute's work is a second's.
+is run again each time, which takes milliseconds: a second in all, and not a minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Styles of walks: the weights of operations, and the small values they are made of.
 
-Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept all meet.
+Times are in minutes, so that leases, back-offs, retention and the ten minutes for which an id is kept overlap.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Traces from records: when a job took its place, ran last and ended.
 
 For a check uncertain facts are left out: the place of a canceled job, of one that waited for its children after its
-handler had ended, and of a dead job that was redriven, and attempts before the last. Unfinished jobs are left out: the
-next record is read a little later. A drawing has all attempts that a record keeps.
+handler had ended, and of a dead job that was redriven, and attempts before the last. Unfinished jobs are left out,
+because records are not all read at the same moment. A drawing has all attempts that a record keeps.
 """
 
 from __future__ import annotations

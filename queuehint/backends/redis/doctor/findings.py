@@ -1,4 +1,4 @@
-"""Findings of the doctor of Redis: their texts, the repairs they lead to, and the order of these."""
+"""Findings of the doctor of Redis: their texts, the repairs they lead to, and the order of repairs."""
 
 from __future__ import annotations
 

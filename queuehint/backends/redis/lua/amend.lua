@@ -23,7 +23,7 @@ if job[USER] == ask[P_USER] and job[SERVICE] == ask[P_SERVICE] then return reque
 
 keep_asked(job)
 -- A ready job joins the end of its new user's turns; one that is over is kept as long as its new service says.
--- One that a pause has put aside is offered again: another may hold it now, or none, as the next claim finds out.
+-- One that a pause has parked is offered again: another may hold it now, or none, as the next claim finds out.
 local is_put_aside = type(job[OFFER]) == 'number'
 local is_offered = job[OFFER] == 'r' and job[USER] ~= ask[P_USER]
 local is_kept_anew = OVER[job[STATE]] and job[SERVICE] ~= ask[P_SERVICE]

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ can_dequeue: return whether nothing executing conflicts with a claim.
+--[[ can_dequeue: return whether a claim conflicts with no executing job.
   ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
   Returns 1 or 0.
   Mirrors core.why   Cost O(executing jobs) ]]

@@ -9,7 +9,7 @@
 args.count(8)
 local sizes, _, unserved = count_ready()
 
--- When the oldest of the next jobs of a pool's users took its place; looks at the first users by name.
+-- Return when the oldest of the next jobs of a pool's users took its place; only the first users by name are looked at.
 local USERS_LOOKED_AT_MAX = 100 -- @const
 local function oldest_of(pool)
   local oldest, from = nil, '[' .. pool .. '\0'

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ due_schedules: read schedules that are due, in order of due time.
   ARGV[9] limit     int
-  ARGV[10] after_ms int  the due time of the schedule behind which to begin, "" to begin with the first; ARGV[11] after str its name
+  ARGV[10] after_ms int  the due time of the schedule after which to begin, "" to begin with the first; ARGV[11] after str its name
   Returns now, "", and the schedules (lib/structures/schedules).
   Mirrors core.questions ]]
 -- @include lib/questions

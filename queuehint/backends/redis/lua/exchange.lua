@@ -152,7 +152,7 @@ local function grant(job)
     job[TASK], job[SERVICE], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 
--- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that are put aside,
+-- Take jobs of some users, or of all, from pools in rotation until the limit, or the budget of jobs that are parked,
 -- is used.
 local function claim_of(among, found)
   local turn = 0

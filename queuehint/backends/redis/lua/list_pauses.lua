@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ list_pauses: all pauses, and how many ready jobs each has put aside.
+--[[ list_pauses: all pauses, and how many ready jobs each has parked.
   Returns four for each, in no order: number, its name (lib/structures/pauses), until_ms, "" for no end, how many.
   Mirrors core.questions   Cost O(pauses) ]]
 -- @include lib/questions

@@ -12,7 +12,7 @@ local low, high = '[' .. begin .. prefix, '(' .. begin .. prefix .. '\255'
 if after ~= '' and after >= prefix then low = '(' .. begin .. after end
 local reply, found, looked_at, last = {0, ''}, 0, 0, after
 while true do
-  -- One more than are looked at tells whether there are any behind them.
+  -- One more is read than is looked at, to know whether there are more.
   local most = math.min(limit - found, LOOKED_AT_MAX - looked_at)
   local members = redis.call('ZRANGEBYLEX', store.shared_names, low, high, 'LIMIT', 0, most + 1)
   for at = 1, math.min(#members, most) do

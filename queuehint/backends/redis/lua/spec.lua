@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
---[[ spec: the spec a job was submitted with, for as long as its id is known; of a dropped record a long one is a digest (lib/jobs/jobs).
+--[[ spec: the spec that a job was submitted with, for as long as its id is known; of a dropped record a long one is a digest (lib/jobs/jobs).
   ARGV[9] id
   Returns priority, pool, user, task, service, key, presence, policy, claims and the rest (opaque); nothing if there is no such id. ]]
 -- @include lib/questions

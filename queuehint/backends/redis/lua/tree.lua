@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ tree: live counts at a path and some levels below it.
   ARGV[9] path      str  the gate key; ARGV[10] depth int
-  ARGV[11] after    str  the name behind which the children of the path begin, as a path key writes it, "" for the first
+  ARGV[11] after    str  the name after which the children of the path begin, as a path key writes it, "" for the first
   ARGV[12] limit    int  of these children
   Returns ten values for each node (lib/asking/places), at most 1 000 and the first. It looks at 2 500 entries of indexes at
   most; what is cut has a cursor.

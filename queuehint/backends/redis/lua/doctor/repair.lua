@@ -245,7 +245,7 @@ function REPAIR.pool(_, name)
   later('add', 'wake:pool:' .. name, '1', 0)
 end
 
--- How many jobs run at a gate by a limit, and how many are put aside; those are looked at now.
+-- How many jobs run at a gate by a limit, and how many are parked; those are looked at now.
 function REPAIR.gauge(name, key)
   local limiter, place = examine.place(name, key)
   if not limiter then return end
@@ -298,7 +298,7 @@ end
 -- A job that cannot run any more, and whose edges keep others for it.
 function REPAIR.unreleased(_, id) work.push({'p', id}) end
 
--- Jobs put aside by a pause or a limit that no longer exists: offer them again.
+-- Jobs parked by a pause or a limit that no longer exists: offer them again.
 function REPAIR.unparked(_, id)
   local job = jobs.of(id)
   local by = job and job[OFFER]

@@ -13,7 +13,7 @@ local ID_OF = {
   end,
   dead = function(member) return member end,
   keyed = function(member) return examine.id_of_tag(member, string.find(member, '\0', 1, true) + 1) end,
-  -- The number of its digits says where a sortable number ends.
+  -- The first character of a sortable number is its number of digits.
   parked = function(member)
     if string.find(member, '\0', 1, true) then return limits.id_of(member) end
     return examine.id_of_tag(member, 2 + string.byte(member) - 64)

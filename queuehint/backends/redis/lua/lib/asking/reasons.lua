@@ -1,4 +1,4 @@
---[[ reasons: reasons why a job waits; mirrors core.questions. ]]
+--[[ reasons: reasons why a job waits; mirrors core.why and core.blockers. ]]
 -- @include lib/structures/pauses
 -- @include lib/structures/paths
 -- @include lib/structures/limits
@@ -16,7 +16,7 @@ end
 -- Whether a worker has asked for a user's jobs in a pool lately.
 local function is_served(pool, user) return is_seen(pool) or is_seen(pool .. '\0' .. user) end
 
--- How many jobs are ready, by pool, as a flat list; how many in all; and how many of them no worker has asked for lately.
+-- Return how many jobs are ready, by pool, as a flat list; how many in all; and how many of them no worker has asked for lately.
 local function count_ready()
   local sizes, all, unserved, seen = {}, 0, 0, {}
   local asked = redis.call('ZRANGEBYSCORE', store.seen, string.format('%.0f', NOW - POOL_SEEN_MS), '+inf', 'LIMIT', 0, SEEN_READ_MAX)

@@ -1,5 +1,5 @@
 --[[ record_ids: how the record index (lib/structures/record_index) stores the ids of records: a field holds those of 16 numbers
-  in a row, in no order, each behind a byte from 1 to 16, its place among them. No id holds a byte below 32. ]]
+  that follow one another, in no order, each behind a byte from 1 to 16, its place among them. No id holds a byte below 32. ]]
 local IDS_PER_FIELD, ID_TERM = 16, '#' -- @const
 local PLACE_MARKS = {[0] = '\1', '\2', '\3', '\4', '\5', '\6', '\7', '\8', '\9', '\10', '\11', '\12', '\13', '\14', '\15', '\16'}
 local record_ids = {}
@@ -10,7 +10,7 @@ function record_ids.name(field) return string.format('#%d', field) end
 -- The id at a place; nil if there is none.
 function record_ids.at(packed, place) return packed and string.match(packed, PLACE_MARKS[place] .. '([^%z\1-\31]+)') or nil end
 
--- Ids with some of them put, and those that are false taken out; nil if none is left.
+-- Return packed ids with some added, and those removed whose value is false; nil if none is left.
 function record_ids.changed(packed, ids)
   local parts, size = {packed or ''}, 1
   for place, id in pairs(ids) do

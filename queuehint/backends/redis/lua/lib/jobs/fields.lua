@@ -2,7 +2,7 @@
   most jobs never use come from ENDED on: at the end of a packed head they are left out, and nil means none too (0 for counts).
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up; RESUME is of a pause.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
-  OFFER: false, 'r' in the ready queue, the number of the pause it is put aside by, or the place of the limit (lib/structures/limits).
+  OFFER: false, 'r' in the ready queue, the number of the pause it is parked by, or the place of the limit (lib/structures/limits).
   EXPIRY_MS: when it is canceled, if it is not started before; of one that is over, until when it keeps its KEY.
   RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
   HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none if the first attempt finished it.
@@ -68,7 +68,7 @@ function form.service(line)
   return string.sub(line, 1, tab - 1), found
 end
 
--- Whether an offer is a place: its job is put aside by a limit.
+-- Whether an offer is a place: its job is parked by a limit.
 function form.is_place(offer) return type(offer) == 'string' and offer ~= 'r' end
 
 local tags = {}

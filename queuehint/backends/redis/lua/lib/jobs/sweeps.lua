@@ -86,7 +86,7 @@ function sweeps.discard(item, budget)
   return used, true
 end
 
--- Those put aside by a pause stand in order of number, those by a limit in order of rank.
+-- Those parked by a pause stand in order of number, those by a limit in order of rank.
 function sweeps.parked_member(job, offer)
   if form.is_place(offer) then return offer .. '\0' .. ready_queue.ranked(job) end
   return form.sortable(offer) .. form.tag(job)
@@ -94,7 +94,7 @@ end
 
 local unparking = {}
 
--- The next job put aside by a pause, or by the limit whose number is given below zero.
+-- The next job parked by a pause, or by the limit whose number is given below zero.
 function sweeps.next_parked(by)
   local walk = unparking[by]
   if not walk then
@@ -116,7 +116,7 @@ function sweeps.next_parked(by)
   end
 end
 
--- Offer again what was put aside by a pause or a limit that no longer exists.
+-- Offer again what was parked by a pause or a limit that no longer exists.
 function sweeps.unpark(item, budget)
   local used = 0
   local job = sweeps.next_parked(item[2])

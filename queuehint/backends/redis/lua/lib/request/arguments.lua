@@ -4,7 +4,7 @@
   KEYS[2] meta      str  the only key that always exists: see session.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] stream    str  the stream of requests it belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/jobs/transitions); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/request/retention); ms
   ARGV[8] budget    int  units of follow-up work
   A question uses the time alone. The arguments of a script's own begin at ARGV[9]; its header describes them. ]]
 local INT_MAX, SETTINGS_KEPT = 9007199254740992, 100 -- @const

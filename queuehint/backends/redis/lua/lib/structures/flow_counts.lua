@@ -1,5 +1,5 @@
---[[ flow_counts: how many jobs a flow has. FLOW_STATES has a member for each: flow and state; for one that waits for the commit
-  of its submission H in place of the state, and the id shared by the parts. ]]
+--[[ flow_counts: how many jobs a flow has. FLOW_STATES has a member for each of them: the flow and the state; for a staged job H
+  in place of the state, and the id shared by the parts of its submission. ]]
 local flow_counts = {}
 
 lazily(flow_counts, function()

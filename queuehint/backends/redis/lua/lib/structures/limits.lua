@@ -174,7 +174,7 @@ end
 
 local function is_parked(job, counter) return job[OFFER] == counter.place end
 
--- The first of those put aside at a counter before this step that still is.
+-- The first of those parked at a counter before this step that still is.
 local function first_stored(counter)
   counter.walk = counter.walk or paths.walk(store.parked, {{'[' .. counter.place .. '\0', '(' .. counter.place .. '\1'}}, 1, false, 16)
   while not counter.stored or not is_parked(counter.stored, counter) or counter.added_ids[counter.stored.id] do
@@ -192,7 +192,7 @@ function limits.id_of(member)
   return id
 end
 
--- Take out the first by rank and number of those put aside at a counter.
+-- Take out the first by rank and number of those parked at a counter.
 local function take_parked(counter)
   local stored = first_stored(counter)
   if not counter.is_sorted then
@@ -248,7 +248,7 @@ function limits.park(job, counter)
   limits.job_left(job, counter)
 end
 
--- Order a job that is put aside by the level it has now, which is a better one.
+-- Order a job that is parked by the level it has now, which is a better one.
 function limits.rerank(job)
   for _, at in ipairs(limits.places(job)) do
     if at.place == job[OFFER] then
@@ -283,7 +283,7 @@ function limits.leave(job)
   for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
 end
 
--- Take back a job that was put aside.
+-- Take back a job that was parked.
 function limits.withdraw(job)
   for _, at in ipairs(limits.places(job)) do
     if at.place == job[OFFER] then
@@ -296,7 +296,7 @@ function limits.withdraw(job)
 end
 
 -- Have others called in the stead of a job that is not in the ready queue any more and was not started; those at or below
--- the counter where it was put aside, if it was, could not start either.
+-- the counter where it was parked, if it was, could not start either.
 function limits.job_left(job, parked_at)
   for _, at in ipairs(limits.places(job)) do
     local key = parked_at and not limits.is_selection(parked_at.key) and not limits.is_selection(at.key) and parked_at.key
@@ -357,7 +357,7 @@ function limits.turn_back(now_ms)
   until #page == 0
 end
 
--- Stop holding back by a limit: what was put aside is offered again. Return its buckets by gate, if each child has one.
+-- Stop holding back by a limit: what was parked is offered again. Return its buckets by gate, if each child has one.
 local function retire(limiter)
   S[LIMITS] = S[LIMITS] - 1
   local looks, buckets, stored = {}, {}, redis.call('HGETALL', store.gauges(limiter.number))

@@ -61,7 +61,7 @@ function pauses.begin(name, for_ms)
   return true
 end
 
--- End a pause: what it has put aside is offered again. Return whether there was one.
+-- End a pause: what it has parked is offered again. Return whether there was one.
 function pauses.resume(name)
   local pause = pauses.of(name)
   if not pause then return false end
@@ -127,7 +127,7 @@ function pauses.holding(job)
   end
 end
 
--- How many jobs are put aside by a pause.
+-- How many jobs are parked by a pause.
 function pauses.count(pause)
   local prefix = form.sortable(pause.number)
   return redis.call('ZLEXCOUNT', store.parked, '[' .. prefix, '(' .. prefix .. '\255')
@@ -142,7 +142,7 @@ function pauses.all()
   return found
 end
 
--- How many jobs are put aside by pauses that do not end by themselves, or by those that do.
+-- How many jobs are parked by pauses that do not end by themselves, or by those that do.
 function pauses.count_parked(endless)
   local count = 0
   for _, pause in pairs(pauses.all()) do
