@@ -7,7 +7,7 @@ and runs no code of the application. Both ends of the pipe speak in lines:
 ====================================  ==============================================================================
 the worker says
 ====================================  ==============================================================================
-``{"url": ..., "lease_ms": ..., …}``  once, first: what to open (a URL may hold a password: no argument, no variable)
+``{"url": ..., "lease_ms": ..., …}``  once, first: the store (a URL may hold a password: no argument, no variable)
 ``+token id`` or ``+token id ms``     a lease is held; *ms* is the job's timeout
 ``~token id`` or ``~token id ms``     the same, but its code has not begun; it has with the ``+`` that follows
 ``-token id``                         it was settled
@@ -17,9 +17,9 @@ the worker says
 ====================================  ==============================================================================
 the helper says
 ====================================  ==============================================================================
-``renewed sent seen``                 all leases of the first *seen* lines were renewed by what was sent then
+``renewed sent seen``                 all leases of the first *seen* lines were renewed by a request sent at *sent*
 ``canceled token id``                 renewed, and the code is to stop
-``lost token id``                     the lease is another's by now
+``lost token id``                     the lease has been lost to another worker
 ``released token id``                 given back: its code has not begun, and must not any more
 ``more``                              work is left over in the store
 ``failed text``                       the store could not be reached

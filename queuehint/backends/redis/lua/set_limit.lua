@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---[[ set_limit: set or replace the limit of a path; one that limits nothing removes it.
+--[[ set_limit: set or replace a limit, of a path, the namespace, a task or a pool; one that limits nothing removes it.
   ARGV[9] field     str  see lib/structures/limits; ARGV[10] most, ARGV[11] tokens, ARGV[12] per_ms, ARGV[13] max_pending, ints, "" none
   Returns more, now, next, 1 if this changed anything.
   Refuses LIMITS_FULL; nothing is changed.

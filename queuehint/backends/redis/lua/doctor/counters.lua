@@ -1,10 +1,12 @@
 #!lua flags=no-writes,allow-oom
 --[[ counters: the state of the namespace, and figures that the doctor compares with it.
-  Returns names, each with its value: packed, the state as it is stored; is, whether that is kept, none, lost or damaged;
-  now, the server's time, and clock, the state's; counters, names and values; sizes, names of keys with the number of their
-  entries. Among the sizes are next_schedule, next_timer, next_lease and next_prune, the first due times of their keys, limits,
-  the number of limits on starts and of those that count jobs of a task or a pool, and watched, the number of limits on
-  unfinished jobs. Among the counters is, behind unfinished: and its field, what each of these counts. ]]
+  Returns names, each with its value:
+    packed, the state as it is stored; is, one of kept, none, lost and damaged, said of the state; now, the server's time;
+    clock, the state's time;
+    counters, names and values; a limit on unfinished jobs has one named "unfinished:" and its field;
+    sizes, names of keys with the number of their entries; next_schedule, next_timer, next_lease and next_prune, the first
+    due times of their keys; limits, the number of limits on starts and of those that count jobs of a task or a pool;
+    watched, the number of limits on unfinished jobs. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
 args.count(8)

@@ -4,13 +4,13 @@
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
   OFFER: false, 'r' in the ready queue, the number of the pause it is parked by, or the place of the limit (lib/structures/limits).
   EXPIRY_MS: when it is canceled, if it is not started before; of one that is over, until when it keeps its KEY.
-  RESULT: false, 'n' for JSON null, 's' for what is stored in RESULTS. POLICY: see codec.py; '' is the default.
+  RESULT: false, 'n' for JSON null, 's' for one stored in RESULTS. POLICY: see codec/specs.py; '' is the default.
   HISTORY: the last 20 attempts that have ended, a line each: start, end, outcome, worker; none if the first attempt finished it.
-  WORKER: runs it while it is STARTED; of one that its first attempt finished, which has no HISTORY, the one that ran it.
+  WORKER: the worker that runs it while it is STARTED; kept if the first attempt finished it, because there is no HISTORY then.
   USER, SERVICE: '' is none; behind the service stand the tags, each behind a tab (form.service).
   AWAITED: other jobs have waited for this one; RESOLVING: it has ended, and the sweep over its dependents has not.
   SINCE: the number of its last redrive or revival; 0 without one.
-  STAGED: the token of the submission in parts that has not released it yet; DELAYED and RUN_AT are kept for the release.
+  STAGED: the id shared by the parts of the submission that has not released it yet; DELAYED and RUN_AT are kept for the release.
   CAME: before the release its number, or the newest of its part if a job there depends on a later one; after it the number
   of the commit that made it visible. The start has that number as SINCE.
   NEEDS: HELD while it is in WAITING of all its declared dependencies, KNOWN after that. PORTIONS: how many portions of these
