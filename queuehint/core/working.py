@@ -130,6 +130,7 @@ def _claim_of(
             continue
         token = state.next_token()
         table.start(job, worker, token, lease_until_ms, now_ms)
+        # On its last life, see `queuehint.worker.attempts`.
         if job.losses + 1 >= job.spec.policy.max_losses:
             job.need_extras().to_begin = operation.announces
         if job.extras is not None:

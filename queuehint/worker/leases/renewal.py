@@ -211,6 +211,7 @@ class Renewal:
             for grant in granted:
                 job_id, token, timeout_ms = grant.spec.id, grant.token, grant.spec.policy.timeout_ms
                 overdue_s = None if timeout_ms is None else began_s + timeout_ms / 1000
+                # Not on its last life. `AttemptRunner.run` compares the same: a shared call would cost every job.
                 has_begun = grant.losses + 1 < grant.spec.policy.max_losses
                 lease = held[job_id, token] = _Lease(until_s, overdue_s, line + len(text) + 1, has_begun=has_begun)
                 if self._helper is not None:
