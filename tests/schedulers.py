@@ -1,4 +1,4 @@
-"""Helpers of scheduler tests: a loop with a time limit, a scheduler with a manual clock, and waits by loop turns."""
+"""Helpers of scheduler tests: a loop with a time limit, a scheduler with a manual clock, a job, and waits by turns."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ def scheduler(url: str | None = None, **options: Any) -> tuple[Scheduler, FakeCl
     """Return a scheduler and the clock that moves its time."""
     clock = FakeClock()
     return Scheduler(url or stores[-1], clock=clock, **options), clock
+
+
+def make_job(sched: Scheduler, **options: Any) -> Any:
+    """Return a job on the path of its first argument."""
+
+    @sched.job(queue_hint=["{doc}"], name="work", **options)
+    async def work(doc: str, n: int = 0) -> str:
+        return f"{doc}{n}"
+
+    return work
 
 
 def memory(sched: Scheduler) -> MemoryBackend:

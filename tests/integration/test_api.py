@@ -1,4 +1,4 @@
-"""Scheduler API of an application: registration, enqueue, queries, commands."""
+"""Scheduler API of an application: registration, enqueue, results, hooks."""
 
 from __future__ import annotations
 
@@ -16,52 +16,35 @@ import pytest
 from queuehint import (
     Backoff,
     Claim,
-    DrainStalledError,
-    DrainTimeoutError,
     DuplicateJobError,
     HandlerError,
     InvalidJobError,
     InvalidJobTypeError,
-    InvalidTransitionError,
     JobCanceledError,
     JobContext,
     JobFailedError,
     JobNotFoundError,
     JobSpec,
     JobState,
-    PathClosedError,
     Priority,
     Progress,
     ResultTimeoutError,
     Retry,
     Scheduler,
     Snooze,
-    WouldDeadlockError,
 )
 from queuehint.backends import base
-from queuehint.operations import CountPending, Lines, ListLines, Operation, Tick, Tree
-from queuehint.values.report import ReasonKind, TreeNode
-from tests.folders import quick_folder
+from queuehint.operations import Tick
 from tests.schedulers import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+from tests.schedulers import make_job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-def make_job(sched: Scheduler, **options: Any) -> Any:
-    """Return a job on the path of its first argument."""
-
-    @sched.job(queue_hint=["{doc}"], name="work", **options)
-    async def work(doc: str, n: int = 0) -> str:
-        return f"{doc}{n}"
-
-    return work
-
-
-# --- registration ------------------------------------------------------------------------------------------------
+# --- registration ----------------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_still_its_function() -> None:
@@ -250,7 +233,7 @@ def test_ids_by_time_sort_in_order_of_enqueue() -> None:
     assert ids == sorted(set(ids))
 
 
-# --- enqueue -----------------------------------------------------------------------------------------------------
+# --- enqueue ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_job_runs_and_gives_its_result() -> None:
@@ -369,7 +352,7 @@ async def test_the_same_id_and_content_is_the_same_job() -> None:
     assert (late.created, await late.result()) == (False, "a0")
 
 
-# --- using -------------------------------------------------------------------------------------------------------
+# --- using -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_option_reaches_the_job() -> None:
@@ -515,7 +498,7 @@ async def test_a_job_is_scheduled_until_it_is_due(by: str) -> None:
         assert await later.result() == "a0"
 
 
-# --- results -----------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 @attrs.define
@@ -655,7 +638,7 @@ async def test_events_of_an_unknown_job_raise() -> None:
             pass
 
 
-# --- what a handler says -----------------------------------------------------------------------------------------
+# --- the context of a handler ----------------------------------------------------------------------------------------
 
 
 async def test_progress_and_log_lines_are_seen_while_the_handler_runs() -> None:
@@ -772,269 +755,7 @@ async def test_a_child_is_made_of_a_job_only(thing: Any) -> None:
     assert await handle.state() is FINISHED
 
 
-# --- questions and orders ----------------------------------------------------------------------------------------
-
-
-async def test_why_names_what_a_job_waits_for() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    first = await work.enqueue("a")
-    second = await work.enqueue("a")
-    reason = await second.why()
-    assert (reason.kind, reason.jobs, reason.path_key) == (ReasonKind.PLACE, (first.id,), "a")
-    assert await sched.why(second) == await sched.why(second.id) == sched.why_sync(second) == second.why_sync()
-    assert (await first.why()).kind is ReasonKind.NO_WORKER
-    await sched.drain()
-    assert (await first.why()).kind is ReasonKind.OVER
-
-
-async def test_an_unknown_job_is_not_found() -> None:
-    sched, _ = scheduler()
-    handle = sched.handle("nobody")
-    for call in (handle.record, handle.state, handle.progress, handle.why, handle.cancel, handle.result):
-        with pytest.raises(JobNotFoundError) as caught:
-            await call()
-        assert isinstance(caught.value, LookupError)
-        assert "'nobody'" in str(caught.value)
-    for sync in (
-        handle.record_sync,
-        handle.state_sync,
-        handle.progress_sync,
-        handle.why_sync,
-        handle.cancel_sync,
-        handle.result_sync,
-    ):
-        with pytest.raises(JobNotFoundError):
-            sync()
-    with pytest.raises(JobNotFoundError):
-        await sched.get("nobody")
-    with pytest.raises(JobNotFoundError):
-        await sched.why("nobody")
-    for order in (sched.dead.redrive, sched.dead.discard):
-        with pytest.raises(JobNotFoundError):
-            await order(["nobody"])
-    assert await sched.cancel(["nobody"]) == [False]
-
-
-async def test_a_job_of_another_store_is_not_found() -> None:
-    one, two = scheduler()[0], scheduler()[0]
-    handle = await make_job(one).enqueue("a")
-    with pytest.raises(JobNotFoundError):
-        await two.get(handle.id)
-
-
-async def test_a_job_that_is_over_cannot_be_canceled() -> None:
-    sched, _ = scheduler()
-    handle = await make_job(sched).enqueue("a")
-    await sched.drain()
-    with pytest.raises(InvalidTransitionError, match="FINISHED") as caught:
-        await handle.cancel()
-    assert (caught.value.state, caught.value.target) == (FINISHED, CANCELED)
-    with pytest.raises(InvalidTransitionError, match="FINISHED"):
-        await sched.dead.redrive([handle.id])
-    assert await sched.cancel([handle]) == [False]
-    assert await handle.state() is FINISHED
-
-
-async def test_the_tree_and_can_dequeue_show_what_executes() -> None:
-    sched, _ = scheduler()
-    gate = Gate()
-
-    @sched.job(queue_hint=["{doc}", "x"])
-    async def work(doc: str) -> None:
-        await gate.wait()
-
-    async with sched.worker():
-        await work.enqueue("a")
-        await work.enqueue("a")
-        await gate.reached()
-        for hint, may in [(["a"], False), ([], False), (["a", "x", "y"], False), (["a", "y"], True), (None, True)]:
-            assert await sched.can_dequeue(hint) is sched.can_dequeue_sync(hint) is may
-        assert not await sched.can_dequeue(["a"], "shared")
-        tree = await sched.tree(depth=2)
-        assert tree == sched.tree_sync((), 2)
-        assert (tree.path_key, tree.started_below, tree.children[0].path_key) == ("root", 1, "a")
-        leaf = tree.children[0].children[0]
-        assert (leaf.path_key, leaf.started, leaf.waiting) == ("a:x", 1, 1)
-        assert (await sched.tree(["a"], 0)).children == ()
-        stats = await sched.stats()
-        assert (stats.states[STARTED], stats.states[QUEUED], stats.unfinished) == (1, 1, 2)
-        assert stats == sched.stats_sync()
-        gate.open()
-
-
-async def test_a_tree_comes_in_pages_and_by_the_longest_lines() -> None:
-    sched, _ = scheduler()
-
-    @sched.job(queue_hint=["{doc}", "{section}"])
-    async def edit(doc: str, section: str) -> None: ...
-
-    for number, section in enumerate("abc"):
-        await edit.enqueue_many([(f"doc{number}", section)] * (number + 2))
-    page = await sched.tree(limit=2)
-    assert ([child.path_key for child in page.children], page.after) == (["doc0", "doc1"], "doc1")
-    assert page == sched.tree_sync(after="", limit=2)
-    page = await sched.tree(after=page.after)
-    assert ([child.path_key for child in page.children], page.after) == (["doc2"], None)
-    longest = await sched.tree(depth=2, order="line")
-    assert [(place.path_key, place.waiting) for place in longest.children] == [
-        ("doc2:c", 3),
-        ("doc1:b", 2),
-        ("doc0:a", 1),
-    ]
-    assert (longest.passing, longest) == (9, sched.tree_sync((), 2, order="line"))
-    assert sched.tree_sync((), 2, limit=1, order="line").children == longest.children[:1]
-    assert sched.tree_sync(order="line").children == sched.tree_sync(depth=0, order="line").children == ()
-
-
-def test_the_longest_lines_of_all_pages_are_merged() -> None:
-    """Pages as a store may answer: a line that has grown since comes again, and one as long as the shortest."""
-    sched, _ = scheduler()
-    asked: list[tuple[str | None, int]] = []
-    answers = iter(
-        [({"d": 3, "e": 2}, "e"), ({"a": 4, "d": 5}, "a"), ({}, "m"), ({"b": 4, "z": 4}, None)],
-    )
-
-    def call_sync(operation: Operation[Any]) -> Any:
-        if isinstance(operation, Tree):
-            return node_of("root", 0)
-        assert isinstance(operation, ListLines)
-        asked.append((operation.after, operation.longer_than))
-        lines, after = next(answers)
-        return Lines(tuple([node_of(key, waiting) for key, waiting in lines.items()]), after)
-
-    sched.backend.call_sync = call_sync  # type: ignore[method-assign]
-    found = sched.tree_sync((), 3, limit=2, order="line")
-    assert [(place.path_key, place.waiting) for place in found.children] == [("d", 5), ("a", 4)]
-    assert asked == [(None, 0), ("e", 1), ("a", 3), ("m", 3)]
-
-
-def node_of(path_key: str, waiting: int) -> TreeNode:
-    return TreeNode(
-        path_key=path_key, started=0, started_below=0, waiting=waiting, granted=0, passing=0, paused=False, closed=False
-    )
-
-
-async def test_jobs_are_canceled_by_ids_and_by_path() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    a, b, c, d = [await work.enqueue(name) for name in "abcd"]
-    assert await sched.cancel([a, b.id, "nobody"], reason="why not") == [True, True, False]
-    assert (await a.record()).cause == "why not"
-    assert await sched.cancel(path=["c"]) == 1
-    assert [await handle.state() for handle in (a, b, c, d)] == [CANCELED, CANCELED, CANCELED, QUEUED]
-    assert sched.cancel_sync(path=[]) == 1
-    assert await d.state() is CANCELED
-    assert await sched.cancel([]) == []
-
-
-async def test_a_large_path_is_canceled_to_its_end() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    await work.enqueue_many([("doc", n) for n in range(10_000)])
-    assert await sched.cancel(path=["doc"]) == 10_000
-    async with sched.worker():
-        await sched.drain()
-    stats = await sched.stats()
-    assert (stats.states[CANCELED], stats.states[FINISHED], stats.leftovers) == (10_000, 0, 0)
-
-
-async def test_a_paused_path_waits_until_it_is_resumed() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    assert await sched.pause(["a"]) is True
-    assert await sched.pause(["a"]) is False
-    paused, free = await work.enqueue("a"), await work.enqueue("b")
-    async with sched.worker():
-        await free.result()
-        assert await paused.state() is QUEUED
-        assert (await paused.why()).kind is ReasonKind.PAUSED
-        assert (await sched.stats()).stuck["paused"] == 1
-        assert await sched.resume(["a"]) is True
-        assert await sched.resume(["a"]) is False
-        assert await paused.result() == "a0"
-
-
-async def test_a_large_path_is_closed_with_a_last_job() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    await work.enqueue_many([("doc", n) for n in range(2_500)])
-    last = await sched.close_path(["doc"], last=work.using(id="last").spec("doc"))
-    assert (await sched.stats()).states[CANCELED] == 2_500
-    again = await sched.close_path(["doc"], last=work.using(id="last").spec("doc"))
-    assert (last.created, again.created) == (True, False)
-    async with sched.worker():
-        assert await last.result() == "doc0"
-    with pytest.raises(PathClosedError):
-        await work.enqueue("doc")
-
-
-async def test_what_goes_first_does_so_before_the_last_job() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    first = await work.enqueue("doc")
-    last = await sched.close_path(["doc"], last=work.spec("doc", 1), waiting="run")
-    async with sched.worker():
-        assert [await first.result(), await last.result()] == ["doc0", "doc1"]
-
-
-async def test_a_closed_path_takes_nothing_until_it_is_reopened() -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    assert await sched.close_path(["a"]) is True
-    assert await sched.close_path(["a"]) is False
-    with pytest.raises(PathClosedError, match="'a'"):
-        await work.enqueue_many([("b",), ("a",)])
-    assert (await sched.stats()).enqueued == 0
-    assert await sched.reopen_path(["a"]) is True
-    assert await sched.reopen_path(["a"]) is False
-    await work.enqueue("a")
-
-
-def make_dead(sched: Scheduler, count: int = 1) -> tuple[list[Any], list[bool]]:
-    """Enqueue jobs that fail at once, unless told to go well; drain them."""
-    well: list[bool] = []
-
-    @sched.job(max_attempts=1, name="mortal")
-    async def mortal(n: int) -> int:
-        if not well:
-            raise ValueError("no")
-        return n
-
-    return mortal.enqueue_many_sync([(n,) for n in range(count)]), well
-
-
-async def test_the_dead_shelf_is_listed_redriven_and_discarded() -> None:
-    sched, _ = scheduler()
-    handles, well = make_dead(sched, 250)
-    await sched.drain()
-    ids = [handle.id for handle in handles]
-    page = await sched.dead.list(3)
-    assert [record.id for record in page] == ids[:3]
-    assert [record.id for record in await sched.dead.list(2, after=page[-1].number)] == ids[3:5]
-    assert list(sched.dead.list_sync()) == list(await sched.dead.list()) != []
-    assert [record.id async for record in sched.dead] == ids
-    well.append(True)
-    await sched.dead.redrive(ids[:2])
-    await sched.dead.discard(ids[2:4])
-    await sched.drain()
-    assert await handles[1].result() == 1
-    assert await handles[2].state() is CANCELED
-    assert [record.id async for record in sched.dead] == ids[4:]
-
-
-async def test_redriving_goes_on_past_a_job_that_is_not_dead() -> None:
-    sched, _ = scheduler()
-    (handle,), well = make_dead(sched)
-    await sched.drain()
-    well.append(True)
-    with pytest.raises(JobNotFoundError):
-        await sched.dead.redrive(["nobody", handle.id])
-    await sched.drain()
-    assert await handle.state() is FINISHED
-
-
-# --- hooks -------------------------------------------------------------------------------------------------------
+# --- hooks -----------------------------------------------------------------------------------------------------------
 
 
 async def test_hooks_see_each_attempt() -> None:
@@ -1101,280 +822,7 @@ async def test_an_after_hook_that_raises_is_logged_and_changes_nothing(
     assert [record.__dict__["event"] for record in caplog.records if record.levelname == "ERROR"] == ["hook.failed"]
 
 
-# --- drain -------------------------------------------------------------------------------------------------------
-
-
-async def test_drain_runs_the_jobs_itself_if_there_is_no_worker() -> None:
-    sched, _ = scheduler()
-    handles = await make_job(sched).enqueue_many([("doc", n) for n in range(50)])
-    await sched.drain()
-    assert [await handle.state() for handle in handles] == [FINISHED] * 50
-    await sched.drain()
-
-
-async def test_drain_uses_the_worker_that_is_there() -> None:
-    sched, _ = scheduler()
-    handle = await make_job(sched).enqueue("a")
-    async with sched.worker() as worker:
-        await sched.drain()
-        assert list(sched._workers) == [worker]
-        assert (await handle.record()).state is FINISHED
-    assert not sched._workers
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def local_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where a scheduler finds each store of its own process."""
-    with quick_folder() as folder:
-        yield "memory://" if request.param == "memory" else f"sqlite:///{folder}/jobs.db?durability=process"
-
-
-@pytest.mark.parametrize("path", [None, [], ["b"]])
-@pytest.mark.parametrize("include_scheduled", [False, True])
-async def test_drain_on_a_store_of_this_process_ends_with_the_last_job(
-    local_url: str, path: list[str] | None, include_scheduled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Nothing is asked a second time before the test has failed.
-    monkeypatch.setattr("queuehint.scheduler.draining.POLL_MIN_S", 600)
-    monkeypatch.setattr("queuehint.scheduler.draining.POLL_MAX_S", 600)
-    sched = Scheduler(local_url)
-    snoozed: list[str] = []
-
-    @sched.job(queue_hint=["{doc}"], on_retry="yield")
-    async def work(doc: str, n: int) -> Snooze | None:
-        if n != 5 or doc in snoozed:
-            return None
-        snoozed.append(doc)
-        return Snooze(0.001 if include_scheduled else 600)
-
-    await work.enqueue_many([(doc, n) for n in range(40) for doc in "ab"])
-    async with asyncio.timeout(60):
-        await sched.drain(path, include_scheduled=include_scheduled)
-    question = CountPending(None if path is None else tuple(path), include_scheduled)
-    assert not (await sched.backend.call(question)).unfinished
-    await sched.close()
-
-
-async def test_drain_of_a_path_leaves_the_rest() -> None:
-    sched, _ = scheduler()
-    gate = Gate()
-
-    @sched.job(queue_hint=["{doc}"])
-    async def work(doc: str) -> None:
-        if doc == "other":
-            await gate.wait()
-
-    other = await work.enqueue("other")
-    handle = await work.enqueue("a")
-    async with sched.worker():
-        await sched.drain(["a"], timeout=10)
-        assert await handle.state() is FINISHED
-        await gate.reached()
-        assert await other.state() is STARTED
-        with pytest.raises(DrainTimeoutError) as caught:
-            await sched.drain(timeout=0)
-        assert isinstance(caught.value, TimeoutError)
-        assert caught.value.unfinished == 1
-        gate.open()
-
-
-async def test_drain_leaves_scheduled_jobs_unless_asked() -> None:
-    sched, clock = scheduler()
-    handle = await make_job(sched).using(delay=60).enqueue("a")
-    await sched.drain()
-    assert await handle.state() is SCHEDULED
-    with pytest.raises(DrainTimeoutError):
-        await sched.drain(include_scheduled=True, timeout=0)
-    draining = asyncio.create_task(sched.drain(include_scheduled=True))
-    await turns()
-    clock.advance(seconds=60)
-    await draining
-    assert await handle.state() is FINISHED
-
-
-async def stalled(sched: Scheduler, path: list[str] | None = None) -> DrainStalledError:
-    with pytest.raises(DrainStalledError) as caught:
-        await sched.drain(path)
-    return caught.value
-
-
-@pytest.mark.parametrize("path", [None, ["a"]])
-async def test_drain_names_a_paused_path(path: Any) -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    await sched.pause(["a"])
-    first, second = await work.enqueue("a"), await work.enqueue("a")
-    error = await stalled(sched, path)
-    assert [(reason.job_id, reason.kind) for reason in error.reasons] == [
-        (first.id, ReasonKind.PAUSED),
-        (second.id, ReasonKind.PLACE),
-    ]
-    assert "its path is paused" in str(error)
-
-
-@pytest.mark.parametrize("path", [None, ["a"]])
-async def test_drain_names_a_dead_hold(path: Any) -> None:
-    sched, _ = scheduler()
-
-    @sched.job(queue_hint=["a"], max_attempts=1, on_dead="hold")
-    async def work(fail: bool) -> None:
-        if fail:
-            raise ValueError
-
-    dead = await work.enqueue(True)
-    await work.enqueue(False)
-    (reason,) = (await stalled(sched, path)).reasons
-    assert (reason.kind, reason.jobs) == (ReasonKind.DEAD_HOLD, (dead.id,))
-
-
-@pytest.mark.parametrize("path", [None, ["a"]])
-async def test_drain_names_a_pool_nobody_serves(path: Any) -> None:
-    sched, _ = scheduler()
-    await make_job(sched).using(pool="gpu").enqueue("a")
-    (reason,) = (await stalled(sched, path)).reasons
-    assert reason.kind is ReasonKind.NO_WORKER
-    assert str(reason.detail).startswith("pool gpu; ")
-
-
-@pytest.mark.parametrize("path", [None, ["a"]])
-async def test_drain_names_a_task_nobody_knows(path: Any) -> None:
-    sched, _ = scheduler()
-    await sched.submit([JobSpec(id="x", task="unknown", claims=(Claim(("a",)),))])
-    (reason,) = (await stalled(sched, path)).reasons
-    assert (reason.job_id, reason.kind) == ("x", ReasonKind.UNKNOWN_TASK)
-
-
-async def test_drain_does_not_give_up_while_something_can_move() -> None:
-    sched, clock = scheduler()
-    tries: list[int] = []
-
-    @sched.job(queue_hint=["a"], retry=Backoff(base=1, jitter=0))
-    async def flaky(ctx: JobContext) -> None:
-        tries.append(ctx.attempt)
-        if ctx.attempt < 3:
-            raise ValueError
-
-    await flaky.enqueue()
-    await sched.pause(["b"])
-    await make_job(sched).enqueue("b")
-    draining = asyncio.create_task(sched.drain(["a"]))
-    for attempt in (1, 2):
-        await until(lambda attempt=attempt: len(tries) == attempt)  # type: ignore[misc]
-        await turns()
-        clock.advance(seconds=2)
-    await draining
-    assert tries == [1, 2, 3]
-
-
-async def test_a_full_worker_still_serves_its_pool() -> None:
-    sched, clock = scheduler()
-    gate = Gate()
-
-    @sched.job(pool="slow", queue_hint=["{doc}"])
-    async def slow(doc: str) -> None:
-        await gate.wait()
-
-    async with sched.worker(1, pools=["slow"]), sched.worker(1, pools=["default"]):
-        await slow.enqueue("a")
-        await gate.reached()
-        waiting = await slow.enqueue("b")
-        clock.advance(seconds=300)
-        await turns()
-        assert (await waiting.why()).kind is ReasonKind.WORKER
-        with pytest.raises(DrainTimeoutError):
-            await sched.drain(["b"], timeout=0)
-        gate.open()
-
-
-# --- a handler never waits ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["async", "thread"])
-@pytest.mark.parametrize(
-    "call", ["result", "result_sync", "drain", "drain_sync", "exclusive", "exclusive_sync", "events", "third"]
-)
-async def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    # Behind the handler's own path, on another, and behind a third job: every wait may close a cycle.
-    pending = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
-    third = await work.using(queue_hint=["elsewhere"], pool="nobody").enqueue("x")
-
-    async def events() -> None:
-        async for _ in pending.events():
-            pass
-
-    async def wait() -> None:
-        if call == "drain":
-            await sched.drain(timeout=1)
-        elif call == "exclusive":
-            async with sched.exclusive(["free"]):
-                pass
-        elif call == "events":
-            await events()
-        elif call == "third":
-            await third.result(1)
-        elif call == "result":
-            await pending.result(1)
-        else:
-            wait_sync()
-
-    def wait_sync() -> None:
-        if call == "result_sync":
-            pending.result_sync(1)
-        elif call == "drain_sync":
-            sched.drain_sync(["elsewhere"], timeout=1)
-        elif call == "exclusive_sync":
-            with sched.exclusive_sync(["free"], timeout=1):
-                pass
-        else:
-            asyncio.run(wait())
-
-    @sched.job(queue_hint=["elsewhere"], max_attempts=1)
-    async def handler() -> str:
-        with pytest.raises(WouldDeadlockError) as caught:
-            await wait()
-        return str(caught.value)
-
-    @sched.job(queue_hint=["elsewhere"], max_attempts=1)
-    def handler_in_thread() -> str:
-        with pytest.raises(WouldDeadlockError) as caught:
-            wait_sync()
-        return str(caught.value)
-
-    job = handler if kind == "async" else handler_in_thread
-    async with sched.worker():
-        message = await (await job.using(queue_hint=None).enqueue()).result()
-        assert "inside a handler could wait for ever" in message
-        assert "Enqueue a job" in message
-        assert await pending.state() is QUEUED
-    assert (await sched.stats()).enqueued == 3
-
-
-@pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_handler_may_ask_for_what_is_over(kind: str) -> None:
-    sched, _ = scheduler()
-    work = make_job(sched)
-    over = await work.enqueue("a")
-    await sched.drain()
-
-    @sched.job(max_attempts=1)
-    async def handler() -> str:
-        await sched.drain(["a"])
-        assert [record.state async for record in over.events()] == [FINISHED]
-        return str(await over.result() + over.result_sync())
-
-    @sched.job(max_attempts=1)
-    def handler_in_thread() -> str:
-        sched.drain_sync(["a"])
-        return str(over.result_sync() + asyncio.run(over.result()))
-
-    job = handler if kind == "async" else handler_in_thread
-    async with sched.worker():
-        assert await (await job.enqueue()).result() == "a0a0"
-
-
-# --- life of the application -------------------------------------------------------------------------------------
+# --- opening and closing ---------------------------------------------------------------------------------------------
 
 
 async def test_lifespan_runs_workers_where_jobs_live_in_the_process() -> None:

@@ -1,104 +1,38 @@
-"""Flows: jobs with edges as one submission, built by nodes, by groups, or from tasks that declare dependencies."""
+"""Flows: jobs with edges as one submission, built by nodes; names, edges, references."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from queuehint import (
     Dependency,
     DuplicateJobError,
-    Flow,
-    FlowGroup,
-    FlowHandle,
     FlowNotFoundError,
     FlowState,
     InvalidHintTypeError,
     InvalidJobError,
     InvalidJobTypeError,
-    JobCanceledError,
     JobContext,
-    JobFailedError,
-    JobHandle,
     JobNotFoundError,
     JobSpec,
     JobState,
-    Node,
     PathClosedError,
     PayloadError,
     Progress,
-    ResultTimeoutError,
-    Scheduler,
     TemplateError,
-    WouldDeadlockError,
     template,
 )
 from queuehint.client import flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
-from queuehint.operations import CancelFlow, Commit, Draw, Enqueue, Exchange, Redrive, Tick
-from tests.schedulers import Gate, memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from queuehint.operations import Commit, Draw, Enqueue, Tick
+from tests.flow_shop import Shop, _is
+from tests.schedulers import memory, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-
-
-class Shop:
-    """A scheduler with a few tasks, and what they did in order."""
-
-    def __init__(self, **options: Any) -> None:
-        self.sched, self.clock = scheduler(**options)
-        self.did: list[Any] = []
-        did = self.did
-
-        @self.sched.job(max_attempts=1)
-        async def step(what: Any = None, *inputs: Any) -> Any:
-            did.append(what)
-            return {"what": what, "inputs": list(inputs)}
-
-        @self.sched.job(max_attempts=1)
-        async def fail(why: str = "no") -> None:
-            did.append(why)
-            raise ValueError(why)
-
-        @self.sched.job
-        async def add_up(numbers: list[int]) -> int:
-            return sum(numbers)
-
-        @self.sched.job
-        def number(n: int) -> int:
-            return n
-
-        self.step: Any = step
-        self.fail: Any = fail
-        self.add_up: Any = add_up
-        self.number: Any = number
-        self.asked = asked_of(self.sched)
-
-    def edges(self, *nodes: Node[Any]) -> list[list[str]]:
-        """Return what each node's job depends on, by the names in the flow."""
-        called = {node.id: node.name for node in nodes[0].registry.nodes}
-        records = [node.record_sync() for node in nodes]
-        return [[called.get(edge.id, edge.id) for edge in record.spec.depends_on] for record in records]
-
-
-def asked_of(sched: Scheduler) -> list[Any]:
-    """Return a list to which each operation is added that a scheduler on memory is asked."""
-    asked: list[Any] = []
-    backend: Any = memory(sched)
-    call_sync = backend.call_sync
-
-    def noting(operation: Any) -> Any:
-        asked.append(operation)
-        return call_sync(operation)
-
-    backend.call_sync = noting
-    return asked
 
 
 def changes(asked: list[Any]) -> list[Any]:
@@ -282,7 +216,7 @@ def test_a_commit_waits_for_no_worker() -> None:
     assert flow.stats_sync().states[QUEUED] == 3000
 
 
-# --- names -------------------------------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------------------------------
 
 
 def test_nodes_are_called_by_their_tasks_and_numbered() -> None:
@@ -386,7 +320,7 @@ async def test_drawn_ids_are_those_of_the_nodes_after_the_submission() -> None:
         assert await end.result() == 21
 
 
-# --- what a job waits for ----------------------------------------------------------------------------------------
+# --- dependencies ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_job_may_wait_for_handles_ids_nodes_flows_and_dependencies() -> None:
@@ -447,10 +381,6 @@ async def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> Non
         await shop.sched.pause([])
     await other.cancel()
     assert await other.state() is FlowState.CANCELED
-
-
-async def _is(handle: JobHandle[Any], state: JobState) -> bool:
-    return await handle.state() is state
 
 
 def test_a_set_of_jobs_to_wait_for_is_put_in_order() -> None:
@@ -546,7 +476,7 @@ def test_a_job_cannot_wait_for_itself() -> None:
         shop.step.using(id="x", after=["x"]).enqueue_sync()
 
 
-# --- references and templates ------------------------------------------------------------------------------------
+# --- references and templates ----------------------------------------------------------------------------------------
 
 
 async def test_a_result_that_is_there_may_be_passed_on_too() -> None:
@@ -656,622 +586,7 @@ def test_a_call_that_is_not_valid_is_refused_where_it_is_added() -> None:
     assert flow.stats_sync().total == 1
 
 
-# --- groups ------------------------------------------------------------------------------------------------------
-
-
-def test_the_nodes_of_a_group_have_its_name_before_theirs() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        a = flow.flow("a")
-        deep = a.flow("b").flow("c")
-        names = [group.add(shop.step).name for group in (flow, a, deep, deep)]
-    assert names == ["step", "a.step", "a.b.c.step", "a.b.c.step-2"]
-    assert (a["step"].name, deep["step-2"].name, flow["a.b.c.step"].name) == ("a.step", "a.b.c.step-2", "a.b.c.step")
-    assert (repr(deep), isinstance(deep, FlowGroup), isinstance(flow, Flow)) == ("FlowGroup('a.b.c')", True, True)
-    with pytest.raises(JobNotFoundError, match=r"a\.nothing"):
-        a["nothing"]
-    assert flow.stats_sync().total == 4
-
-
-def test_what_waits_for_a_group_waits_for_those_nobody_in_it_waits_for() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        inner = flow.flow("inner")
-        early = flow.add(shop.step.using(name="early", after=[inner]))
-        head = inner.add(shop.step.using(name="head"))
-        inner.add(shop.step.using(name="x", after=[head]))
-        inner.add(shop.step.using(name="y"), head.out)
-        late = flow.add(shop.step.using(name="late", after=[inner], when="done"))
-    assert shop.edges(early, late) == [["inner.x", "inner.y"]] * 2
-    assert {edge.when for edge in late.record_sync().spec.depends_on} == {"done"}
-    assert {edge.name for edge in late.record_sync().spec.depends_on} == {"inner_x", "inner_y"}
-
-
-def test_what_a_group_waits_for_is_for_those_that_wait_for_nobody_in_it() -> None:
-    shop = Shop()
-    outside = shop.step.using(id="outside").enqueue_sync()
-    with shop.sched.flow_sync() as flow:
-        gate = flow.add(shop.step.using(name="gate"))
-        other = flow.add(shop.step.using(name="other"))
-        inner = flow.flow("inner", after=[gate, "other", outside, Dependency("other", "success")])
-        one = inner.add(shop.step)
-        two = inner.add(shop.step.using(after=[other]))
-        three = inner.add(shop.step.using(after=[one]))
-    assert shop.edges(one, two, three) == [["gate", "other", "outside"], ["other", "gate", "outside"], ["inner.step"]]
-
-
-def test_groups_wait_for_groups() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        before = flow.flow("before")
-        after = flow.flow("after", after=[before])
-        for group in (after, before):
-            inner = group.flow("in")
-            inner.add(shop.step)
-            inner.add(shop.step)
-        last = flow.flow("last", after=[after]).flow("deep").add(shop.step)
-    assert shop.edges(after["in.step"], after["in.step-2"]) == [["before.in.step", "before.in.step-2"]] * 2
-    assert shop.edges(before["in.step"], last) == [[], ["after.in.step", "after.in.step-2"]]
-    with shop.sched.worker_sync():
-        assert list(flow.result_sync()) == ["last.deep.step"]
-
-
-def test_an_edge_between_groups_counts_in_the_group_they_are_in() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        first = flow.add(shop.step.using(name="first"))
-        outer = flow.flow("o", after=[first])
-        a = outer.flow("a")
-        b = outer.flow("b", after=[a])
-        one, two = a.add(shop.step), b.add(shop.step)
-        end = flow.add(shop.step.using(name="end", after=[outer]))
-    assert shop.edges(one, two, end) == [["first"], ["o.a.step"], ["o.b.step"]]
-
-
-def test_a_group_without_nodes_is_as_if_what_it_waits_for_stood_there() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        first = flow.add(shop.step.using(name="first"))
-        empty = flow.flow("empty", after=[first], when="done")
-        emptier = flow.flow("emptier", after=[empty, empty])
-        end = flow.add(shop.step.using(name="end", after=[emptier]))
-        free = flow.add(shop.step.using(name="free", after=[flow.flow("nothing")]))
-        filled = flow.flow("filled", after=[emptier]).add(shop.step)
-    assert shop.edges(end, free, filled) == [["first"], [], ["first"]]
-    assert end.record_sync().spec.depends_on[0].when == "done"
-    outside = shop.step.using(after=[empty]).enqueue_sync()
-    assert outside.record_sync().spec.depends_on == ()
-
-
-def test_many_groups_without_nodes_are_gone_through_once_each() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        first = flow.add(shop.step.using(name="first"))
-        group = flow.flow("g", after=[first])
-        for n in range(2000):
-            group = flow.flow(f"g{n}", after=[group, group])
-        end = flow.add(shop.step.using(after=[group]))
-    assert shop.edges(end) == [["first"]]
-
-
-def test_a_group_cannot_wait_for_what_it_is_in() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync("f") as flow:
-        inner = flow.flow("inner")
-        with pytest.raises(CycleError, match=r"^inner\.step → inner → inner\.step$"):
-            inner.add(shop.step.using(after=[inner]))
-        with pytest.raises(CycleError, match=r"^step → f → step$"):
-            flow.add(shop.step.using(after=[flow]))
-        with pytest.raises(CycleError, match=r"^inner\.deep → inner → inner\.deep$"):
-            inner.flow("deep", after=[inner])
-        inner.flow("deep")
-        flow.add(shop.step)
-
-
-def test_groups_that_wait_for_each_other_by_names_are_a_cycle() -> None:
-    shop = Shop()
-    with pytest.raises(CycleError, match=r"^b\.step → a\.step → b\.step$"), shop.sched.flow_sync() as flow:
-        a = flow.flow("a", after=["b.step"])
-        flow.flow("b", after=[a]).add(shop.step)
-        a.add(shop.step)
-
-
-def test_a_group_of_a_submitted_flow_may_be_waited_for_outside() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        inner = flow.flow("inner")
-        head = inner.add(shop.step)
-        end = inner.add(shop.step.using(after=[head]))
-        with pytest.raises(InvalidJobError, match="is not submitted"):
-            shop.step.using(after=[inner]).enqueue_sync()
-    handle = shop.step.using(after=[inner]).enqueue_sync()
-    assert [edge.id for edge in handle.record_sync().spec.depends_on] == [end.id]
-    with shop.sched.flow_sync() as flow:
-        node = flow.add(shop.step.using(after=[inner]))
-        group = flow.flow("g", after=[inner, end]).add(shop.step)
-    assert [edge.id for edge in node.record_sync().spec.depends_on] == [end.id]
-    assert [edge.id for edge in group.record_sync().spec.depends_on] == [end.id]
-
-
-def test_bad_groups_are_refused() -> None:
-    shop = Shop()
-    with shop.sched.flow_sync() as flow:
-        flow.flow("a")
-        for bad in ("", "a b", 5, "x" * 129):
-            with pytest.raises(InvalidJobError, match="name"):
-                flow.flow(bad)  # type: ignore[arg-type]
-        with pytest.raises(InvalidJobError, match="'a' is used by another group"):
-            flow.flow("a")
-        with pytest.raises(InvalidJobTypeError, match="after must be a list"):
-            flow.flow("b", after="a")
-        with pytest.raises(InvalidJobError, match="when"):
-            flow.flow("b", after=["a"], when="never")  # type: ignore[arg-type]
-        with pytest.raises(InvalidJobError, match="name is 255 bytes, limit 128"):
-            flow.flow("x" * 127).flow("y" * 127)
-        with pytest.raises(InvalidJobError, match="name is 131 bytes, limit 128"):
-            flow["x" * 127] if "x" * 127 in flow.registry.named else flow.flow("z" * 126).add(shop.step)
-        flow.add(shop.step)
-    with pytest.raises(InvalidJobError, match="is submitted: nothing can be added"):
-        flow.flow("late")
-
-
-# --- tasks that say what they depend on --------------------------------------------------------------------------
-
-
-class Pipeline:
-    """Extract, transform, load: by names."""
-
-    def __init__(self, **options: Any) -> None:
-        self.sched, self.clock = scheduler(**options)
-        self.did: list[Any] = []
-        did, job = self.did, self.sched.job
-
-        @job
-        async def extract(source: str, limit: int = 2) -> list[int]:
-            did.append(f"extract {source}")
-            return list(range(limit))
-
-        @job(depends_on=["extract"])
-        def transform(extract: list[int], factor: int = 10) -> list[int]:
-            did.append("transform")
-            return [factor * row for row in extract]
-
-        @job(depends_on=["transform", "extract"])
-        async def load(ctx: JobContext, target: str, transform: list[int]) -> str:
-            did.append(f"load {target}")
-            return f"{transform} to {target}, {ctx.results['extract']}"
-
-        self.extract: Any = extract
-        self.transform: Any = transform
-        self.load: Any = load
-
-
-async def test_a_task_runs_after_those_it_depends_on_with_their_results() -> None:
-    line = Pipeline()
-    flow = await line.sched.run(line.load, source="db", target="file")
-    assert isinstance(flow, FlowHandle)
-    async with line.sched.worker():
-        assert await flow.result() == {"load": "[0, 10] to file, [0, 1]"}
-    assert line.did == ["extract db", "transform", "load file"]
-
-
-def test_each_task_gets_the_arguments_it_names() -> None:
-    line = Pipeline()
-    flow = line.sched.run_sync(line.load.using(user="ann"), line.transform, source="db", target="file", factor=3)
-    records = {record.spec.name: record.spec for record in flow.jobs_sync()}
-    assert {name: json.loads(spec.arguments) for name, spec in records.items()} == {
-        "extract": {"source": "db"},
-        "transform": {"extract": "{{extract}}", "factor": 3},
-        "load": {"target": "file", "transform": "{{transform}}"},
-    }
-    assert [records[name].user for name in ("extract", "transform", "load")] == [None, None, "ann"]
-    with line.sched.worker_sync():
-        assert flow.result_sync() == {"load": "[0, 3] to file, [0, 1]"}
-
-
-def test_a_dependencys_result_may_be_given_instead() -> None:
-    line = Pipeline()
-    flow = line.sched.run_sync(line.transform, source="db", extract=[5])
-    with line.sched.worker_sync():
-        assert flow.result_sync() == {"transform": [50]}
-    assert line.did == ["extract db", "transform"]
-
-
-def test_a_task_without_dependencies_may_be_run_too() -> None:
-    line = Pipeline()
-    flow = line.sched.run_sync(line.extract, source="db", limit=1)
-
-    @line.sched.job(name="me")
-    async def odd(self: int, targets: int) -> int:
-        return self + targets
-
-    with line.sched.worker_sync():
-        assert line.sched.run_sync(odd, self=1, targets=2).result_sync() == {"me": 3}
-    with line.sched.worker_sync():
-        assert flow.result_sync() == {"extract": [0]}
-
-
-def test_arguments_that_do_not_fit_are_refused_by_task_and_name() -> None:
-    line = Pipeline()
-    for arguments, text in (
-        ({"source": "db"}, "task 'load' lacks the argument 'target'"),
-        ({"target": "x"}, "task 'extract' lacks the argument 'source'"),
-        ({"source": "db", "target": "x", "speed": 1}, "none of the tasks .* takes 'speed'"),
-    ):
-        with pytest.raises(InvalidJobTypeError, match=text):
-            line.sched.run_sync(line.load, **arguments)
-    for targets in ((), ("load",), (lambda: None,)):
-        with pytest.raises(InvalidJobTypeError, match=r"run\(\) takes"):
-            line.sched.run_sync(*targets)
-    with pytest.raises(InvalidJobError, match="'load' is given twice"):
-        line.sched.run_sync(line.load, line.load.using(user="x"), source="", target="")
-    line.sched.run_sync(line.load, line.load, source="", target="")
-
-
-def test_tasks_that_are_unknown_or_in_a_cycle_are_refused() -> None:
-    sched, _ = scheduler()
-
-    @sched.job(depends_on=["b"])
-    async def a() -> None: ...
-
-    with pytest.raises(UnknownDependencyError) as caught:
-        sched.run_sync(a)
-    assert (caught.value.job_id, caught.value.dependency) == ("a", "b")
-
-    @sched.job(depends_on=["c"])
-    async def b() -> None: ...
-
-    @sched.job(depends_on=["a", "c"])
-    async def c() -> None: ...
-
-    with pytest.raises(CycleError, match=r"^(c → c|a → b → c → a)$"):
-        sched.run_sync(a)
-
-
-def test_a_long_chain_of_tasks_needs_no_recursion() -> None:
-    sched, _ = scheduler()
-
-    async def link() -> None: ...
-
-    jobs = [sched.job(name=f"t{n}", depends_on=[f"t{n - 1}"] if n else None)(link) for n in range(3000)]
-    flow = sched.run_sync(jobs[-1])
-    assert flow.stats_sync().total == 3000
-
-
-def test_odd_parameters_get_what_they_can() -> None:
-    sched, _ = scheduler()
-
-    @sched.job
-    async def base() -> int:
-        return 1
-
-    @sched.job(depends_on=["base"])
-    async def odd(first: int, /, *rest: int, base: int, **more: int) -> tuple[int, ...]:
-        return (first, *rest, base, *more.values())
-
-    flow = sched.run_sync(odd, first=5)
-    with sched.worker_sync():
-        assert flow.result_sync() == {"odd": (5, 1)}
-
-
-async def test_a_task_that_depends_on_others_is_not_enqueued_alone() -> None:
-    line = Pipeline()
-    with pytest.raises(InvalidJobError, match=r"load depends on the tasks 'transform', 'extract': submit it with"):
-        await line.load.enqueue("x", [1])
-    calls: list[Callable[[], Any]] = [
-        lambda: line.load.enqueue_sync("x", [1]),
-        lambda: line.load.enqueue_many_sync([("x", [1])]),
-        lambda: line.load.spec("x", [1]),
-    ]
-    for call in calls:
-        with pytest.raises(InvalidJobError):
-            call()
-    alone = await line.transform.using(depends_on=[]).enqueue([1])
-    async with line.sched.worker():
-        assert await alone.result() == [10]
-
-
-def test_in_a_flow_a_task_waits_for_the_nodes_of_the_tasks_it_names() -> None:
-    shop = Pipeline()
-    with shop.sched.flow_sync() as flow:
-        with pytest.raises(UnknownDependencyError, match="'transform' depends on 'extract'"):
-            flow.add(shop.transform, [1])
-        first, second = flow.add(shop.extract, "a"), flow.add(shop.extract, "b")
-        both = flow.add(shop.transform, [1])
-        flow.add(shop.extract, "c")
-        data = flow.add(shop.transform.using(after=[first]), second.out)
-    edges = [[edge.id for edge in node.record_sync().spec.depends_on] for node in (both, data)]
-    assert edges[0] == [first.id, second.id]
-    assert edges[1][:2] == [first.id, second.id]
-    assert len(edges[1]) == 3
-
-
-def test_a_task_in_a_group_waits_for_those_in_it_before_those_above() -> None:
-    line = Pipeline()
-    with line.sched.flow_sync() as flow:
-        outer = flow.add(line.extract, "outer")
-        a, b = flow.flow("a"), flow.flow("b")
-        own = a.flow("deep").add(line.extract, "own")
-        one, two = a.add(line.transform, [1]), b.add(line.transform, [1])
-        three = flow.add(line.transform, [1])
-    assert [[edge.id for edge in node.record_sync().spec.depends_on] for node in (one, two, three)] == [
-        [own.id],
-        [outer.id, own.id],
-        [outer.id, own.id],
-    ]
-
-
-# --- what becomes of a flow --------------------------------------------------------------------------------------
-
-
-async def test_the_result_is_what_nobody_in_the_flow_waits_for() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        head = flow.add(shop.number, 1)
-        flow.add(shop.add_up.using(name="a"), [head.out])
-        flow.flow("g").add(shop.add_up.using(name="b"), [head.out, 1])
-    stranger = await shop.step.using(after=[flow]).enqueue("later")
-    async with shop.sched.worker():
-        assert await flow.result() == {"a": 1, "g.b": 2}
-        assert await shop.sched.get_flow(flow.id).result(timeout=5) == {"a": 1, "g.b": 2}
-        await stranger.result()
-
-
-async def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
-    shop = Shop()
-    gate = Gate()
-
-    @shop.sched.job
-    async def slow() -> int:
-        await gate.wait()
-        return 1
-
-    async with shop.sched.flow() as flow:
-        flow.add(slow)
-    async with shop.sched.worker():
-        waits = [asyncio.create_task(handle.result()) for handle in (flow, shop.sched.get_flow(flow.id))]
-        await gate.reached()
-        await asyncio.sleep(0.1)
-        asked = len([step for step in shop.asked if not isinstance(step, Exchange)])
-        assert asked < 60
-        gate.open()
-        assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
-
-
-async def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
-    shop = Shop()
-    await shop.sched.submit(
-        [JobSpec(id="one", task="number", arguments=b'{"n": 1}', flow="f"), JobSpec(id="x", task="step")]
-    )
-    async with shop.sched.worker():
-        flow = shop.sched.get_flow("f")
-        assert await flow.result() == {"one": 1}
-        assert (await flow.stats()).total == 1
-
-
-async def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> None:
-    shop = Shop()
-    gate = Gate()
-
-    @shop.sched.job
-    async def slow() -> int:
-        await gate.wait()
-        return 1
-
-    async with shop.sched.flow() as flow:
-        bad = flow.add(shop.fail, "broken")
-        flow.add(shop.step.using(after=[bad]))
-        flow.add(slow)
-    async with shop.sched.worker():
-        waiting = asyncio.create_task(flow.result())
-        await until(lambda: _is(bad, FAILED))
-        await gate.reached()
-        await turns()
-        assert not waiting.done()
-        assert await flow.state() is FlowState.RUNNING
-        gate.open()
-        with pytest.raises(JobFailedError, match="broken") as caught:
-            await waiting
-        assert caught.value.job_id == bad.id
-    assert await flow.state() == "RUNNING"
-    assert await flow.progress() == Progress(2, 3)
-    await flow.cancel("enough")
-    assert await flow.state() == "FAILED"
-
-
-async def test_a_canceled_job_is_raised_unless_one_has_failed() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        first = flow.add(shop.step)
-        last = flow.add(shop.fail.using(on_dependency_failure="cancel"))
-    await first.cancel("unwanted")
-    async with shop.sched.worker():
-        await until(lambda: _is(last, FAILED))
-        with pytest.raises(JobFailedError):
-            await flow.result()
-    assert await flow.state() == "FAILED"
-    async with shop.sched.flow() as other:
-        other.add(shop.step)
-    await other.cancel("unwanted")
-    assert await other.state() == "CANCELED"
-    with pytest.raises(JobCanceledError, match="unwanted"):
-        await other.result()
-
-
-async def test_a_redriven_job_leads_to_the_result_after_all() -> None:
-    shop = Shop()
-    broken = [True]
-
-    @shop.sched.job(max_attempts=1)
-    async def shaky() -> int:
-        if broken:
-            raise ValueError("broken")
-        return 5
-
-    async with shop.sched.flow() as flow:
-        head = flow.add(shaky)
-        end = flow.add(shop.step.using(after=[head], on_dependency_failure="cancel"), head.out)
-    async with shop.sched.worker():
-        with pytest.raises(JobFailedError):
-            await flow.result()
-        assert await end.state() is CANCELED
-        broken.clear()
-        await shop.sched.dead.redrive([head.id], downstream=True)
-        assert (await flow.result())["step"]["what"] == 5
-    assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
-    with pytest.raises(InvalidJobTypeError, match="downstream"):
-        await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[call-overload]
-
-
-async def test_a_flow_that_is_not_over_in_time_goes_on() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        head = flow.add(shop.step)
-        end = flow.add(shop.step.using(after=[head]))
-    for handle in (flow, shop.sched.get_flow(flow.id)):
-        with pytest.raises(ResultTimeoutError) as caught:
-            await handle.result(0.05)
-        assert caught.value.job_id == end.id
-        with pytest.raises(ResultTimeoutError):
-            handle.result_sync(0)
-        with pytest.raises(InvalidJobError, match="timeout"):
-            await handle.result(-1)
-    assert (await flow.stats()).unfinished == 2
-
-
-async def test_an_end_canceled_before_the_rest_does_not_end_the_wait() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        head = flow.add(shop.step)
-        end = flow.add(shop.step.using(after=[head]))
-    await end.cancel()
-    with pytest.raises(ResultTimeoutError, match=flow.id):
-        await flow.result(0.05)
-    with pytest.raises(ResultTimeoutError, match=flow.id):
-        flow.result_sync(0.05)
-    async with shop.sched.worker():
-        with pytest.raises(JobCanceledError):
-            await flow.result()
-
-
-async def test_a_handler_never_waits_for_a_flow() -> None:
-    shop = Shop()
-
-    @shop.sched.job(max_attempts=1)
-    async def impatient(which: str) -> Any:
-        return await shop.sched.get_flow(which).result()
-
-    async with shop.sched.flow() as over:
-        over.add(shop.number, 1)
-    async with shop.sched.worker():
-        await over.result()
-        assert await (await impatient.enqueue(over.id)).result() == {"number": 1}
-        async with shop.sched.flow() as flow:
-            flow.add(shop.number.using(pool="elsewhere"), 1)
-        with pytest.raises(JobFailedError, match=r"flow\.result\(\) inside a handler"):
-            await (await impatient.enqueue(flow.id)).result()
-        with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
-            flow.result_sync()
-
-
-async def test_canceling_a_flow_cancels_all_of_it() -> None:
-    shop = Shop()
-    gate = Gate()
-
-    @shop.sched.job
-    async def slow() -> int:
-        await gate.wait()
-        return 1
-
-    async with shop.sched.flow() as flow:
-        running = flow.add(slow)
-        for _ in range(2500):
-            flow.add(shop.step.using(after=[running]))
-    other = await shop.step.enqueue("other")
-    async with shop.sched.worker():
-        await gate.reached()
-        await flow.cancel("stop")
-        states = (await flow.stats()).states
-        assert states[DEFERRED] == states[QUEUED] == 0
-        gate.open()
-        with pytest.raises(JobCanceledError, match="stop"):
-            await flow.result()
-        await other.result()
-    assert len([step for step in shop.asked if isinstance(step, CancelFlow)]) == 1
-    with pytest.raises(InvalidJobError, match="reason"):
-        await flow.cancel("")
-
-
-async def test_a_flow_nobody_knows_is_told_so() -> None:
-    shop = Shop()
-    flow = shop.sched.get_flow("nowhere")
-    asks: list[Callable[[], Awaitable[Any]]] = [
-        flow.state,
-        flow.progress,
-        flow.stats,
-        flow.result,
-        flow.graph,
-        flow.cancel,
-        lambda: flow.job("x"),
-    ]
-    for ask in asks:
-        with pytest.raises(FlowNotFoundError, match="nowhere"):
-            await ask()
-    with pytest.raises(FlowNotFoundError):
-        async for _ in flow.jobs():
-            pass
-    with pytest.raises(FlowNotFoundError):
-        next(iter(flow.jobs_sync()))
-    assert repr(flow) == "FlowHandle('nowhere')"
-
-
-async def test_a_flow_that_has_expired_is_unknown() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        flow.add(shop.number, 1)
-    async with shop.sched.worker():
-        await flow.result()
-        shop.clock.advance(seconds=3 * 86_400)
-        await shop.sched.backend.call(Tick())
-        with pytest.raises(FlowNotFoundError):
-            await flow.result()
-
-
-async def test_the_jobs_of_a_flow_come_in_pages_in_order() -> None:
-    shop = Shop()
-    async with shop.sched.flow() as flow:
-        for n in range(450):
-            flow.add(shop.number.using(name=f"n{n}"), n)
-    by_id = shop.sched.get_flow(flow.id)
-    assert [record.spec.name async for record in by_id.jobs()] == [f"n{n}" for n in range(450)]
-    assert (await by_id.job("n449")).id == flow["n449"].id
-    with pytest.raises(JobNotFoundError):
-        await by_id.job("n450")
-    with pytest.raises(InvalidJobError):
-        await by_id.job("a b")
-    async with shop.sched.worker():
-        results = await flow.result()
-        assert results == await by_id.result() == {f"n{n}": n for n in range(450)}
-        assert list(results) == [f"n{n}" for n in range(450)]
-
-
-async def test_a_flow_is_drawn_with_its_states() -> None:
-    shop = Shop()
-    outside = await shop.step.using(id="outside").enqueue()
-    async with shop.sched.flow() as flow:
-        head = flow.add(shop.number, 1)
-        flow.add(shop.add_up.using(after=[outside]), [head.out])
-    graph = await flow.graph()
-    assert [(node.name, node.state) for node in graph.nodes] == [
-        ("number", QUEUED),
-        ("add_up", DEFERRED),
-        ("outside", None),
-    ]
-    assert "n0 ==> n1" in graph.mermaid()
-    assert 'label="number\\nQUEUED"' in graph.dot()
-
-
-# --- edges at large ----------------------------------------------------------------------------------------------
+# --- many edges ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_edges_of_the_namespace_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""SQLite backend: opening and closing, torn and damaged files, full disks, one process at a time."""
+"""SQLite backend: opening and closing, snapshots, many operations at once, one process at a time."""
 
 from __future__ import annotations
 
@@ -7,44 +7,33 @@ import errno
 import logging
 import multiprocessing
 import os
-import resource
-import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import FakeClock, JobState, Scheduler
-from queuehint.backends.base import BackendOptions, Interest, release
+from queuehint import JobState, Scheduler
+from queuehint.backends.base import Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import file as file_module
-from queuehint.backends.sqlite import recovery, snapshot
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.lock import FileInUseError, FileLock, take_lock
-from queuehint.backends.sqlite.writer import Ticket
 from queuehint.errors import (
     BackendDeniedError,
-    BackendError,
-    BackendFullError,
     BackendInUseError,
     BackendUnavailableError,
-    CorruptStateError,
     DuplicateJobError,
-    OutcomeUnknownError,
 )
 from queuehint.operations import (
     Cancel,
     CountJobs,
     Draw,
     Enqueue,
-    Enqueued,
     Exchange,
     Follow,
     Get,
@@ -55,9 +44,7 @@ from queuehint.operations import (
     Tick,
     Verdict,
 )
-from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
-from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
@@ -68,49 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from queuehint.values.outcome import Grant
-    from queuehint.values.record import JobRecord
+from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
-
-
-class Shelf:
-    """A file, a clock, and the stores that were opened on it one after the other."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "jobs.db"
-        self.clock = FakeClock()
-        self.stores: list[SqliteBackend] = []
-
-    def open(self, **options: Any) -> SqliteBackend:
-        address = Address(path=self.path, durability=options.pop("durability", "process"))
-        store = SqliteBackend(address, BackendOptions(clock=self.clock, **options))
-        self.stores.append(store)
-        return store
-
-    def reopen(self, *, by_another: bool = False, **options: Any) -> SqliteBackend:
-        """Close the last store and open another one, as the same process or as the next."""
-        self.stores[-1].close_sync()
-        if by_another:
-            with sqlite3.connect(self.path) as db:
-                db.execute("UPDATE meta SET value = '1-before' WHERE name = 'owner'")
-            db.close()
-        return self.open(**options)
-
-    def crash(self) -> None:
-        """Lose all that is not in the file, as a killed process does."""
-        store = self.stores[-1]
-        assert store._file is not None
-        store._is_changed = False
-        store.close_sync()
-
-    def count(self, what: str) -> int:
-        db = sqlite3.connect(self.path)
-        try:
-            found: int = db.execute(f"SELECT count(*) FROM {what}").fetchone()[0]
-        finally:
-            db.close()
-        return found
 
 
 @pytest.fixture
@@ -122,30 +69,7 @@ def shelf() -> Iterator[Shelf]:
             store.close_sync()
 
 
-def enqueue(store: SqliteBackend, *ids: str, **fields: Any) -> None:
-    store.call_sync(Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
-
-
-def claim(store: SqliteBackend, limit: int = 1, **fields: Any) -> list[Grant]:
-    return list(store.call_sync(Exchange("w", limit=limit, **fields)).grants)
-
-
-def finish(store: SqliteBackend, grant: Grant) -> Verdict:
-    outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-    return store.call_sync(Exchange("w", (outcome,))).verdicts[0]
-
-
-def record(store: SqliteBackend, job_id: str) -> JobRecord:
-    found = store.call_sync(Get((job_id,))).records[0]
-    assert found is not None
-    return found
-
-
-def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [entry.__dict__["event"] for entry in caplog.records if entry.name == "queuehint.sqlite"]
-
-
-# --- what outlives a process -----------------------------------------------------------------------------------------
+# --- jobs outlive a process ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["closed", "crashed"])
@@ -446,402 +370,7 @@ def test_each_namespace_has_a_file_of_its_own(shelf: Shelf) -> None:
     assert shelf.reopen(namespace="docs").call_sync(CountJobs()).states[QUEUED] == 1
 
 
-# --- files that are not ours, or not whole -----------------------------------------------------------------------
-
-
-def test_what_is_no_database_is_refused_and_left_alone(shelf: Shelf) -> None:
-    shelf.path.write_bytes(b"dear diary, " * 1000)
-    with pytest.raises(CorruptStateError, match="is damaged, or no database"):
-        shelf.open().call_sync(Peek())
-    assert shelf.path.read_bytes() == b"dear diary, " * 1000
-
-
-def test_a_database_of_another_application_is_refused_and_left_alone(shelf: Shelf) -> None:
-    db = sqlite3.connect(shelf.path)
-    db.execute("CREATE TABLE diary (day)")
-    db.commit()
-    before = shelf.path.read_bytes()
-    with pytest.raises(BackendDeniedError, match="is a database of another application"):
-        shelf.open().call_sync(Peek())
-    db.close()
-    assert shelf.path.read_bytes() == before
-
-
-def test_a_file_of_a_newer_release_is_refused_by_number(shelf: Shelf) -> None:
-    enqueue(shelf.open(), "a")
-    shelf.stores[-1].close_sync()
-    db = sqlite3.connect(shelf.path)
-    db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(BackendDeniedError, match="has tables of layout 99, and this release of queuehint knows 1"):
-        shelf.open().call_sync(Peek())
-
-
-def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SCHEMA", 77)
-    enqueue(shelf.open(), "a")
-    shelf.stores[-1].close_sync()
-    monkeypatch.setattr(backend_module, "SCHEMA", snapshot.SCHEMA)
-    with pytest.raises(BackendDeniedError, match="has a snapshot of layout 77") as caught:
-        shelf.open().call_sync(Peek())
-    assert f"have release {release()} finish its jobs" in str(caught.value)
-
-
-def test_a_journal_of_another_release_is_replayed_and_said(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(recovery, "release", lambda: "0.0.1")
-    enqueue(shelf.open(), "a")
-    shelf.crash()
-    monkeypatch.undo()
-    assert record(shelf.reopen(), "a").state is QUEUED
-    assert events(caplog) == ["sqlite.other_release"]
-    shelf.crash()
-    assert (shelf.count("journal"), shelf.count("snapshot")) == (0, 2)
-    assert record(shelf.reopen(), "a").state is QUEUED
-    assert events(caplog) == ["sqlite.other_release"]
-
-
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9])
-def test_a_file_that_was_cut_off_is_refused_or_a_part_of_history(shelf: Shelf, share: float) -> None:
-    store = shelf.open()
-    for n in range(200):
-        enqueue(store, f"a{n}", arguments=b"x" * 300)
-    store.close_sync()
-    whole = shelf.path.read_bytes()
-    shelf.path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises((CorruptStateError, BackendUnavailableError)):
-        shelf.open().call_sync(Peek())
-
-
-@pytest.mark.parametrize("what", ["removed", "moved", "replaced"])
-def test_a_file_that_its_name_leads_to_no_more_is_refused_and_said(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
-    store = shelf.open()
-    enqueue(store, "before")
-    kept = shelf.path.with_name("kept")
-    if what == "removed":
-        shelf.path.unlink()
-    elif what == "moved":
-        shelf.path.rename(kept)
-    else:
-        shutil.copy(shelf.path, kept)
-        kept.replace(shelf.path)
-    for name in ("after", "again"):
-        with pytest.raises(BackendUnavailableError, match="removed, moved or replaced; nothing was changed"):
-            enqueue(store, name)
-    assert store.call_sync(Get(("after",))).records == (None,)
-    if what == "moved":
-        kept.rename(shelf.path)
-        enqueue(store, "back")
-        return
-    store.close_sync()
-    assert [getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"] == [
-        "sqlite.file_gone"
-    ]
-
-
-def test_a_file_that_is_gone_when_it_is_closed_is_said(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
-    store = shelf.open()
-    enqueue(store, "a")
-    shelf.path.unlink()
-    store.close_sync()
-    assert "sqlite.file_gone" in [getattr(record, "event", "") for record in caplog.records]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there are no such modes")
-def test_all_files_of_a_store_are_for_their_owner_only(shelf: Shelf) -> None:
-    before = os.umask(0)
-    try:
-        store = shelf.open()
-        enqueue(store, "a")
-        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in shelf.path.parent.iterdir()}
-    finally:
-        os.umask(before)
-    assert {"jobs.db", "jobs.db-wal", "jobs.db.lock"} <= modes.keys()
-    assert set(modes.values()) == {"0o600"}
-
-
-@pytest.mark.parametrize("table", ["journal", "snapshot"])
-def test_missing_rows_are_noticed(shelf: Shelf, table: str) -> None:
-    store = shelf.open()
-    enqueue(store, "a")
-    enqueue(store, "b")
-    if table == "journal":
-        shelf.crash()
-    store.close_sync()
-    db = sqlite3.connect(shelf.path)
-    db.execute("DELETE FROM journal WHERE number = 2" if table == "journal" else "DELETE FROM snapshot WHERE part = 1")
-    db.commit()
-    db.close()
-    with pytest.raises(CorruptStateError, match="are missing"):
-        shelf.open().call_sync(Peek())
-
-
-@pytest.mark.parametrize("change", ["operation = '{}'", "operation = x'ff'", "operation = NULL"])
-def test_a_damaged_row_is_noticed(shelf: Shelf, change: str) -> None:
-    enqueue(shelf.open(), "a")
-    shelf.crash()
-    db = sqlite3.connect(shelf.path)
-    try:
-        db.execute(f"UPDATE journal SET {change} WHERE number = 2")
-    except sqlite3.IntegrityError:
-        return
-    finally:
-        db.commit()
-        db.close()
-    with pytest.raises(CorruptStateError):
-        shelf.open().call_sync(Peek())
-
-
-def test_a_log_that_was_cut_off_loses_what_came_last(shelf: Shelf) -> None:
-    store = shelf.open()
-    counts = []
-    log = shelf.path.with_name("jobs.db-wal")
-    saved = shelf.path.with_name("saved")
-    saved.mkdir()
-    for n in range(30):
-        enqueue(store, f"a{n}")
-        counts.append(log.stat().st_size)
-    whole, database = log.read_bytes(), shelf.path.read_bytes()
-    store.close_sync()
-    for n in (0, 7, 29):
-        for cut in (counts[n], counts[n] + 13):
-            path = saved / f"{n}-{cut}.db"
-            path.write_bytes(database)
-            path.with_name(path.name + "-wal").write_bytes(whole[:cut])
-            other = SqliteBackend(Address(path=path))
-            states = other.call_sync(CountJobs()).states
-            assert states[QUEUED] == n + 1
-            other.close_sync()
-
-
-# --- where there is no room, no right, no disk -----------------------------------------------------------------------
-
-
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    store = SqliteBackend(Address(path=tmp_path / "nowhere" / "jobs.db"))
-    with pytest.raises(BackendUnavailableError, match=r"nowhere/jobs\.db cannot be opened"):
-        store.call_sync(Peek())
-    store.close_sync()
-
-
-def test_a_directory_in_place_of_the_file_is_refused(shelf: Shelf) -> None:
-    shelf.path.mkdir()
-    with pytest.raises(BackendError, match=r"jobs\.db"):
-        shelf.open().call_sync(Peek())
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_must_not_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    store = SqliteBackend(Address(path=tmp_path / "jobs.db"))
-    with pytest.raises(BackendDeniedError, match=r"jobs\.db may not be opened"):
-        store.call_sync(Peek())
-    store.close_sync()
-
-
-def test_what_cannot_be_opened_now_can_be_later(tmp_path: Path) -> None:
-    store = SqliteBackend(Address(path=tmp_path / "later" / "jobs.db"))
-    with pytest.raises(BackendUnavailableError):
-        enqueue(store, "a")
-    (tmp_path / "later").mkdir()
-    enqueue(store, "a")
-    store.close_sync()
-
-
-def fill(store: SqliteBackend) -> None:
-    """Let the database have no further page."""
-    store.call_sync(Peek())
-    assert store._file is not None
-    db = store._file._db
-    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
-
-
-def make_room(store: SqliteBackend) -> None:
-    assert store._file is not None
-    store._file._db.execute("PRAGMA max_page_count = 1073741823")
-
-
-def test_a_full_disk_refuses_and_changes_nothing(shelf: Shelf) -> None:
-    store = shelf.open()
-    enqueue(store, "first")
-    fill(store)
-    before = store.engine.table.last_number
-    with pytest.raises(BackendFullError, match="there is no room left on the disk; nothing was changed"):
-        enqueue(store, *[f"a{n}" for n in range(200)], arguments=b"x" * 1000)
-    assert store.engine.table.last_number == before
-    assert store.call_sync(CountJobs()).states[QUEUED] == 1
-    make_room(store)
-    enqueue(store, "last")
-    shelf.crash()
-    assert shelf.reopen().call_sync(CountJobs()).states[QUEUED] == 2
-
-
-def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
-    store = shelf.open()
-    enqueue(store, *[f"a{n}" for n in range(50)])
-    assert store._file is not None
-    store._file._db.execute("CREATE TRIGGER full BEFORE INSERT ON snapshot BEGIN SELECT RAISE(FAIL, 'full'); END")
-    store.close_sync()
-    assert events(caplog) == ["sqlite.snapshot_failed"]
-    db = sqlite3.connect(shelf.path)
-    db.execute("DROP TRIGGER full")
-    db.close()
-    assert shelf.open().call_sync(CountJobs()).states[QUEUED] == 50
-
-
-def test_a_file_that_may_not_grow_refuses_and_goes_on_later(shelf: Shelf) -> None:
-    script = (
-        "import resource, signal, sys; from queuehint import *; from queuehint.errors import *\n"
-        "from queuehint.operations import *\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "sched = Scheduler(sys.argv[1]); call = sched.backend.call_sync\n"
-        "acked = 0\n"
-        "hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
-        "call(Draw(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))\n"
-        "try:\n"
-        "    while True: call(Enqueue((JobSpec(id=f'a{acked}', task='t', arguments=b'x' * 5000),))); acked += 1\n"
-        "except BackendError as error: print(type(error).__name__)\n"
-        "assert call(CountJobs()).states['QUEUED'] == acked\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n"
-        "call(Enqueue((JobSpec(id='last', task='t'),))); print(acked + 1, flush=True)\n"
-        "import os; os.kill(os.getpid(), 9)"
-    )
-    url = f"sqlite:///{shelf.path}"
-    ended = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=False)
-    error, acked = ended.stdout.split()
-    assert error in {"BackendFullError", "BackendUnavailableError", "OutcomeUnknownError"}
-    assert shelf.open().call_sync(CountJobs()).states[QUEUED] == int(acked)
-    assert resource.RLIM_INFINITY
-
-
-class Failing:
-    """A connection whose next COMMIT fails, before or after it was done."""
-
-    def __init__(self, db: Any, *, is_done: bool) -> None:
-        self.db = db
-        self.is_done = is_done
-        self.is_armed = True
-
-    def execute(self, statement: str, *more: Any) -> Any:
-        if statement == "COMMIT" and self.is_armed:
-            self.is_armed = False
-            if self.is_done:
-                self.db.execute(statement)
-            error = sqlite3.OperationalError("disk I/O error")
-            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-            raise error
-        return self.db.execute(statement, *more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.db, name)
-
-
-@pytest.mark.parametrize("is_done", [False, True])
-def test_when_the_disk_fails_only_the_file_says_what_was_done(shelf: Shelf, is_done: bool) -> None:
-    store = shelf.open()
-    enqueue(store, "a")
-    assert store._file is not None
-    store._file._db = Failing(store._file._db, is_done=is_done)  # type: ignore[assignment]
-    with pytest.raises(OutcomeUnknownError, match="the disk failed"):
-        enqueue(store, "b")
-    assert (store.call_sync(Get(("b",))).records[0] is not None) == is_done
-    enqueue(store, "b")
-    shelf.crash()
-    again = shelf.reopen()
-    assert [record(again, job_id).number for job_id in "ab"] == [1, 2]
-
-
-def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = shelf.open()
-    enqueue(store, "a")
-    apply = store.engine.apply
-
-    def break_down(operation: Operation[Any], now_ms: int) -> Any:
-        apply(operation, now_ms)
-        raise MemoryError
-
-    monkeypatch.setattr(store.engine, "apply", break_down)
-    with pytest.raises(MemoryError):
-        enqueue(store, "b")
-    monkeypatch.undo()
-    assert record(store, "b").number == 2
-    store.engine.check()
-
-
-def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_file(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = shelf.open()
-    store.call_sync(Peek())
-    apply = store.engine.apply
-
-    def break_down(operation: Operation[Any], now_ms: int) -> Any:
-        reply = apply(operation, now_ms)
-        if operation == Cancel(("b",)):
-            raise MemoryError
-        return reply
-
-    monkeypatch.setattr(store.engine, "apply", break_down)
-    asked: list[Operation[Any]] = [Enqueue((job("a"),)), Cancel(("b",)), Enqueue((job("c"),)), Get(("a",))]
-
-    async def together() -> list[Any]:
-        return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
-
-    with store._lock:  # what comes meanwhile is written together
-        store._queue.put(Ticket(Tick()))
-        caller = threading.Thread(target=lambda: told.extend(asyncio.run(together())))
-        told: list[Any] = []
-        asked.pop()
-        caller.start()
-        # The writer may have taken some already, and waits for the lock with them.
-        until_s = time.monotonic() + 1
-        while store._queue.qsize() < 3 and time.monotonic() < until_s:
-            time.sleep(0.001)
-    caller.join(20)
-    assert [type(each) for each in told] == [Enqueued, MemoryError, OutcomeUnknownError]
-    assert [record(store, job_id).number for job_id in "ac"] == [1, 2]
-    assert not store.call_sync(asked[2]).jobs[0].created
-
-
-def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(operation: Operation[Any]) -> bytes:
-        if isinstance(operation, Draw):
-            raise ZeroDivisionError
-        return encode(operation)
-
-    store = shelf.open()
-    store.call_sync(Peek())
-    monkeypatch.setattr(backend_module, "encode", refuse)
-
-    async def together() -> list[Any]:
-        asked: list[Operation[Any]] = [Draw(1), Enqueue((job("a"),))]
-        return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
-
-    assert [type(each) for each in asyncio.run(together())] == [ZeroDivisionError, Enqueued]
-
-
-def test_leases_that_broke_the_engine_leave_what_the_file_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_down(*_: Any) -> None:
-        raise MemoryError
-
-    store = shelf.open()
-    enqueue(store, "a")
-    (grant,) = claim(store)
-    store.adopt(lambda: [("a", grant.token)])
-    shelf.clock.advance(seconds=31)
-    monkeypatch.setattr(store.engine, "extend", break_down)
-    with pytest.raises(MemoryError):
-        enqueue(store, "b")
-    assert record(store, "b").number == 2
-    assert finish(store, grant) is Verdict.DONE
-
-
-# --- snapshots ---------------------------------------------------------------------------------------------------
+# --- snapshots -------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -877,7 +406,7 @@ def test_a_file_that_was_only_looked_into_is_not_written_anew(shelf: Shelf) -> N
     assert shelf.count("snapshot") == 2
 
 
-# --- many at once ------------------------------------------------------------------------------------------------
+# --- many at once ----------------------------------------------------------------------------------------------------
 
 
 def test_what_comes_together_is_written_together(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1041,7 +570,7 @@ def test_a_store_of_which_nobody_asked_anything_is_closed_at_once(shelf: Shelf) 
     assert not shelf.path.exists()
 
 
-# --- as part of a scheduler --------------------------------------------------------------------------------------
+# --- as part of a scheduler ------------------------------------------------------------------------------------------
 
 
 def test_a_scheduler_goes_on_where_the_last_one_stopped(shelf: Shelf) -> None:

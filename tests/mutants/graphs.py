@@ -301,7 +301,7 @@ MUTANTS = (
         file="backends/redis/lua/count_pending.lua",
         old="  if all_wait and #cycle_ahead(job) > 0 then\n",
         new="  if false then\n",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
+        caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
         name="Nobody is told that jobs wait for one another",
@@ -333,7 +333,7 @@ MUTANTS = (
         file="backends/redis/lua/why_chain.lua",
         old="local other = not seen[named.id] and ",
         new="local other = ",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
+        caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
         name="The doctor passes over jobs that wait for one another",
@@ -341,7 +341,7 @@ MUTANTS = (
         file="backends/redis/doctor/doctor.py",
         old="                yield from self._look_at_cycles(this)\n",
         new="",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
+        caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
         name="The doctor of a file passes over damaged pages",
@@ -429,7 +429,7 @@ MUTANTS = (
         file="backends/redis/lua/lib/asking/reasons.lua",
         old="        if other == job.id then\n",
         new="        if false then\n",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_another"),),
+        caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
         name="What is left over when the budget is used is forgotten",

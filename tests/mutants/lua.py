@@ -964,7 +964,7 @@ MUTANTS = (
         file=f"{LUA}/doctor/turn_back.lua",
         old="local function earlier(time_ms) return math.max(now_ms, time_ms - ahead_ms) end\n",
         new="local function earlier(time_ms) return time_ms end\n",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "clock_that_was_ahead"),),
+        caught_by=(tests("tests/integration/test_doctor_live.py", "-k", "clock_that_was_ahead"),),
     ),
     Mutant(
         name="Lua: what ended a moment ago goes before memory is full",

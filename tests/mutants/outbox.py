@@ -116,7 +116,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="        if prepared is not None and prepared[0] is operation:\n",
         new="        if prepared is not None:\n",
-        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "prepared"),),
+        caught_by=(tests("tests/unit/test_redis_examination.py", "-k", "prepared"),),
     ),
     Mutant(
         name="Small parts may have as many bytes as a submission",

@@ -79,9 +79,7 @@ MUTANTS = (
         file="backends/sqlite/lock.py",
         old="            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         new="            pass\n",
-        caught_by=(
-            tests("tests/integration/test_sqlite.py", "-k", "a_second_process_is_refused_and_the_lock_ends_with_t"),
-        ),
+        caught_by=(tests("tests/integration/test_sqlite.py", "-k", "a_second_store_may_not_run_jobs"),),
     ),  # P16
     Mutant(
         name="A database of another application is taken for ours",
@@ -90,7 +88,9 @@ MUTANTS = (
         old="        if not is_new and application != APPLICATION_ID:\n",
         new="        if False:\n",
         caught_by=(
-            tests("tests/integration/test_sqlite.py", "-k", "a_database_of_another_application_is_refused_and_lef"),
+            tests(
+                "tests/integration/test_sqlite_files.py", "-k", "a_database_of_another_application_is_refused_and_lef"
+            ),
         ),
     ),  # P16
     Mutant(
@@ -99,7 +99,9 @@ MUTANTS = (
         file="backends/sqlite/file.py",
         old="        if version > TABLES:\n",
         new="        if False:\n",
-        caught_by=(tests("tests/integration/test_sqlite.py", "-k", "a_file_of_a_newer_release_is_refused_by_number"),),
+        caught_by=(
+            tests("tests/integration/test_sqlite_files.py", "-k", "a_file_of_a_newer_release_is_refused_by_number"),
+        ),
     ),  # P16
     Mutant(
         name="Lua: a namespace of another layout is written to",
@@ -107,7 +109,7 @@ MUTANTS = (
         file="backends/redis/lua/lib/request/state.lua",
         old="  if S[SCHEMA] ~= SCHEMA_VERSION then\n",
         new="  if false then\n",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "a_newer_schema_is_refused_by_its_number"),),
+        caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "a_newer_schema_is_refused_by_its_number"),),
     ),  # P16
     Mutant(
         name="Keys of another application are taken for ours",
@@ -116,7 +118,7 @@ MUTANTS = (
         old='                if kind not in {"none", key.type}:\n',
         new="                if False:\n",
         caught_by=(
-            tests("tests/unit/test_redis_session.py", "-k", "a_key_of_a_wrong_type_is_named_before_anything_is_wr"),
+            tests("tests/unit/test_redis_examination.py", "-k", "a_key_of_a_wrong_type_is_named_before_anything_is_wr"),
         ),
     ),  # P16
     Mutant(
@@ -181,7 +183,7 @@ MUTANTS = (
         file="handlers/context.py",
         old="    return context is not None and not context.is_over\n",
         new="    return False\n",
-        caught_by=(tests("tests/integration/test_api.py", "-k", "handler or deadlock"),),
+        caught_by=(tests("tests/integration/test_api_draining.py", "-k", "handler or deadlock"),),
     ),  # P7
     Mutant(
         name="A value that was shared is there for ever",
@@ -197,7 +199,7 @@ MUTANTS = (
         file="worker/failures.py",
         old="self.text(stored_traceback(error))",
         new="stored_traceback(error)",
-        caught_by=(tests("tests/integration/test_worker.py", "-k", "redact"),),
+        caught_by=(tests("tests/integration/test_worker_attempts.py", "-k", "redact"),),
     ),  # S-08
     Mutant(
         name="An argument is enqueued whatever its annotation says",
@@ -253,7 +255,9 @@ MUTANTS = (
         file="worker/failures.py",
         old="        if len(text) <= ERROR_TEXT_MAX:\n",
         new="        if True:\n",
-        caught_by=(tests("tests/integration/test_worker.py", "-k", "whatever_else_is_raised_fails_the_attempt"),),
+        caught_by=(
+            tests("tests/integration/test_worker_attempts.py", "-k", "whatever_else_is_raised_fails_the_attempt"),
+        ),
     ),  # S-09
     Mutant(
         name="The name in a certificate is not checked",
@@ -322,7 +326,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old="        problem = wrong_version(info) or wrong_role(info)\n",
         new="        problem = wrong_role(info)\n",
-        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "too_old"),),
+        caught_by=(tests("tests/unit/test_redis_examination.py", "-k", "too_old"),),
     ),  # P16
     Mutant(
         name="What is sent in plain text over a network is not told",
@@ -418,7 +422,7 @@ MUTANTS = (
         file="cli/doctor.py",
         old="        raise typer.Exit(EXIT_FOUND)\n",
         new="        raise typer.Exit(0)\n",
-        caught_by=(tests("tests/integration/test_doctor.py", "-k", "the_command_ends_with_1"),),
+        caught_by=(tests("tests/integration/test_doctor_server.py", "-k", "the_command_ends_with_1"),),
     ),  # P16
     Mutant(
         name="A scrape says that the store answers when it does not",

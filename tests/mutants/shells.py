@@ -3,14 +3,15 @@
 from tests.mutants.gate import Mutant, tests
 
 SESSION = tests("tests/unit/test_redis_session.py")
+EXAMINATION = tests("tests/unit/test_redis_examination.py")
 FUNCTIONS = tests("tests/unit/test_redis_functions.py")
-LIBRARIES = tests("tests/integration/test_doctor.py", "-k", "libraries_of_other_releases")
+LIBRARIES = tests("tests/integration/test_doctor_server.py", "-k", "libraries_of_other_releases")
 OUTBOX = tests("tests/integration/test_outbox.py", "-k", "memory")
 RENEWAL = tests("tests/unit/test_renewal.py", "-k", "fenced_in_time")
 WAITS = tests("tests/integration/test_redis_waits.py")
 BEHIND = tests("tests/integration/test_redis_claims_behind_waits.py")
 WORKER_BEHIND = tests("tests/integration/test_worker_claims_behind_waits.py")
-TIMEOUTS = tests("tests/integration/test_worker.py", "-k", "returned_after_the_timeout")
+TIMEOUTS = tests("tests/integration/test_worker_attempts.py", "-k", "returned_after_the_timeout")
 AGREEMENT = tests(
     "tests/property/test_agreement.py::test_the_engine_and_a_store_give_the_same_answers_at_every_step"
     "[shared=0.0 keyed=0.15 jobs=10-1000]"
@@ -21,9 +22,9 @@ LIFESPAN = tests("tests/integration/test_worker_lifespan.py")
 RAISED = tests("tests/integration/test_worker_answers.py", "-k", "answer")
 RULES = tests("tests/integration/test_worker_answers.py", "-k", "exceptions_are_retried")
 HEALTH = tests("tests/unit/test_health.py")
-ANSWERS = tests("tests/integration/test_worker.py", "-k", "only_an_answer or holds_up")
-BLOCKED = tests("tests/integration/test_worker.py", "-k", "blocks_the_loop or holds_the_gil")
-DRAIN = tests("tests/integration/test_api.py", "-k", "ends_with_the_last_job and memory and None and False")
+ANSWERS = tests("tests/integration/test_worker_blocking.py", "-k", "only_an_answer or holds_up")
+BLOCKED = tests("tests/integration/test_worker_blocking.py", "-k", "blocks_the_loop or holds_the_gil")
+DRAIN = tests("tests/integration/test_api_draining.py", "-k", "ends_with_the_last_job and memory and None and False")
 SHARING = "tests/integration/test_sqlite_sharing.py"
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
@@ -227,7 +228,7 @@ MUTANTS = (
         file="worker/attempts.py",
         old="            elif grant.losses + 1 >= grant.spec.policy.max_losses:\n",
         new="            elif grant.losses and grant.losses + 1 >= grant.spec.policy.max_losses:\n",
-        caught_by=(tests("tests/integration/test_worker.py", "-k", "may_lose_no_worker"),),
+        caught_by=(tests("tests/integration/test_worker_leases.py", "-k", "may_lose_no_worker"),),
     ),
     Mutant(
         name="A claim behind a wait is forgotten when the store refuses its repetition",
@@ -363,7 +364,7 @@ MUTANTS = (
         file="backends/sqlite/file.py",
         old="            is_there = _identity(self.path) == self._identity\n",
         new="            is_there = bool(_identity(self.path))\n",
-        caught_by=(tests("tests/integration/test_sqlite.py", "-k", "no_more"),),
+        caught_by=(tests("tests/integration/test_sqlite_files.py", "-k", "no_more"),),
     ),
     Mutant(
         name="A loop that ends stays among those that wait for a job",
@@ -619,7 +620,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old='    if policy != "noeviction":\n',
         new='    if policy == "allkeys-lru":\n',
-        caught_by=(SESSION,),
+        caught_by=(EXAMINATION,),
     ),
     Mutant(
         name="Nobody is told that the time of a store stands still",
@@ -627,7 +628,7 @@ MUTANTS = (
         file="backends/redis/examination.py",
         old="        self._judge_clock(info)\n",
         new="",
-        caught_by=(SESSION,),
+        caught_by=(EXAMINATION,),
     ),
     Mutant(
         name="A full store that refuses a partial result stops its worker",
@@ -643,7 +644,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="            yield Redirect(leaves=True)\n",
         new="",
-        caught_by=(SESSION,),
+        caught_by=(EXAMINATION,),
     ),
     Mutant(
         name="Connections to a node that is no primary any more are kept",
@@ -725,7 +726,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:\n",
         new="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= CHECK_EVERY_S:\n",
-        caught_by=(SESSION,),
+        caught_by=(EXAMINATION,),
     ),
     Mutant(
         name="A server that may evict has its leases refused",
@@ -733,7 +734,7 @@ MUTANTS = (
         file="backends/redis/session.py",
         old="        if self._examination.policy is not None and _adds(operation):\n",
         new="        if self._examination.policy is not None:\n",
-        caught_by=(SESSION,),
+        caught_by=(EXAMINATION,),
     ),
     Mutant(
         name="Each call makes a connection",
@@ -837,7 +838,7 @@ MUTANTS = (
         file="worker/exchanges.py",
         old="        if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._renewal is not None and self._renewal.is_short(sent_s):\n",
-        caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_while"),),
+        caught_by=(tests("tests/integration/test_worker_leases.py", "-k", "granted_while"),),
     ),
     Mutant(
         name="A worker lets a job run whose lease is as good as over",
@@ -845,7 +846,7 @@ MUTANTS = (
         file="worker/exchanges.py",
         old="        if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):\n",
         new="        if self._stopping.is_begun:\n",
-        caught_by=(tests("tests/integration/test_worker.py", "-k", "granted_too_long"),),
+        caught_by=(tests("tests/integration/test_worker_leases.py", "-k", "granted_too_long"),),
     ),
     Mutant(
         name="A process that goes on undoes the retention that a newer one said",

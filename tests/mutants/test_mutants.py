@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from functools import cache
@@ -54,6 +55,19 @@ def test_what_a_mutant_replaces_stands_there_once_and_the_rest_compiles(mutant: 
 def test_what_concerns_order_exclusion_leases_and_edges_is_for_the_kit_to_catch() -> None:
     for mutant in MUTANTS:
         assert mutant.kind not in OF_THE_KIT or any(catcher.is_kit for catcher in mutant.caught_by), mutant.name
+
+
+@for_each([catcher for catcher in CATCHERS if "-k" in catcher.arguments])
+def test_each_word_of_a_catcher_is_in_the_name_of_a_test(catcher: Catcher) -> None:
+    """Else it would run fewer tests than it says, or none, which only a run of its mutants shows."""
+    arguments = catcher.arguments
+    files = [ROOT / argument.partition("::")[0] for argument in arguments if ".py" in argument]
+    if any(file.parent.name == "contract" for file in files):
+        files += (ROOT / PACKAGE / "testing" / "contract").glob("*.py")
+    names = "\n".join(re.findall(r"(?:def|class) (\w+)", "".join(file.read_text("utf-8") for file in files)))
+    words = re.findall(r"\w+", arguments[arguments.index("-k") + 1])
+    # A word without an underscore may be of a parameter.
+    assert not [word for word in words if "_" in word and word not in names]
 
 
 @pytest.fixture(scope="module")

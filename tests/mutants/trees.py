@@ -89,6 +89,6 @@ MUTANTS = (
         file="scheduler/operating.py",
         old="        found = {place.path_key: place for place in (*longest, *page.places)}\n",
         new="        found = {place.path_key: place for place in (longest or page.places)}\n",
-        caught_by=(tests("tests/integration/test_api.py", "-k", "longest_lines_of_all_pages"),),
+        caught_by=(tests("tests/integration/test_api_operating.py", "-k", "longest_lines_of_all_pages"),),
     ),
 )

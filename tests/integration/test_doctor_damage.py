@@ -1,0 +1,398 @@
+"""`queuehint doctor`: damaged and stray data."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.redis import keys
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.doctor.sums import MARGIN
+from queuehint.clock import FakeClock
+from queuehint.operations import (
+    Cancel,
+    CountPending,
+    Enqueue,
+    Exchange,
+    List,
+    PauseSchedule,
+    PutSchedule,
+    Tick,
+    Why,
+    WhyChain,
+)
+from queuehint.values.hint import Claim
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.schedule import Recurrence, Schedule
+from queuehint.values.spec import Dependency, JobSpec
+from tests.servers import new_namespace, shared_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+from tests.doctor_store import Store, base, job, schedules
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    clock = FakeClock()
+    namespace = new_namespace(request.node.name)
+    server = shared_server()
+    backend = RedisBackend(parse_url(server.unix_url), BackendOptions(namespace=namespace, clock=clock))
+    yield Store(backend, clock, server, namespace)
+    backend.close_sync()
+
+
+# --- damaged and stray data ------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03", b"Q", b"R" + bytes(20), b"Q" + bytes(40), b"F" + bytes(60)):
+        store.server.client().hset(store.key("jobs"), "1", damaged)
+        assert "damaged" in store.put_right()
+        assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] in (["2"], [])
+        store.do(Enqueue((job("1", "a"),)))
+
+
+@pytest.mark.parametrize(
+    "name, entry",
+    [
+        ("paths", "x"),
+        ("paths", "a\0A9nobody"),
+        ("timers", "0A9nobody"),
+        ("leases", ""),
+        ("prunes", "3"),
+        ("ready", "default\0"),
+        ("ready", "default\0\x000A9nobody"),
+        ("parked", "A1A9nobody"),
+        ("dead", "nobody"),
+        ("keyed", "k"),
+        ("holds", "a\0A11"),
+        ("turns", "default\0A9nobody"),
+        ("turns", "x"),
+        ("line:a", "01nobody"),
+        ("line:nowhere", "x"),
+        ("waiting:1", "nobody"),
+        ("blocked:1", "nobody"),
+        ("blocked:nobody", "1"),
+        ("specs", "nobody"),
+        ("results", "1"),
+        ("progress", "nobody"),
+        ("asked", "nobody"),
+        ("past", "a\0A11"),
+        ("index", "nonsense"),
+        ("index", "sF\x000"),
+        ("blocks", "x"),
+        ("blocks", "sF\0A0"),
+        ("index", "#99"),
+        ("index", "#x"),
+        ("tallies", "s\0u"),
+        ("tallied", "s\0u"),
+        ("gates", "nowhere"),
+        ("untold", "w"),
+        ("receipts", "w"),
+        ("schedules", "nobody"),
+        ("schedule_names", "nobody"),
+        ("schedule_dues", "nobody"),
+        ("left", "\xc1"),
+        ("left", "x"),
+        ("log:nobody", "x"),
+        ("errors:1", "x"),
+        ("wake:pool:nobody", "1"),
+        ("wake:user:default\0nobody", "1"),
+        ("wake:session:nobody", "1"),
+        ("weights", "ann"),
+    ],
+)
+def test_an_entry_that_nothing_leads_to_is_found_and_removed(store: Store, name: str, entry: str) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    before = stored(store)
+    client, key = store.server.client(), store.key(name)
+    raw = entry.encode("latin-1")
+    kind = next(each.type for each in keys.KEYS if each.name == base(name))
+    if kind == "zset":
+        client.zadd(key, {raw: 7})
+    elif kind == "hash":
+        client.hset(key, raw, b"x")
+    elif kind == "set":
+        client.sadd(key, raw)
+    else:
+        client.rpush(key, raw)
+    assert store.is_put_right()
+    after = stored(store)
+    assert {each: after.get(each) for each in before} == before
+    assert after.keys() - before.keys() <= {"wake:timer"}
+
+
+def stored(store: Store) -> dict[str, Any]:
+    """Return what is stored, without what changes with every operation, or is forgotten in ten minutes anyway."""
+    client: Any = store.server.client()
+    begin = len(store.key(""))
+    found: dict[str, Any] = {}
+    for key in client.keys(store.key("*")):
+        name, kind = key.decode()[begin:], client.type(key)
+        if kind == b"hash":
+            found[name] = client.hgetall(key)
+            # Ids of records are kept in no order.
+            for field in found[name] if name == "index" else ():
+                if field.startswith(b"#"):
+                    found[name][field] = sorted(re.findall(rb"[\x01-\x10][^\x00-\x1f]*", found[name][field]))
+        elif kind == b"zset":
+            found[name] = client.zrange(key, 0, -1, withscores=True)
+        else:
+            found[name] = client.smembers(key) if kind == b"set" else client.lrange(key, 0, -1)
+    return {name: found[name] for name in found.keys() - {"meta", "receipts", "sessions"}}
+
+
+@pytest.mark.parametrize(
+    "name, field, wrong",
+    [
+        ("index", "uu\x000", b"\x00\x60\x00\x00\x00"),  # number 2 too
+        ("index", "uu\x000", b"\x00\x20\x00\x00\x00"),  # number 2 for number 1
+        ("index", "uu\x000", b"\x1f\x40\x00\x00\x00\x00\x00\x00\x00"),  # beyond the block
+        ("index", "a\x000", struct.pack(">dd", 2**50, 2**50) + b"\x00\x60\x00\x00\x00"),
+        ("index", "a\x000", b"x"),
+        ("index", "#0", b"\x022\x032"),  # number 1 is 2 too
+        ("index", "#0", b"x"),
+        ("tallies", "s\0u", b"5"),
+        ("tallies", "s\0u", b"x"),
+    ],
+)
+def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
+    store: Store, name: str, field: str, wrong: bytes
+) -> None:
+    store.do(Enqueue((job("1", "a", user="u", service="s"), job("2", "a", user="v", service="s"))))
+    before = stored(store)
+    store.server.client().hset(store.key(name), field, wrong)
+    assert store.is_put_right()
+    after = stored(store)
+    if field == "a\x000":
+        # Times of a block may be too wide, never too narrow.
+        before["index"][b"a\x000"] = after["index"][b"a\x000"]
+    assert {each: after.get(each) for each in before} == before
+    since_ms = store.clock.now_ms()
+    assert [record.id for record in store.do(List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
+
+
+def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", delay_ms=5_000))))
+    client: Any = store.server.client()
+    client.zadd(store.key("line:a"), {"012": 9})
+    ((member, score),) = client.zrange(store.key("timers"), 0, -1, withscores=True)
+    client.zadd(store.key("timers"), {member: float(score) + 1})
+    assert {finding.job_id for finding in store.look().errors} == {"2", "3"}
+    assert store.is_put_right()
+    assert client.zscore(store.key("timers"), member) == score
+
+
+def with_schedules(store: Store) -> dict[str, Schedule]:
+    """Put three schedules, one of them paused; return what is known of them."""
+    for number, name in enumerate(("first", "paused", "ended")):
+        next_ms = None if name == "ended" else store.clock.now_ms() + 1000 * (number + 1)
+        store.do(PutSchedule(name, job(name, "a"), Recurrence(every_ms=1000), next_ms))
+    store.do(PauseSchedule("paused"))
+    return schedules(store)
+
+
+def test_schedules_are_looked_at_and_nothing_is_wrong_with_them(store: Store) -> None:
+    with_schedules(store)
+    assert store.look().is_clean
+    store.clock.advance(ms=5000)
+    store.do(Tick())
+    assert store.look().is_clean
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["value[2] = 5", "value[2] = false", "value[3] = true", "value[1] = 10000"],
+    ids=["another time", "no time", "paused", "a version that was never given"],
+)
+def test_a_schedule_that_is_not_where_it_belongs_is_found_and_put_right(store: Store, change: str) -> None:
+    before = with_schedules(store)
+    store.change_packed("schedules", "first", change)
+    assert store.is_put_right()
+    assert schedules(store).keys() == before.keys()
+    store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=5), 9))
+    versions = [schedule.version for schedule in schedules(store).values()]
+    assert len(set(versions)) == 3
+    assert max(versions) == schedules(store)["first"].version
+
+
+@pytest.mark.parametrize("change", ["value[48] = 7", "value[49] = 0", "value[50] = 7", "value[50] = -1"])
+def test_what_the_state_says_of_schedules_is_found_and_put_right(store: Store, change: str) -> None:
+    before = with_schedules(store)
+    store.change_packed("meta", "state", change)
+    assert store.put_right() == {"counter"}
+    assert schedules(store) == before
+    assert store.do(Tick()).next_ms == before["first"].next_ms
+
+
+def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
+    before = with_schedules(store)
+    client = store.server.client()
+    client.zadd(store.key("schedule_dues"), {"first": 7})
+    client.zadd(store.key("schedule_dues"), {"paused": 7})
+    assert store.is_put_right()
+    assert schedules(store) == before
+    assert store.do(Tick()).next_ms == before["first"].next_ms
+
+
+def test_a_schedule_that_cannot_be_read_is_lost_and_the_others_go_on(store: Store) -> None:
+    before = with_schedules(store)
+    store.server.client().hset(store.key("schedules"), "first", b"\xc1")
+    (finding,) = [each for each in store.look().errors if each.kind == "schedule"]
+    assert "cannot be read" in finding.what
+    assert store.is_put_right()
+    assert schedules(store).keys() == before.keys() - {"first"}
+    assert store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=1000), 9)).changed
+    assert store.look().is_clean
+
+
+def test_a_lost_state_knows_its_schedules_again(store: Store) -> None:
+    before = with_schedules(store)
+    store.do(Enqueue((job("1", "a"),)))
+    store.server.client().hdel(store.key("meta"), "state")
+    assert store.is_put_right()
+    assert schedules(store) == before
+    assert store.do(PauseSchedule("first")).changed
+    assert schedules(store)["first"].version > MARGIN
+    store.clock.advance(ms=5000)
+    assert not store.do(Exchange("w")).due
+
+
+def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    client = store.server.client()
+    names = ("elsewhere", "jobs:1", "wake:", "wake:other:1", "", "\x1b[31m")
+    for name in names:
+        client.set(store.key(name), "theirs")
+    near = keys.redis_key(store.namespace + "x", "jobs")
+    client.set(near, "another namespace's")
+    report = store.look(fix=True)
+    assert sorted(f.where for f in report.errors) == sorted(store.key(name).replace("\x1b", "\\x1b") for name in names)
+    assert {finding.kind for finding in report.errors} == {"foreign"}
+    assert not any(finding.is_repairable for finding in report.errors)
+    assert not report.repaired
+    assert all(client.get(store.key(name)) == b"theirs" for name in names)
+    client.delete(*[store.key(name) for name in names], near)
+
+
+def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    client = store.server.client()
+    for name in ("jobs", "line:a"):
+        client.expire(store.key(name), 1000)
+    found = {("ttl", store.key(name)) for name in ("jobs", "line:a")}
+    assert {(finding.kind, finding.where) for finding in store.look().errors} == found
+    # How long they have left differs from one look to the next.
+    report = store.look(fix=True)
+    assert report.is_clean
+    assert {(finding.kind, finding.where) for finding in report.repaired} == found
+    assert store.look().is_clean
+    assert client.ttl(store.key("jobs")) == client.ttl(store.key("line:a")) == -1
+
+
+@pytest.mark.parametrize("name", ["jobs", "meta", "ready", "line:a"])
+def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store: Store, name: str) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    client, key = store.server.client(), store.key(name)
+    client.delete(key)
+    client.set(key, "x")
+    report = store.look(fix=True)
+    (finding,) = report.errors
+    assert (finding.kind, finding.where, finding.is_repairable) == ("type", key, False)
+    assert "wrong type" in report.unchecked[0]
+    client.delete(key)
+    if name == "meta":
+        client.hset(key, "test", "1")
+    assert store.look(fix=True).is_clean
+
+
+def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"),)))
+    store.change_packed("meta", "state", f"value[1] = {codec.SCHEMA + 1}")
+    report = store.look(fix=True)
+    (finding,) = report.errors
+    assert finding.kind == "schema"
+    assert f"schema {codec.SCHEMA + 1}" in finding.what
+    assert report.unchecked
+
+
+def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
+    store.do(Enqueue((job("1", "a", "b"), job("2", "c", key="k"), job("3", "d"))))
+    store.do(Exchange("w", pools=("default",), limit=3))
+    store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xc' then value[at] = 'xa' end end")
+    conflicts = [finding for finding in store.look().errors if finding.kind == "conflict"]
+    assert [finding.what for finding in conflicts] == ["jobs 1 and 2 run at once, and their claims conflict"]
+    assert not conflicts[0].is_repairable
+
+
+def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Store) -> None:
+    edges = [("a", "x"), ("b", "a"), ("c", "b"), ("d", "c")]
+    after = [attrs.evolve(job(each, "p"), depends_on=(Dependency(need),)) for each, need in edges]
+    store.do(Enqueue((job("x"), *after)))
+    assert store.look().is_clean
+    client = store.server.client()
+    client.hdel(store.key("blocked:a"), "x")
+    client.hset(store.key("blocked:a"), "c", "dwdk")
+    client.zadd(store.key("waiting:c"), {"a": 2})
+    found = [finding for finding in store.look().errors if finding.kind == "cycle"]
+    assert [(each.job_id, each.is_repairable) for each in found] == [(found[0].job_id, False)]
+    assert "wait for one another for ever; cancel one: `queuehint cancel " in found[0].what
+    reason = store.do(Why("b"))
+    assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
+    assert (store.do(Why("d")).stuck, store.do(Why("d")).jobs) == (False, ("c",))
+    chain = store.do(WhyChain("d")).reasons
+    assert [(reason.job_id, reason.stuck) for reason in chain] == [
+        ("d", False),
+        ("c", False),
+        ("b", False),
+        ("a", True),
+    ]
+    for pending in (store.do(CountPending(("p",))), store.do(CountPending())):
+        ahead = "for one another, cancel one: a, c, b"
+        said = [f"they wait {ahead}"] * 3 + [f"it waits for jobs that wait {ahead}"]
+        details = [reason.detail for reason in pending.reasons if reason.job_id != "x"]
+        assert (pending.moving, details, all(reason.stuck for reason in pending.reasons)) == (False, said, True)
+    store.do(Cancel(("b",)))
+    assert not [finding for finding in store.look().errors if finding.kind == "cycle"]
+
+
+def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
+    store.do(Enqueue((job("1", "a"), job("2", "a", key="k"))))
+    store.change_packed("jobs", "2", "value[1] = 'S'")
+    findings = [finding for finding in store.look(fix=True).errors if finding.kind == "head"]
+    assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]
+
+
+def test_a_job_that_finished_at_its_first_attempt_alone_has_a_worker_after_its_end(store: Store) -> None:
+    def run(kind: OutcomeKind) -> None:
+        grants = store.do(Exchange("w", pools=("default",), limit=3)).grants
+        ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=kind) for each in grants)
+        store.do(Exchange("w", settle=ended))
+
+    store.do(Enqueue((job("again", "a"),)))
+    run(OutcomeKind.RELEASED)
+    store.do(Enqueue((job("once", "b"), JobSpec(id="once-array", task="t", claims=(Claim(("c",)), Claim(("d",)))))))
+    run(OutcomeKind.FINISHED)
+    store.do(Enqueue((job("never", key="k"),)))
+    assert store.look().is_clean
+    for job_id in ("again", "never"):
+        store.change_packed("jobs", job_id, "value[7] = 'w'")
+    findings = [finding for finding in store.look().errors if finding.kind == "head"]
+    assert {finding.job_id: finding.what.split(" has ")[-1] for finding in findings} == {
+        "again": "a worker and is not STARTED",
+        "never": "a worker and is not STARTED",
+    }

@@ -1,0 +1,89 @@
+"""Stores that tests open on one file, one after the other, and short forms of their operations."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from queuehint import FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.sqlite.address import Address
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.operations import (
+    Enqueue,
+    Exchange,
+    Get,
+    Verdict,
+)
+from queuehint.testing.driver import job
+from queuehint.values.outcome import Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from queuehint.values.outcome import Grant
+    from queuehint.values.record import JobRecord
+
+
+class Shelf:
+    """A file, a clock, and the stores that were opened on it one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "jobs.db"
+        self.clock = FakeClock()
+        self.stores: list[SqliteBackend] = []
+
+    def open(self, **options: Any) -> SqliteBackend:
+        address = Address(path=self.path, durability=options.pop("durability", "process"))
+        store = SqliteBackend(address, BackendOptions(clock=self.clock, **options))
+        self.stores.append(store)
+        return store
+
+    def reopen(self, *, by_another: bool = False, **options: Any) -> SqliteBackend:
+        """Close the last store and open another one, as the same process or as the next."""
+        self.stores[-1].close_sync()
+        if by_another:
+            with sqlite3.connect(self.path) as db:
+                db.execute("UPDATE meta SET value = '1-before' WHERE name = 'owner'")
+            db.close()
+        return self.open(**options)
+
+    def crash(self) -> None:
+        """Lose all that is not in the file, as a killed process does."""
+        store = self.stores[-1]
+        assert store._file is not None
+        store._is_changed = False
+        store.close_sync()
+
+    def count(self, what: str) -> int:
+        db = sqlite3.connect(self.path)
+        try:
+            found: int = db.execute(f"SELECT count(*) FROM {what}").fetchone()[0]
+        finally:
+            db.close()
+        return found
+
+
+def enqueue(store: SqliteBackend, *ids: str, **fields: Any) -> None:
+    store.call_sync(Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
+
+
+def claim(store: SqliteBackend, limit: int = 1, **fields: Any) -> list[Grant]:
+    return list(store.call_sync(Exchange("w", limit=limit, **fields)).grants)
+
+
+def finish(store: SqliteBackend, grant: Grant) -> Verdict:
+    outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
+    return store.call_sync(Exchange("w", (outcome,))).verdicts[0]
+
+
+def record(store: SqliteBackend, job_id: str) -> JobRecord:
+    found = store.call_sync(Get((job_id,))).records[0]
+    assert found is not None
+    return found
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.__dict__["event"] for entry in caplog.records if entry.name == "queuehint.sqlite"]
