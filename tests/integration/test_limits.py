@@ -145,29 +145,29 @@ async def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: 
     await sched.close()
 
 
-@pytest.mark.parametrize("door", ["enqueue", "enqueue_many", "flow", "exclusive", "schedule"])
-async def test_every_way_to_enqueue_finds_the_room_of_jobs_whose_end_was_due(url: str, door: str) -> None:
+@pytest.mark.parametrize("way", ["enqueue", "enqueue_many", "flow", "exclusive", "schedule"])
+async def test_every_way_to_enqueue_finds_the_room_of_jobs_whose_end_was_due(url: str, way: str) -> None:
     sched, clock = scheduler(url)
 
     @sched.job(queue_hint=["a", "{n}"])
     async def work(n: int) -> None: ...
 
     await sched.limit(None, max_pending=2)
-    if door == "schedule":
+    if way == "schedule":
         await sched.schedule("s", work, args=(3,), every=10)
     late = await work.using(start_within=1).enqueue_many([(1,), (2,)])
     with pytest.raises(QueueFullError, match="takes at most 2"):
         await work.enqueue(3)
     clock.advance(seconds=10)
-    if door == "enqueue":
+    if way == "enqueue":
         await work.enqueue(3)
-    elif door == "enqueue_many":
+    elif way == "enqueue_many":
         await work.enqueue_many([(3,), (4,)])
-    elif door == "flow":
+    elif way == "flow":
         async with sched.flow() as flow:
             flow.add(work, 3)
             flow.add(work, 4)
-    elif door == "exclusive":
+    elif way == "exclusive":
         async with sched.exclusive(["a"], timeout=5):
             pass
     else:
