@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from queuehint.cli.opening import AsJson, Namespace, Target, Yes, confirm, namespace_of, opened, place, say_none
+from queuehint.cli.filters import All
+from queuehint.cli.opening import (
+    AsJson,
+    Namespace,
+    Target,
+    UsageError,
+    Yes,
+    confirm,
+    namespace_of,
+    opened,
+    place,
+    say_none,
+)
 from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
 from queuehint.clock import SystemClock
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.scheduler.schedules import ScheduleFilter
 from queuehint.values.schedule import Recurrence, Schedule
 
 app = typer.Typer(no_args_is_help=True, help="Schedules: jobs fired by the clock.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a schedule.")]
+SomeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of a schedule.")]
+Service = Annotated[str | None, typer.Option(help="Only of this service.")]
+User = Annotated[str | None, typer.Option(help="Only of this user.")]
+Task = Annotated[str | None, typer.Option(help="Only of this task.")]
+Pool = Annotated[str | None, typer.Option(help="Only of this pool.")]
+Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
+PathKey = Annotated[str | None, typer.Option("--path", metavar="PATH", help="Only at or below this queue key.")]
+WHICH = "say which: a name, or --all, or --service, --user, --task, --pool, --tag, --path"
 
 
 @app.command("ls")
 def ls(
     target: Target = None,
     namespace: Namespace = None,
-    service: Annotated[str | None, typer.Option(help="Only of this service.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
-    path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
+    service: Service = None,
+    user: User = None,
+    task: Task = None,
+    pool: Pool = None,
+    tag: Tag = None,
+    path: PathKey = None,
     paused: Annotated[bool | None, typer.Option("--paused/--active", help="Only those that are so.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List schedules in order of name: when they are due, what they fired last."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
-        segments = None if path is None else place(path)
-        found = sched.schedules.list_sync(
-            service=service, user=user, task=task, pool=pool, path=segments, paused=paused
-        )
+        chosen = _chosen(service, user, task, pool, tag, path)
+        chosen["paused"] = paused
+        found = sched.schedules.list_sync(**chosen)
         if as_json:
             for one in found:
                 printer.json(_fields(one))
@@ -56,17 +79,43 @@ def ls(
 
 
 @app.command()
-def pause(name: Name, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Pause a schedule: it fires nothing until it is resumed."""
+def pause(
+    name: SomeName = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    every: All = False,
+    service: Service = None,
+    user: User = None,
+    task: Task = None,
+    pool: Pool = None,
+    tag: Tag = None,
+    path: PathKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a schedule, or all that are chosen: they fire nothing until they are resumed."""
     with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("name", name, "paused", changed=sched.schedules.pause_sync(name))
+        chosen = _chosen(service, user, task, pool, tag, path)
+        _act(sched, sched.schedules.pause_sync, "paused", name, chosen, every=every, as_json=as_json)
 
 
 @app.command()
-def resume(name: Name, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
+def resume(
+    name: SomeName = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    every: All = False,
+    service: Service = None,
+    user: User = None,
+    task: Task = None,
+    pool: Pool = None,
+    tag: Tag = None,
+    path: PathKey = None,
+    as_json: AsJson = False,
+) -> None:
     """Undo `pause`; what was due meanwhile is not made up for."""
     with opened(target, namespace, as_json=as_json) as sched:
-        Printer(as_json=as_json).done("name", name, "resumed", changed=sched.schedules.resume_sync(name))
+        chosen = _chosen(service, user, task, pool, tag, path)
+        _act(sched, sched.schedules.resume_sync, "resumed", name, chosen, every=every, as_json=as_json)
 
 
 @app.command()
@@ -82,12 +131,72 @@ def run(name: Name, target: Target = None, namespace: Namespace = None, as_json:
 
 @app.command("rm")
 def remove(
-    name: Name, target: Target = None, namespace: Namespace = None, yes: Yes = False, as_json: AsJson = False
+    name: SomeName = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    every: All = False,
+    service: Service = None,
+    user: User = None,
+    task: Task = None,
+    pool: Pool = None,
+    tag: Tag = None,
+    path: PathKey = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Forget a schedule; the jobs it has fired are left alone."""
+    """Forget a schedule, or all that are chosen; the jobs they have fired are left alone."""
     with opened(target, namespace, as_json=as_json) as sched:
-        confirm(f"Forget schedule {name} in {namespace_of(sched)}?", yes=yes)
-        Printer(as_json=as_json).done("name", name, "removed", changed=sched.schedules.remove_sync(name))
+        chosen = _chosen(service, user, task, pool, tag, path)
+        _check_which(name, chosen, every=every)
+        what = f"schedule {name}" if name is not None else _counted(len(sched.schedules.list_sync(**chosen)))
+        confirm(f"Forget {what} in {namespace_of(sched)}?", yes=yes)
+        _act(sched, sched.schedules.remove_sync, "removed", name, chosen, every=every, as_json=as_json)
+
+
+def _chosen(
+    service: str | None, user: str | None, task: str | None, pool: str | None, tag: str | None, path: str | None
+) -> ScheduleFilter:
+    segments = None if path is None else place(path)
+    said = {"service": service, "user": user, "task": task, "pool": pool, "tag": tag, "path": segments}
+    chosen: Any = {name: value for name, value in said.items() if value is not None}
+    return chosen  # type: ignore[no-any-return]
+
+
+def _check_which(name: str | None, chosen: ScheduleFilter, *, every: bool) -> None:
+    """
+    Check that exactly one way is used to say which schedules are meant.
+
+    Raises:
+        UsageError: none or two are.
+    """
+    if (name is not None) + every + bool(chosen) != 1:
+        raise UsageError(WHICH)
+
+
+def _act(
+    sched: Scheduler,
+    act: Callable[..., int],
+    done: str,
+    name: str | None,
+    chosen: ScheduleFilter,
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    _check_which(name, chosen, every=every)
+    printer = Printer(as_json=as_json)
+    if name is not None:
+        printer.done("name", name, done, changed=bool(act(name)))
+        return
+    reached = act(all=every, **chosen)
+    if as_json:
+        printer.json({"name": None, "done": done, "changed": reached > 0, "reached": reached})
+    else:
+        printer.say(f"{namespace_of(sched)}: {_counted(reached)} {done}")
+
+
+def _counted(count: int) -> str:
+    return "1 schedule" if count == 1 else f"{count} schedules"
 
 
 def recurrence_text(when: Recurrence) -> str:
@@ -97,7 +206,8 @@ def recurrence_text(when: Recurrence) -> str:
 
 def _fields(one: Schedule) -> dict[str, Any]:
     when = one.recurrence
-    times = {"start": when.start_ms, "end": when.end_ms, "next": one.next_ms, "last": one.last_ms}
+    next_ms = None if one.is_paused else one.next_ms
+    times = {"start": when.start_ms, "end": when.end_ms, "next": next_ms, "last": one.last_ms}
     return {
         "name": one.name,
         "task": one.task,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
@@ -59,6 +60,7 @@ class ScheduleFilter(TypedDict, total=False):
 
     Args:
         service, user, task, pool: of their jobs.
+        tag: their jobs have it.
         path: their jobs have a claim at or below it; ``[]`` is any job with a claim.
         paused: True for those that are paused, False for the others.
     """
@@ -67,6 +69,7 @@ class ScheduleFilter(TypedDict, total=False):
     user: str | None
     task: str | None
     pool: str | None
+    tag: str | None
     path: Sequence[str] | None
     paused: bool | None
 
@@ -118,39 +121,80 @@ class ScheduleBook:
         """Like `get`, for code without a loop."""
         return run_steps_sync(self._client.backend, _get(name))[0]
 
-    async def pause(self, name: str) -> bool:
+    @overload
+    async def pause(self, name: str) -> bool: ...
+    @overload
+    async def pause(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    async def pause(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """
-        Pause a schedule until `resume`; False if it was paused already.
+        Pause schedules until `resume`.
+
+        Args:
+            name: of the one; or
+            filter: those that pass a `ScheduleFilter`: ``pause(task="send", path=["doc1"])``; or
+            all: all there are.
+
+        Returns:
+            Of a name, False if it was paused already; else how many this paused. They are paused one by one, in order
+            of name: if the store fails, those before are, and the next call goes on. One that is stored meanwhile may
+            be left out.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
         """
-        return await run_steps(self._client.backend, _pause(name))
+        return await run_steps(self._client.backend, _each("pause()", _pause, name, all, filter))
 
-    def pause_sync(self, name: str) -> bool:
+    @overload
+    def pause_sync(self, name: str) -> bool: ...
+    @overload
+    def pause_sync(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    def pause_sync(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """Like `pause`, for code without a loop."""
-        return run_steps_sync(self._client.backend, _pause(name))
+        return run_steps_sync(self._client.backend, _each("pause()", _pause, name, all, filter))
 
-    async def resume(self, name: str) -> bool:
+    @overload
+    async def resume(self, name: str) -> bool: ...
+    @overload
+    async def resume(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    async def resume(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """
         Undo `pause`; False if it was not paused. It goes on from now: a pause misses nothing.
 
-        Raises:
-            ScheduleNotFoundError: there is none of this name.
+        Says which, returns how many and raises as `pause`.
         """
-        return await run_steps(self._client.backend, _resume(name))
+        return await run_steps(self._client.backend, _each("resume()", _resume, name, all, filter))
 
-    def resume_sync(self, name: str) -> bool:
+    @overload
+    def resume_sync(self, name: str) -> bool: ...
+    @overload
+    def resume_sync(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    def resume_sync(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """Like `resume`, for code without a loop."""
-        return run_steps_sync(self._client.backend, _resume(name))
+        return run_steps_sync(self._client.backend, _each("resume()", _resume, name, all, filter))
 
-    async def remove(self, name: str) -> bool:
-        """Forget a schedule; False if there was none. The jobs it has fired are left alone."""
-        return await run_steps(self._client.backend, _remove(name))
+    @overload
+    async def remove(self, name: str) -> bool: ...
+    @overload
+    async def remove(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    async def remove(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
+        """
+        Forget schedules; the jobs they have fired are left alone. Of a name, False if there was none.
 
-    def remove_sync(self, name: str) -> bool:
+        Says which and returns how many as `pause`. One that this release cannot read is removed by its name alone.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
+        """
+        return await run_steps(self._client.backend, _each("remove()", _remove, name, all, filter))
+
+    @overload
+    def remove_sync(self, name: str) -> bool: ...
+    @overload
+    def remove_sync(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
+    def remove_sync(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """Like `remove`, for code without a loop."""
-        return run_steps_sync(self._client.backend, _remove(name))
+        return run_steps_sync(self._client.backend, _each("remove()", _remove, name, all, filter))
 
     async def run_now(self, name: str) -> JobHandle[Any]:
         """
@@ -350,10 +394,33 @@ def _passing(given: ScheduleFilter) -> Callable[[Schedule], bool]:
         return (
             paused in (None, schedule.is_paused)
             and all(getattr(spec, name) == value for name, value in names)
+            and (wanted.tag is None or wanted.tag in spec.tags)
             and (path is None or any(is_prefix(path, claim.path) for claim in spec.claims))
         )
 
     return passes
+
+
+def _each(call: str, act: Callable[[str], Steps[bool]], name: Any, every: object, given: Any) -> Steps[bool | int]:
+    """
+    Do something to a schedule, and return whether that changed it; or to all that pass a filter, and return how many.
+
+    Raises:
+        InvalidJobTypeError: of a name, a filter and ``all=True`` none or two are given, or the filter says nothing.
+    """
+    every = check_bool(every, parameter="all")
+    if (name is not None) + every + bool(given) != 1:
+        raise InvalidJobTypeError(f"{call} takes exactly one of a name, a filter and all=True")
+    if name is not None:
+        return (yield from act(name))
+    if not every and all(value is None for value in given.values()):
+        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None fits every schedule; say all=True if that is meant")
+    changed = 0
+    for schedule in (yield from _list(given)):
+        # Another one may have removed it meanwhile.
+        with contextlib.suppress(ScheduleNotFoundError):
+            changed += yield from act(schedule.name)
+    return changed
 
 
 def _get(name: Any) -> Steps[tuple[Schedule, int]]:

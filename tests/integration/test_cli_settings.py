@@ -150,6 +150,46 @@ def test_schedules_are_listed_paused_run_and_removed(system: System) -> None:
     assert system.ok("cron", "ls") == ""
 
 
+def test_the_next_time_of_a_paused_schedule_is_none(system: System) -> None:
+    system.sched.schedule_sync("hourly", system.sched._jobs["step"], every=3600)
+
+    assert system.json("cron", "ls")["next_at"] is not None
+    system.ok("cron", "pause", "hourly")
+    assert system.json("cron", "ls")["next_at"] is None
+
+
+def test_schedules_are_paused_resumed_and_removed_by_what_their_jobs_are(system: System) -> None:
+    step = system.sched._jobs["step"]
+    for name, options in (
+        ("a", {"user": "ann", "queue_hint": ["doc", "x"]}),
+        ("b", {"user": "ann", "tags": ["slow"]}),
+        ("c", {"service": "mail"}),
+    ):
+        system.sched.schedule_sync(name, step.using(**options), every=3600)
+
+    def listed(*words: str) -> str:
+        return "".join(line.split("\t")[0] for line in system.ok("cron", "ls", *words).splitlines())
+
+    assert (listed("--tag", "slow"), listed("--path", "doc"), listed()) == ("b", "a", "abc")
+    assert system.ok("cron", "pause", "--user", "ann") == f"{system.namespace}: 2 schedules paused\n"
+    assert listed("--paused") == "ab"
+    assert system.json("cron", "pause", "--user", "ann") == {
+        "name": None, "done": "paused", "changed": False, "reached": 0,
+    }  # fmt: skip
+    assert system.ok("cron", "resume", "--path", "doc") == f"{system.namespace}: 1 schedule resumed\n"
+    assert listed("--paused") == "b"
+    assert system.json("cron", "pause", "--all")["reached"] == 2
+    asked = system.run("cron", "rm", "--user", "ann")
+    assert (asked.exit_code, "Forget 2 schedules in " in asked.stderr) == (2, True)
+    assert system.ok("cron", "rm", "--user", "ann", "--yes") == f"{system.namespace}: 2 schedules removed\n"
+    assert listed() == "c"
+    for verb in ("pause", "resume", "rm"):
+        for words in ([], ["c", "--all"], ["c", "--user", "ann"], ["--all", "--task", "step"]):
+            refused = system.run("cron", verb, *words)
+            assert (refused.exit_code, "say which: a name, or --all, or " in refused.stderr) == (2, True), words
+    assert listed("--active") == ""
+
+
 @pytest.mark.parametrize("verb", ["pause", "resume", "run"])
 def test_a_schedule_that_is_not_there_ends_a_command_with_1(system: System, verb: str) -> None:
     result = system.run("cron", verb, "nix")

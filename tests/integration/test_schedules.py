@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.backends.redis.keys import redis_key
-from queuehint.operations import CountJobs, DueSchedules
+from queuehint.operations import CountJobs, DueSchedules, PauseSchedule
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
 from queuehint.worker.firing import firing_id
 from tests.calls import STATE_FORMAT
@@ -29,10 +30,12 @@ from tests.servers import new_namespace, shared_server
 MINUTE = 60_000
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
-def url(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory://"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db?durability=process"
     return f"{shared_server().url}?namespace={new_namespace(request.node.name)}"
 
 
@@ -121,7 +124,7 @@ async def test_schedules_are_listed_by_what_their_jobs_are_and_whether_they_are_
 
         jobs: dict[str, dict[str, Any]] = {
             "a": {"user": "ann", "service": "s"},
-            "b": {"user": "ben", "pool": "big"},
+            "b": {"user": "ben", "pool": "big", "tags": ["slow", "night"]},
             "c": {"user": "ann", "queue_hint": ["doc", "x"]},
             "d": {"queue_hint": ["doc10"]},
         }
@@ -131,6 +134,8 @@ async def test_schedules_are_listed_by_what_their_jobs_are_and_whether_they_are_
         assert await names(user="ann") == ["a", "c"]
         assert await names(user="ann", service="s", path=None) == ["a"]
         assert await names(pool="big", task="work") == ["b"]
+        assert await names(tag="night") == ["b"]
+        assert await names(tag="day") == []
         assert await names(task="works") == []
         assert await names(path=["doc"]) == ["a", "b", "c"]
         assert await names(path=["doc", "x"]) == ["c"]
@@ -143,6 +148,88 @@ async def test_schedules_are_listed_by_what_their_jobs_are_and_whether_they_are_
             await names(paused="no")
         with pytest.raises(InvalidJobTypeError, match=r"^user must be"):
             await names(user=7)
+
+
+async def test_schedules_are_paused_resumed_and_removed_by_a_filter(url: str) -> None:
+    app = App(url)
+    async with app.sched as sched:
+        book = sched.schedules
+        # More than one page of each.
+        names = [f"{who}{number:03}" for number in range(120) for who in ("ann", "ben")]
+        for name in names:
+            job = app.work.using(user=name[:3], queue_hint=["doc", name])
+            await sched.schedule(name, job, every=60, missed="all")
+        await book.pause("ann007")
+
+        async def paused() -> set[str]:
+            return {schedule.name for schedule in await book.list(paused=True)}
+
+        ann, ben = ({name for name in names if name.startswith(who)} for who in ("ann", "ben"))
+        assert await book.pause(user="ann", path=["doc"], task="work") == 119
+        assert await paused() == ann
+        assert await book.pause(user="ann") == 0
+        assert await book.pause(path=["doc", "ben005"]) == 1
+        assert await book.resume(path=["doc", "ann007"]) == 1
+        assert await paused() == ann - {"ann007"} | {"ben005"}
+        app.clock.advance(seconds=150)
+        assert await book.resume(all=True) == 120
+        assert await paused() == set()
+        app.clock.advance(seconds=30)
+        await sched.drain(run=True)
+        # Those that were paused go on with the beat they had, and make up for nothing.
+        ran = [name for name, due_at, _ in app.ran]
+        assert {name for name in names if ran.count(name) == 1} == ann - {"ann007"} | {"ben005"}
+        assert {name for name in names if ran.count(name) == 3} == ben - {"ben005"} | {"ann007"}
+        assert await book.pause(user="ben") == 120
+        assert await book.remove(paused=True) == 120
+        assert await book.remove(user="ben") == 0
+        assert {schedule.name for schedule in await book.list()} == ann
+        assert await book.remove(all=True) == 120
+        assert await book.list() == []
+
+
+async def test_one_that_is_removed_meanwhile_is_passed_over(url: str) -> None:
+    app = App(url)
+    async with app.sched as sched:
+        for name in "abc":
+            await sched.schedule(name, app.work, every=60)
+        removed: list[bool] = []
+
+        def remove_b(operation: Any) -> None:
+            if isinstance(operation, PauseSchedule) and not removed:
+                removed.append(sched.schedules.remove_sync("b"))
+
+        asked = sched.backend.call
+
+        async def call(operation: Any) -> Any:
+            remove_b(operation)
+            return await asked(operation)
+
+        sched.backend.call = call  # type: ignore[method-assign]
+        assert await sched.schedules.pause(task="work") == 2
+        assert [(each.name, each.is_paused) for each in await sched.schedules.list()] == [("a", True), ("c", True)]
+
+
+async def test_who_does_not_say_which_schedules_reaches_none(url: str) -> None:
+    app = App(url)
+    async with app.sched as sched:
+        await sched.schedule("m", app.work, every=60)
+        book: Any = sched.schedules
+        for call in (book.pause, book.resume, book.remove):
+            with pytest.raises(InvalidJobTypeError, match=r"\(\) takes exactly one of a name, a filter and all="):
+                await call()
+            with pytest.raises(InvalidJobTypeError, match="takes exactly one"):
+                await call("m", task="work")
+            with pytest.raises(InvalidJobTypeError, match="takes exactly one"):
+                await call(task="work", all=True)
+            with pytest.raises(InvalidJobTypeError, match=r"user, path None fits every schedule; say all=True"):
+                await call(user=None, path=None)
+            with pytest.raises(InvalidJobTypeError, match="schedules have no filter 'state'"):
+                await call(state="QUEUED")
+            with pytest.raises(InvalidJobTypeError, match="all must be"):
+                await call(all="yes")
+        (left,) = await book.list()
+        assert not left.is_paused
 
 
 async def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> None:
@@ -298,14 +385,16 @@ def test_the_synchronous_twins(url: str) -> None:
     schedule = sched.schedule_sync("m", app.work, every=60)
     assert sched.schedules.sync_sync() == ["code"]
     assert sched.schedules.list_sync() == [sched.schedules.get_sync("code"), schedule]
-    assert sched.schedules.pause_sync("m")
-    assert sched.schedules.resume_sync("m")
+    assert sched.schedules.pause_sync("m") is True
+    assert sched.schedules.resume_sync("m") is True
+    assert sched.schedules.pause_sync(task="work") == sched.schedules.resume_sync(paused=True) == 2
     assert sched.schedules.run_now_sync("m").state_sync() == "QUEUED"
     app.clock.advance(seconds=60)
     sched.drain_sync(run=True)
     assert sorted(str(name) for name, _, _ in app.ran) == ["code", "code", "m", "m"]
     assert sched.schedules.remove_sync("m")
-    assert sched.schedules.remove_sync("code")
+    assert sched.schedules.remove_sync("nix") is False
+    assert sched.schedules.remove_sync(task="work") == 1
     sched.close_sync()
 
 

@@ -317,6 +317,22 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_values_by_hand.py"),),
     ),
     Mutant(
+        name="Schedules that a filter leaves out by their tags are paused too",
+        kind="api",
+        file="scheduler/schedules.py",
+        old="            and (wanted.tag is None or wanted.tag in spec.tags)\n",
+        new="",
+        caught_by=(tests("tests/integration/test_schedules.py", "-k", "listed and memory"),),
+    ),
+    Mutant(
+        name="A schedule that is removed meanwhile ends a command on many",
+        kind="api",
+        file="scheduler/schedules.py",
+        old="        with contextlib.suppress(ScheduleNotFoundError):\n",
+        new="        with contextlib.suppress():\n",
+        caught_by=(tests("tests/integration/test_schedules.py", "-k", "removed_meanwhile and memory"),),
+    ),
+    Mutant(
         name="A recurrence that was made by hand may miss its times in any way",
         kind="api",
         file="values/schedule.py",

@@ -460,6 +460,13 @@ async def schedules_keep_the_types_of_their_jobs() -> None:
     assert_type(await sched.schedules.list(), Sequence[Schedule])
     assert_type((await sched.schedules.get("a")).next_at, datetime | None)
     assert_type(await sched.schedules.run_now("a"), JobHandle[Any])
+    assert_type(await sched.schedules.pause("a"), bool)
+    assert_type(await sched.schedules.pause(task="nightly", path=["doc1"], paused=False), int)
+    assert_type(sched.schedules.resume_sync("a"), bool)
+    assert_type(sched.schedules.resume_sync(all=True), int)
+    assert_type(await sched.schedules.remove(tag="old"), int)
+    await sched.schedules.pause("a", task="nightly")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await sched.schedules.remove(state="FAILED")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     assert_type(await sched.schedules.sync(), Sequence[str])
     await sched.schedule("a", nightly, every=5, missed="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await sched.schedule("a", "nightly", every=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
