@@ -42,17 +42,22 @@ class Timetable:
         """
         Store a schedule, in place of that of its name if they differ; return whether they did.
 
+        One with the recurrence of that in place keeps its next due time: what has come due is still to be fired, and an
+        interval keeps its beat however often its job is changed.
+
         Raises:
             InvalidJobError: there are too many.
         """
-        there = self._by_name.get(asked.name)
+        there, next_ms = self._by_name.get(asked.name), asked.next_ms
         if there is None:
             if len(self) >= SCHEDULES_MAX:
                 raise InvalidJobError(TOO_MANY_SCHEDULES)
             there = Schedule(name=asked.name, spec=asked.spec, recurrence=asked.recurrence, version=0, next_ms=None)
         elif (there.spec, there.recurrence) == (asked.spec, asked.recurrence):
             return False
-        self._become(attrs.evolve(there, spec=asked.spec, recurrence=asked.recurrence, next_ms=asked.next_ms))
+        elif there.recurrence == asked.recurrence:
+            next_ms = there.next_ms
+        self._become(attrs.evolve(there, spec=asked.spec, recurrence=asked.recurrence, next_ms=next_ms))
         return True
 
     def drop(self, name: str) -> bool:

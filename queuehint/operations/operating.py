@@ -241,12 +241,12 @@ class Reopen(Operation[Marked]):
 class PutSchedule(Operation[Marked]):
     """
     Store a schedule. One that is there and asks for the same is left as it is; another of its name is replaced, and
-    keeps its pause and what it fired last.
+    keeps its pause and what it fired last; one with the same recurrence keeps its next due time, too.
 
     Args:
         name: 1–128 bytes, as an id.
         spec: what each of its jobs is asked to be; its arguments take at most 64 KiB.
-        next_ms: when it is due first, if it is new or another; None if never.
+        next_ms: when it is due first, if it is new or its recurrence is another; None if never.
 
     Raises:
         InvalidJobError: there are 10 000 others.

@@ -217,7 +217,7 @@ class ScheduleBook:
         Store the schedules that the code defines by `Scheduler.cron` and `Scheduler.every`, as workers do on starting.
 
         One that is stored as it is defined is left as it is, with its pause and its next time. One that is stored
-        otherwise is replaced from now on. One that the code defines no more stays: `remove` it.
+        otherwise is replaced, as by `Scheduler.schedule`. One that the code defines no more stays: `remove` it.
 
         Returns:
             The names of those that are new or were replaced.
@@ -254,8 +254,9 @@ class Scheduling(SchedulerBase):
         """
         Enqueue a job periodically, once for each due time, by any worker.
 
-        The same again changes nothing. Anything else replaces the schedule of that name from now on, and keeps its
-        pause.
+        The same again changes nothing. Anything else replaces the schedule of that name, and keeps its pause. Where
+        only *job*, *args* or *kwargs* are other ones its next due time stays, also one that has come and was not fired
+        yet; other times count from now on.
 
         Args:
             name: unique in the namespace, 1–128 bytes as an id. The id of each job is made of it and its due time.

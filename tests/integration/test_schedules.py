@@ -254,6 +254,26 @@ async def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> Non
         assert changed.recurrence.every_ms == 50_000
 
 
+async def test_a_change_of_the_job_alone_loses_no_due_time_and_keeps_the_beat(url: str) -> None:
+    app = App(url)
+    async with app.sched as sched:
+        await sched.schedule("daily", app.work, every=timedelta(days=1), args=[0])
+        for deploy in range(1, 7):
+            app.clock.advance(ms=7 * 3600 * 1000)
+            await sched.schedule("daily", app.work, every=timedelta(days=1), args=[deploy], missed="skip")
+        # The time of the first day has come amid the deploys; more than a minute late, it is skipped as it would be.
+        assert (await sched.schedules.get("daily")).next_ms == app.at("12:26:40") - 24 * 3600 * 1000
+        await sched.drain(run=True)
+        assert app.ran == []
+        await sched.schedule("nightly", app.work, cron="0 3 * * *", missed="all", args=[1])
+        app.clock.advance(ms=24 * 3600 * 1000)
+        # A deploy while no worker is there.
+        await sched.schedule("nightly", app.work, cron="0 3 * * *", missed="all", args=[2])
+        await sched.schedules.remove("daily")
+        await sched.drain(run=True)
+        assert [(name, f"{due_at:%H:%M}", n) for name, due_at, n in app.ran if due_at] == [("nightly", "03:00", 2)]
+
+
 @pytest.mark.parametrize("missed, fired", [("skip", ["13:00"]), ("once", ["13:00"]), ("all", None)])
 async def test_what_nobody_was_there_for_is_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
     app = App(url)

@@ -543,6 +543,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A schedule whose jobs become others forgets that it is due",
+        kind="schedules",
+        file="core/schedules.py",
+        old="            next_ms = there.next_ms\n",
+        new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A schedule that is paused comes to be due",
         kind="schedules",
         file="core/schedules.py",

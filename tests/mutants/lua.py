@@ -911,6 +911,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a schedule whose jobs become others forgets that it is due",
+        kind="schedules",
+        file=f"{LUA}/put_schedule.lua",
+        old="  if schedule and schedule[RECURRENCE] == ARGV[13] then next_ms = schedule[NEXT_DUE] end\n",
+        new="",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: two who see a schedule due both fire it",
         kind="schedules",
         file=f"{LUA}/lib/structures/schedules.lua",

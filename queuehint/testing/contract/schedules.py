@@ -93,7 +93,7 @@ class Timetable:
         assert not put(store, due_ms=5)
         assert known(store) == before
 
-    @pytest.mark.parametrize("change", [{"spec": job("s", ["other"])}, {"every_ms": 5}, {"missed": "all"}])
+    @pytest.mark.parametrize("change", [{"every_ms": 5}, {"every_ms": MINUTE, "missed": "all"}])
     def test_another_of_its_name_replaces_it_and_keeps_its_pause_and_what_it_fired_last(
         self, store: Store, change: dict[str, Any]
     ) -> None:
@@ -107,6 +107,41 @@ class Timetable:
         assert after.version > before.version
         assert after.next_ms == store.clock.now_ms() + 7
         assert (after.is_paused, after.last_ms, after.last_id) == (True, before.last_ms, "first")
+
+    def test_one_with_other_jobs_at_the_same_times_keeps_when_it_is_due(self, store: Store) -> None:
+        put(store)
+        before = known(store)
+        assert put(store, due_ms=7, spec=job("s", ["other"]))
+        after = known(store)
+        assert (after.next_ms, after.spec.claims) == (before.next_ms, (Claim(("other",)),))
+        assert after.version > before.version
+        store.apply(PauseSchedule("s"))
+        assert put(store, due_ms=7, spec=job("s", ["third"]))
+        assert (known(store).next_ms, known(store).is_paused) == (before.next_ms, True)
+
+    def test_one_that_is_due_stays_so_when_its_jobs_become_others(self, store: Store) -> None:
+        put(store)
+        store.clock.advance(ms=MINUTE)
+        was_due = known(store)
+        assert put(store, spec=job("s", ["other"]))
+        assert (store.exchange().due, due(store)) == (True, ["s"])
+        assert known(store).next_ms == was_due.next_ms
+        with pytest.raises(ScheduleChangedError):
+            fire(store, was_due, job("a"))
+        fire(store, known(store), job("a"))
+        assert (due(store), store.run()) == ([], ["a"])
+
+    def test_one_that_was_dropped_keeps_nothing(self, store: Store) -> None:
+        put(store)
+        store.apply(DropSchedule("s"))
+        assert put(store, due_ms=7, spec=job("s", ["other"]))
+        assert known(store).next_ms == store.clock.now_ms() + 7
+
+    def test_one_that_has_come_to_its_end_is_not_due_again_for_other_jobs(self, store: Store) -> None:
+        store.apply(PutSchedule("s", job("s"), EVERY_MINUTE, None))
+        assert put(store, spec=job("s", ["other"]))
+        assert known(store).next_ms is None
+        assert store.tick().next_ms is None
 
     def test_they_are_listed_by_name_in_pages(self, store: Store) -> None:
         names = sorted(["b", "a", "é", "a!", "a:", "aa", "Z", "😀"])

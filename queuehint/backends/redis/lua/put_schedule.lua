@@ -1,6 +1,6 @@
 #!lua
 --[[ put_schedule: store a schedule, in place of a different one of that name.
-  ARGV[9] name      str  ARGV[10] next_ms int, when it is due first, "" for never
+  ARGV[9] name      str  ARGV[10] next_ms int, when it is due first if it is new or its recurrence another, "" for never
   ARGV[11] head     str  ARGV[12] spec opaque; as of a job, see enqueue; ARGV[13] recurrence opaque
   Returns more, now, next, 1 if this changed anything.   Refuses SCHEDULES_FULL
   Mirrors core.operating ]]
@@ -16,6 +16,8 @@ local schedule = schedules.of(name)
 local is_same = schedule and schedule[ASKED_HEAD] == ARGV[11] and schedule[ASKED_SPEC] == ARGV[12] and schedule[RECURRENCE] == ARGV[13]
 if not schedule and S[SCHEDULES] >= SCHEDULES_MAX then return redis.error_reply('SCHEDULES_FULL') end
 if not is_same then
+  -- One with the recurrence of that in place keeps its next due time.
+  if schedule and schedule[RECURRENCE] == ARGV[13] then next_ms = schedule[NEXT_DUE] end
   schedule = schedule or {0, false, false, false, false}
   schedule[ASKED_HEAD], schedule[ASKED_SPEC], schedule[RECURRENCE] = ARGV[11], ARGV[12], ARGV[13]
   schedules.set(name, schedule, next_ms)
