@@ -65,6 +65,12 @@ class Database:
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (doc, address))
 
+    def erase(self, doc: str) -> None:
+        """Delete all there is of a document; nothing if that is done."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM sections WHERE doc = ?", (doc,))
+            connection.execute("DELETE FROM published WHERE doc = ?", (doc,))
+
     def sections(self, doc: str) -> dict[str, str]:
         """Return the texts of a document's sections by their names."""
         with self._lock:

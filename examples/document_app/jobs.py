@@ -55,3 +55,9 @@ def publish(ctx: JobContext[Database], doc: str) -> str:
     address = publishing.send(doc, "\n\n".join(sections.values()))
     ctx.state.note_published(doc, address)
     return address
+
+
+@sched.job(queue_hint=["{doc}"], max_attempts=20)
+def erase(ctx: JobContext[Database], doc: str) -> None:
+    """Erase a document; enqueued by `Scheduler.close_path` as the last job there."""
+    ctx.state.erase(doc)

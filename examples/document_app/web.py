@@ -5,7 +5,9 @@ The web application: it enqueues jobs, and reports their states and results.
 
     POST /documents/{doc}/sections/{section}   {"insert": "text", "at": 0, "delete": 0}   -> 202 {"job": id}
     POST /documents/{doc}/publication                                                     -> 202 {"job": id}
+    DELETE /documents/{doc}                    for good: nobody can edit it again                -> 202 {"job": id}
     GET  /documents/{doc}                      its sections, and where it was published
+    GET  /documents/{doc}/events               what happens to its jobs from now on, as server-sent events
     GET  /jobs/{id}                            state, result, attempts, and what the job waits for
     GET  /jobs?tag=import-7                    the newest jobs with a tag
     GET  /workers                              the workers, and the number of jobs that each runs
@@ -15,15 +17,16 @@ Each POST takes tags, ``?tag=import-7``, and the header ``X-User``: jobs of diff
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 from fastapi import FastAPI, Header, HTTPException, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from examples.document_app.database import Database
-from examples.document_app.jobs import Edit, edit_section, publish, sched
+from examples.document_app.jobs import Edit, edit_section, erase, publish, sched
 from queuehint import (
     BackendUnavailableError,
     InvalidHintError,
@@ -31,6 +34,7 @@ from queuehint import (
     JobNotFoundError,
     JobRecord,
     JobState,
+    PathClosedError,
     PayloadError,
 )
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 User = Annotated[str | None, Header(alias="X-User")]
+LastEvent = Annotated[int | None, Header()]
 Tags = Annotated[list[str], Query(alias="tag")]
 
 
@@ -67,6 +72,13 @@ async def post_publication(doc: str, user: User = None, tags: Tags = []) -> dict
     return {"job": job.id}
 
 
+@app.delete("/documents/{doc}", status_code=202)
+async def delete_document(doc: str, user: User = None) -> dict[str, str]:
+    # In one step: what waits is canceled, what runs is let end, and the erasing is the last job there.
+    job = await sched.close_path([doc], last=erase.using(user=user).spec(doc))
+    return {"job": job.id}
+
+
 @app.get("/documents/{doc}")
 async def get_document(doc: str) -> dict[str, Any]:
     database: Database = app.state.database
@@ -74,6 +86,20 @@ async def get_document(doc: str) -> dict[str, Any]:
     if not sections:
         raise HTTPException(404, f"there is no document {doc!r}")
     return {"sections": sections, "published": database.published(doc)}
+
+
+@app.get("/documents/{doc}/events")
+async def get_events(doc: str, last_event_id: LastEvent = None) -> StreamingResponse:
+    """Follow a document; a browser that comes back says by Last-Event-ID what it has seen."""
+    return StreamingResponse(feed(doc, last_event_id), media_type="text/event-stream")
+
+
+async def feed(doc: str, after: int | None) -> AsyncIterator[str]:
+    async with sched.events(path=[doc], after=after) as events:
+        yield ": from now on\n\n"  # a comment: who has read it misses nothing that comes
+        async for event in events:
+            said = {"job": event.id, "task": event.task, "kind": event.kind, "error": event.error_message}
+            yield f"id: {event.at}\ndata: {json.dumps(said)}\n\n"
 
 
 @app.get("/jobs/{job_id}")
@@ -121,6 +147,11 @@ async def no_such_job(_request: Request, error: Exception) -> JSONResponse:
 async def no_such_place(_request: Request, error: Exception) -> JSONResponse:
     """Refuse a name, a tag, a user or a text that no job can have; nothing was enqueued."""
     return JSONResponse({"detail": str(error)}, 400)
+
+
+@app.exception_handler(PathClosedError)
+async def erased(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 410)
 
 
 @app.exception_handler(BackendUnavailableError)

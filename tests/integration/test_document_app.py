@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.probes import free_port, until
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.servers import Server
@@ -54,6 +56,13 @@ class Browser:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    @contextlib.contextmanager
+    def follow(self, path: str) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the server-sent events of a stream that is open when the block begins."""
+        with urllib.request.urlopen(self._root + path, timeout=OVER_S) as answer:
+            assert answer.readline() == b": from now on\n"
+            yield (json.loads(line.removeprefix(b"data: ")) for line in answer if line.startswith(b"data: "))
 
     def is_up(self) -> bool:
         try:
@@ -131,6 +140,16 @@ def test_the_document_app_serves_its_users(redis_server: Server, tmp_path: Path)
         assert [job["job"] for job in tagged] == edits[::-1]
         [known] = browser.ask("GET", "/workers")[1]
         assert (known["pid"], known["version"], known["slots"]) == (worker.pid, "2.1", 16)
+        # Deleted for good, while somebody follows the document.
+        with browser.follow("/documents/doc1/events") as events:
+            edit = browser.enqueue("/documents/doc1/sections/a", {"insert": "x"})
+            assert next(event for event in events if event["kind"] == "finished")["job"] == edit
+            status, answer = browser.ask("DELETE", "/documents/doc1")
+            assert (status, browser.over(answer["job"])["state"]) == (202, "FINISHED")
+            assert next(event for event in events if event["kind"] == "finished")["job"] == answer["job"]
+        assert browser.ask("GET", "/documents/doc1")[0] == 404
+        assert browser.ask("POST", "/documents/doc1/sections/a", {"insert": "back"})[0] == 410
+        assert browser.over(browser.ask("DELETE", "/documents/doc1")[1]["job"])["state"] == "FINISHED"
         # A client error names what is wrong with the request.
         assert browser.ask("GET", "/jobs/unknown")[0] == 404
         assert browser.ask("GET", "/documents/doc3")[0] == 404
