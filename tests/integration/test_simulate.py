@@ -255,7 +255,7 @@ def test_an_effect_whose_settlement_was_not_sent_is_found_by_the_default_plan(ch
     def once() -> None:
         assert len(charges) == len(set(charges)), "charged twice"
 
-    error = failure(lambda: simulate({"charge": charge}, jobs, seeds=500, setup=charges.clear, invariant=once))
+    error = failure(lambda: simulate({"charge": charge}, jobs, seeds=200, setup=charges.clear, invariant=once))
     assert error.reason == "charged twice"
     assert any("dies before it sends Exchange" in line for line in error.story)
 
@@ -281,6 +281,21 @@ def test_faults_that_hit_no_attempt_are_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(HandlerWorld, "_note_hits", lambda *_: None)
     with pytest.warns(UserWarning, match=r"times workers died or stood still in 20 simulated worlds, never during an"):
         simulate({"nothing": nothing}, [("nothing", None)] * 5, seeds=20, faults=FaultPlan(crash=0.3))
+
+
+def test_one_world_without_a_fault_that_counts_is_told(recwarn: pytest.WarningsRecorder) -> None:
+    jobs = [("nothing", None)]
+
+    async def nothing() -> None:
+        pass
+
+    with pytest.warns(
+        UserWarning, match="one simulated world was played, and no fault hit an attempt in it: pass seeds"
+    ):
+        assert simulate({"nothing": nothing}, jobs).attempts_hit == 0
+    for asked in ({"faults": "none"}, {"seeds": 2}, {"seed": 1}):
+        simulate({"nothing": nothing}, jobs, **asked)
+    assert list(recwarn) == []
 
 
 def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,7 +506,7 @@ def test_it_may_be_called_where_a_loop_runs() -> None:
         pass
 
     async def main() -> str:
-        return simulate({"nothing": nothing}, [("nothing", None)]).jobs["nothing-1"].state
+        return simulate({"nothing": nothing}, [("nothing", None)], seeds=2).jobs["nothing-1"].state
 
     assert asyncio.run(main()) == "FINISHED"
 

@@ -123,7 +123,8 @@ def simulate(
         SimulationError: a promise was broken, or what the caller has asserted; with the fewest jobs and faults.
         InvalidJobTypeError, InvalidJobError: a parameter is not valid.
 
-    It warns (UserWarning) if workers died or stood still ten times or more, and never during an attempt.
+    It warns (UserWarning) if workers died or stood still ten times or more, and never during an attempt; and if by
+    default one world was played, in which no fault hit an attempt.
 
     The environment's ``QUEUEHINT_SEED``, if it is set, is the only seed that is played.
 
@@ -175,6 +176,11 @@ def simulate(
         warnings.warn(
             f"{totals['stopped']} times workers died or stood still in {totals['worlds']} simulated worlds, "
             "never during an attempt: have handlers take time (asyncio.sleep), or raise the plan's crash and pause",
+            stacklevel=2,
+        )
+    if seeds == 1 and not seed and wanted is None and faults == "crashes" and not totals["hit"]:
+        warnings.warn(
+            "one simulated world was played, and no fault hit an attempt in it: pass seeds=500, or another seed",
             stacklevel=2,
         )
     return attrs.evolve(last, worlds=totals["worlds"], attempts=totals["attempts"], attempts_hit=totals["hit"])
