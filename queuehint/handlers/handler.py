@@ -30,6 +30,7 @@ from queuehint.handlers.remote import import_path
 from queuehint.values.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.policy import POLICY_OPTIONS
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
 
 HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None]", None]
+
+USING = POLICY_OPTIONS | {
+    *("after", "check_arguments", "claims", "delay", "depends_on", "headers", "id", "key", "max_delay", "mode", "name"),
+    *("on_conflict", "pool", "priority", "queue_hint", "retry", "run_at", "service", "tags", "user", "when"),
+}
+"""The options of `Job.using`, which are easily given as arguments of the job."""
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -129,7 +136,9 @@ class Handler:
         try:
             return dict(self.signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
-            raise InvalidJobTypeError(f"{self.name}(): {error}") from None
+            options = [name for name in kwargs if name in USING and name not in self.parameters]
+            way_out = f"; options go before: {self.name}.using({options[0]}=...)" if options else ""
+            raise InvalidJobTypeError(f"{self.name}(): {error}{way_out}") from None
 
     def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with the defaults of those left out."""

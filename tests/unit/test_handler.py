@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -22,7 +23,8 @@ from queuehint import (
     Scheduler,
     WouldDeadlockError,
 )
-from queuehint.handlers.handler import Handler, Placement
+from queuehint.client.job import Job
+from queuehint.handlers.handler import USING, Handler, Placement
 from queuehint.handlers.references import Reference, template
 from tests.support import for_each
 
@@ -138,8 +140,14 @@ def test_a_call_is_bound_by_name_without_defaults(args: Any, kwargs: Any, bound:
     "args, kwargs", [((), {}), (("a", "b", "c"), {}), (("a",), {"doc": "b"}), (("a",), {"x": 1}), ((), {"n": 1})]
 )
 def test_a_call_that_does_not_fit_is_refused_naming_the_task(args: Any, kwargs: Any) -> None:
-    with pytest.raises(InvalidJobTypeError, match=r"^plain\(\): "):
+    with pytest.raises(InvalidJobTypeError, match=r"^plain\(\): [^;]*$"):
         handler(plain).bind(args, kwargs)
+
+
+def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
+    with pytest.raises(InvalidJobTypeError, match=r"'delay'; options go before: plain\.using\(delay=\.\.\.\)$"):
+        handler(plain).bind(("a",), {"delay": 5})
+    assert inspect.signature(Job.using).parameters.keys() - {"self"} == USING
 
 
 @pytest.mark.parametrize(
