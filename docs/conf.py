@@ -1,10 +1,16 @@
 """Settings of the documentation; `make docs` builds it."""
 
 import re
+import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from scripts.pictures import mermaid
 
 project = "queuehint"
 copyright = "2026, the queuehint authors"
@@ -72,10 +78,16 @@ def end_blocks(_app: Sphinx, _page: str, text: list[str]) -> None:
     text[0] = PROMPTS.sub(lambda block: COMPOUND.sub(lambda found: f"{found[0]}...\n", block[0]), text[0])
 
 
+def draw(_app: Sphinx, _page: str, text: list[str]) -> None:
+    """Draw the Mermaid diagrams, as the forges do, without a program from elsewhere."""
+    text[0] = mermaid.shown(text[0])
+
+
 def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
-    # The forges draw Mermaid diagrams; here they are shown as text and need no program from elsewhere.
+    # Of what a command prints, as text.
     app.add_lexer("mermaid", TextLexer)
+    app.connect("source-read", draw)
     app.connect("source-read", show_both)
     app.connect("source-read", end_blocks)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)

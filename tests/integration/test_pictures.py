@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from scripts.pictures import mermaid
 from scripts.pictures.all import FOLDER, TEXTS, pictures
 from scripts.pictures.figures import PAGES as WITH_FIGURES
 from scripts.pictures.figures import filled
@@ -65,3 +67,45 @@ def test_a_picture_is_small_and_readable_on_a_telephone(path: Path) -> None:
     assert min(sizes) * 400 / float(box[2]) > 9, "a text is too small at a width of 400 pixels"
     links = set(re.findall(r"https?://[^\s\"<]+", svg)) - {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
     assert not links, "a picture loads nothing from elsewhere"
+
+
+DIAGRAMS = [
+    pytest.param(found["text"], id=f"{page.stem}-{at}")
+    for page in PAGES
+    for at, found in enumerate(mermaid.BLOCKS.finditer(page.read_text("utf-8")))
+]
+
+
+@pytest.mark.parametrize("text", DIAGRAMS)
+def test_each_diagram_of_the_pages_is_drawn_without_a_program_from_elsewhere(text: str) -> None:
+    drawn = mermaid.shown(f"a\n```mermaid\n{text}```\nb")
+    assert "```mermaid" not in drawn
+    if text.startswith("stateDiagram"):
+        moves = [line.strip() for line in text.splitlines()[1:]]
+        rows = drawn.splitlines()[3:-1]
+        assert [row.split(" | ")[1:] for row in rows] == [
+            [f"`{new}`", f"{how} |"] for new, how in (move.split(" --> ")[1].split(": ") for move in moves)
+        ]
+        return
+    chart = mermaid.read(text)
+    wide, high = mermaid.place(chart)
+    svg = ET.fromstring(drawn.split("```{raw} html\n")[1].split("\n```")[0])
+    assert len([shape for shape in svg if shape.tag == "path"]) == len(chart.edges)
+    assert set(re.findall(r"\w+", text)) >= set(re.findall(r"\w+", " ".join(svg.itertext())))
+    for left, right, _ in chart.edges:
+        assert chart.nodes[left].x + chart.nodes[left].width < chart.nodes[right].x
+    for one, other in itertools.combinations(chart.nodes.values(), 2):
+        assert (
+            one.x + one.width < other.x
+            or other.x + other.width < one.x
+            or one.y + one.height < other.y
+            or other.y + other.height < one.y
+        )
+    assert all(0 < one.x < wide - one.width and 0 < one.y < high - one.height for one in chart.nodes.values())
+    assert "http" not in drawn
+
+
+def test_what_a_diagram_says_that_cannot_be_drawn_is_refused() -> None:
+    for text in ("flowchart LR\n    a --> b\n", "stateDiagram-v2\n    a -> b\n"):
+        with pytest.raises(AssertionError):
+            mermaid.shown(f"```mermaid\n{text}```")
