@@ -245,7 +245,8 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
     if job.ready is None:
         is_unknown = job.id in table.unknown_task_counts
         kind = ReasonKind.UNKNOWN_TASK if is_unknown else ReasonKind.BACKOFF
-        return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=is_unknown)
+        detail = f"task {job.spec.task}" if is_unknown else None
+        return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=is_unknown, detail=detail)
     if table.pauses and (pause := table.pauses.holding(job)) is not None:
         return Reason(
             job_id=job.id,

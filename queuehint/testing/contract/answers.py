@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from queuehint.core.state import POOL_SEEN_MS
@@ -97,11 +98,11 @@ class WhyAJobWaits:
         assert store.why("a").kind is ReasonKind.WORKER
 
     def test_why_of_a_job_of_an_unknown_task_is_that_no_worker_knew_it(self, store: Store) -> None:
-        store.enqueue(job("a"))
+        store.enqueue(attrs.evolve(job("a"), task="render"))
         store.start()
         store.settle("a", OutcomeKind.UNKNOWN_TASK)
         assert store.why("a") == reason(
-            "a", QUEUED, ReasonKind.UNKNOWN_TASK, until_ms=store.began_ms + 5000, stuck=True
+            "a", QUEUED, ReasonKind.UNKNOWN_TASK, until_ms=store.began_ms + 5000, stuck=True, detail="task render"
         )
         assert store.stats().stuck["unknown_task"] == 1
         store.wait(5000)

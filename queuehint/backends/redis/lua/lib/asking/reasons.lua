@@ -198,7 +198,8 @@ local function reason_queued(job)
   end
   if not job[OFFER] then
     local is_unknown = job[UNKNOWN_TASKS] > 0
-    return {kind = is_unknown and 'unknown_task' or 'backoff', until_ms = job[DUE_AT], stuck = is_unknown}
+    local detail = is_unknown and 'task ' .. job[TASK] or nil
+    return {kind = is_unknown and 'unknown_task' or 'backoff', until_ms = job[DUE_AT], stuck = is_unknown, detail = detail}
   end
   if S[PAUSED] > 0 then
     local pause, key = pauses.holding(job)
