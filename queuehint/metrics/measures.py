@@ -18,12 +18,12 @@ from queuehint.values.checks import check_duration
 from queuehint.values.event import EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.scheduler.scheduler import Scheduler
     from queuehint.values.event import Event
-    from queuehint.values.report import EdgeStats, Stats
+    from queuehint.values.report import EdgeStats, Stats, WorkerInfo
 
 TIMEOUT_S = 2.0
 FRESH_S = 1.0
@@ -38,6 +38,7 @@ class Answer:
 
     stats: Stats
     edges: EdgeStats
+    workers: Sequence[WorkerInfo]
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +74,15 @@ def _edges(field: str, help: str) -> Measure:
     return _one(f"edges.{field}", help, lambda answer: getattr(answer.edges, field))
 
 
+def _workers_by_pool(answer: Answer) -> dict[str, float]:
+    """Return how many workers serve each pool; also none, where jobs are ready."""
+    found = dict.fromkeys(answer.stats.ready, 0.0)
+    for worker in answer.workers:
+        for pool in worker.pools:
+            found[pool] = found.get(pool, 0.0) + 1
+    return found
+
+
 MEASURES = (
     Measure(
         name="jobs",
@@ -98,6 +108,22 @@ MEASURES = (
         help="Jobs that wait for a person or a new worker, by reason.",
         label="reason",
         read=lambda answer: answer.stats.stuck,
+    ),
+    Measure(
+        name="workers",
+        help="Workers heard of lately, by pool; 0 for a pool with ready jobs that none serves.",
+        label="pool",
+        read=_workers_by_pool,
+    ),
+    _one(
+        "workers.slots",
+        "Jobs that all workers run at once at most.",
+        lambda answer: sum(w.slots for w in answer.workers),
+    ),
+    _one(
+        "workers.running",
+        "Jobs that they ran when they were heard of last.",
+        lambda answer: sum(w.running for w in answer.workers),
     ),
     _total("enqueued", "Jobs enqueued."),
     _total("started", "Grants of jobs to workers."),
@@ -180,7 +206,7 @@ class Source:
 
     def _ask(self, asked: Future[Answer]) -> None:
         try:
-            answer = Answer(self._scheduler.stats_sync(), self._scheduler.edges_sync())
+            answer = Answer(self._scheduler.stats_sync(), self._scheduler.edges_sync(), self._scheduler.workers_sync())
         except BaseException as error:  # noqa: BLE001 - handed to those who wait
             self._asked_s = time.monotonic()
             asked.set_exception(error)

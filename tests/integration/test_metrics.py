@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -70,6 +71,30 @@ def test_a_scrape_tells_what_the_store_counts() -> None:
     assert samples['queuehint_jobs_failed_total{namespace="shop"}'] == 1
     assert samples['queuehint_edges_open_edges{namespace="shop"}'] == 1
     assert samples['queuehint_edges_oldest_timestamp_seconds{namespace="shop"}'] == pytest.approx(time.time(), abs=60)
+
+
+def test_a_scrape_tells_which_pools_have_workers() -> None:
+    sched = Scheduler("memory://", namespace="shop")
+
+    @sched.job
+    async def work() -> dict[str, float]:
+        # In a thread, as a scrape is: it asks the store by itself.
+        return await asyncio.to_thread(scraped, registry)
+
+    registry = CollectorRegistry()
+    registry.register(prometheus.SchedulerCollector(sched, fresh=0))
+
+    async def main() -> dict[str, float]:
+        await work.using(pool="nobody").enqueue()
+        async with sched.worker(concurrency=3, pools=["default", "slow"]), sched.worker(concurrency=2):
+            return await (await work.enqueue()).result()
+
+    samples = run(main())
+    by_pool = {pool: samples[f'queuehint_workers{{namespace="shop",pool="{pool}"}}'] for pool in ("default", "slow")}
+    assert by_pool == {"default": 2, "slow": 1}
+    assert samples['queuehint_workers{namespace="shop",pool="nobody"}'] == 0
+    assert samples['queuehint_workers_slots{namespace="shop"}'] == 5
+    assert samples['queuehint_workers_running{namespace="shop"}'] in {0, 1}
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
