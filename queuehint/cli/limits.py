@@ -12,7 +12,7 @@ from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, opened,
 from queuehint.cli.render import UNITS, Grid, Printer, cell
 from queuehint.values.limit import Limit, LimitState
 
-app = typer.Typer(no_args_is_help=True, help="How much may run, start and wait at a place, or of a task or a pool.")
+app = typer.Typer(no_args_is_help=True, help="How many jobs may run, start or be unfinished: of a place, task or pool.")
 
 SomePlace = Annotated[
     str | None, typer.Argument(metavar="[PATH]", help="A queue key such as doc1; the whole namespace if none is given.")

@@ -13,7 +13,7 @@ DATA = tests("tests/integration/test_secrets.py", marks="not redis and not night
 
 MUTANTS = (
     Mutant(
-        name="A namespace is what was handed in, and not what was checked",
+        name="A namespace is the value handed in, and not the checked one",
         kind="api",
         file="backends/base.py",
         old='got {shown(text)}")\n    return text\n',
@@ -21,7 +21,7 @@ MUTANTS = (
         caught_by=(TEXTS,),
     ),
     Mutant(
-        name="A reason of a cancellation is what was handed in, and not what was checked",
+        name="A reason of a cancellation is the value handed in, and not the checked one",
         kind="api",
         file="scheduler/operating.py",
         old='    reason = None if reason is None else check_name(reason, parameter="reason")\n',
@@ -61,7 +61,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_commands_by_filter.py", "-k", "does_not_say_which"),),
     ),
     Mutant(
-        name="An order to what fits ends with the first page",
+        name="A command on the jobs of a filter ends with the first page",
         kind="api",
         file="scheduler/records/bulk.py",
         old="        if after is None or not left:\n",
@@ -85,7 +85,7 @@ MUTANTS = (
         caught_by=(HANDLES,),
     ),
     Mutant(
-        name="What a redaction that fails was given is in the traceback that is logged",
+        name="The text given to a failed redaction is in the logged traceback",
         kind="api",
         file="worker/failures.py",
         old='            logger.error("redact failed", extra=extra)  # noqa: TRY400\n',
@@ -125,7 +125,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_redaction.py", "-k", "no_log and Odd-raise"),),
     ),
     Mutant(
-        name="A listener that raises no Exception is told nothing more",
+        name="A listener that raises no Exception gets no further events",
         kind="api",
         file="scheduler/listening.py",
         old="                except BaseException as error:\n                    task",
@@ -205,7 +205,7 @@ MUTANTS = (
         caught_by=(MASKS,),
     ),
     Mutant(
-        name="What begins like no store is shown without slashes",
+        name="A text that begins like no store is shown without slashes",
         kind="api",
         file="backends/masks.py",
         old="        if scheme not in _SERVED:\n            return HIDDEN\n",
@@ -253,7 +253,7 @@ MUTANTS = (
         caught_by=(SECRETS,),
     ),
     Mutant(
-        name="A URL among the words of somebody else is shown",
+        name="A URL inside another text is shown",
         kind="api",
         file="cli/said.py",
         old="    return _IN_A_TEXT.sub(lambda found: masked(found[0]), text)\n",
@@ -261,7 +261,7 @@ MUTANTS = (
         caught_by=(SECRETS,),
     ),
     Mutant(
-        name="What the environment holds is said",
+        name="A value of the environment is shown",
         kind="api",
         file="cli/said.py",
         old="    for word in (*_typed, *told):\n",
@@ -285,7 +285,7 @@ MUTANTS = (
         caught_by=(SECRETS,),
     ),
     Mutant(
-        name="What a terminal obeys is printed",
+        name="Control characters are printed to a terminal",
         kind="api",
         file="cli/said.py",
         old="    return plain(hidden(text))\n",
@@ -301,7 +301,7 @@ MUTANTS = (
         caught_by=(SECRETS,),
     ),
     Mutant(
-        name="What running a command refuses is said by the parser",
+        name="An error of a running command is shown by the parser",
         kind="api",
         file="cli/said.py",
         old="        with _parser_says():\n            return super().invoke(ctx)\n",
@@ -357,7 +357,7 @@ MUTANTS = (
         caught_by=(REPRS,),
     ),
     Mutant(
-        name="What is said of an argument that cannot be read quotes it",
+        name="The message about an argument that cannot be read quotes it",
         kind="api",
         file="handlers/codec.py",
         old='        why = f" ({type(error).__name__})"\n    return f"cannot be read',
@@ -365,7 +365,7 @@ MUTANTS = (
         caught_by=(DATA,),
     ),
     Mutant(
-        name="The values that do not fit hang on what is said of them",
+        name="The values that do not fit hang on the error about them",
         kind="api",
         file="handlers/codec.py",
         old='raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None',
@@ -373,7 +373,7 @@ MUTANTS = (
         caught_by=(DATA,),
     ),
     Mutant(
-        name="What stands in place of an outcome is shown",
+        name="The value in place of an outcome is shown",
         kind="api",
         file="operations/fields.py",
         old="            if kind in _OF_DATA:\n",

@@ -15,7 +15,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_event_log.py"),),
     ),
     Mutant(
-        name="Progress is said to be a run's end",
+        name="A progress event has the fields of the end of an attempt",
         kind="wire",
         file="core/structures/event_log.py",
         old="        if old is STARTED and kind is not PROGRESSED:\n",
@@ -79,7 +79,7 @@ MUTANTS = (
         caught_by=(tests(REDIS, "-k", "path_pass"),),
     ),
     Mutant(
-        name="A follower that joins while all are asked for misses what was not asked for it",
+        name="A follower that joins during a request misses events that were not asked for it",
         kind="wire",
         file="client/event_reader.py",
         old="        if self._is_asking:\n            self._coming",
@@ -127,7 +127,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "each_follower"),),
     ),
     Mutant(
-        name="A follower is told that it has lost what it never asked for",
+        name="A follower counts events as lost that it never asked for",
         kind="wire",
         file="client/event_reader.py",
         old="self.at + followed.missed - max(follower.since, self.at)",
@@ -143,7 +143,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "begun_anew"),),
     ),
     Mutant(
-        name="Streams nobody holds any more are read for",
+        name="Events are read for streams that are gone",
         kind="wire",
         file="client/event_reader.py",
         old="[follower for follower in self._members if follower.is_gone]",
@@ -151,7 +151,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "nobody_waits"),),
     ),
     Mutant(
-        name="A reader asks on while nobody waits",
+        name="A reader asks on without waiting followers",
         kind="wire",
         file="client/event_reader.py",
         old="        while self._waiting:\n",

@@ -40,7 +40,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="The timeout of a flow covers what is enqueued after it",
+        name="The timeout of a flow covers jobs enqueued after it",
         kind="cancel",
         file="core/jobs/staging.py",
         old="        remove(table, start)\n        cancel_flow(",
@@ -99,7 +99,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_flow_redis.py", "-k", "fewer"),),
     ),
     Mutant(
-        name="What is withdrawn is kept until it expires",
+        name="A withdrawn submission is kept until it expires",
         kind="cancel",
         file="core/producing.py",
         old="        staging.withdraw(state.table, start, state.now_ms)\n",
@@ -107,7 +107,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="Lua: what is withdrawn is kept until it expires",
+        name="Lua: a withdrawn submission is kept until it expires",
         kind="cancel",
         file="backends/redis/lua/withdraw.lua",
         old="if is_open then staging.withdraw(start) end\n",

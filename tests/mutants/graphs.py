@@ -51,7 +51,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="Only a success is told to those that wait",
+        name="Dependents learn only of a success",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        if self.table.edges.has_dependents(job.id):\n            self._resolve_dependents(job)\n",
@@ -59,7 +59,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
-        name="What is to run after a failure runs after a success",
+        name="A job that is to run after a failure runs after a success",
         kind="edges",
         file="core/structures/edges.py",
         old="        return CANCEL + DROP + CANCEL + KEPT\n",
@@ -67,7 +67,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="What is to wait for a redrive runs after a failure",
+        name="A job that is to wait for a redrive runs after a failure",
         kind="edges",
         file="core/structures/edges.py",
         old="    return DROP + WAIT + drop + KEPT\n",
@@ -75,7 +75,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="What needs the data of a canceled job runs without it",
+        name="A job that needs the data of a canceled job runs without it",
         kind="edges",
         file="core/structures/edges.py",
         old="    drop = CANCEL if edge.data else DROP\n",
@@ -115,7 +115,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="Nobody is told that a dead job was discarded",
+        name="Dependents do not learn that a dead job was discarded",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        left = archive.discard(self.table, job, self.now_ms)\n        self._resolve_dependents(job)\n",
@@ -123,7 +123,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
-        name="Nobody is told that a dead job's record has expired",
+        name="Dependents do not learn that a dead job's record has expired",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        if is_told:\n            self._resolve_dependents(job)\n",
@@ -155,7 +155,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, PROVED_EDGES),
     ),
     Mutant(
-        name="A result goes although somebody may still read it",
+        name="A result is dropped although a dependent may still read it",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        return job.state is FINISHED and not job.gone and self.table.edges.has_dependents(job.id)\n",
@@ -171,7 +171,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="What fell with a job that is redriven downstream comes back although another job felled it too",
+        name="A redrive downstream revives a job that another dead job canceled too",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        if canceled_by is not None:\n            dependency_id, dependency = canceled_by\n",
@@ -179,7 +179,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="A job is revived while its end is still told to those that wait for it",
+        name="A job is revived while the sweep over its dependents goes on",
         kind="edges",
         file="core/jobs/sweeps.py",
         old="        if lifecycle.table.committing or lifecycle.table.edges.is_resolving(job):\n",
@@ -248,7 +248,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="What cannot be searched for a cycle in one go has none",
+        name="A graph too large to search counts as one without a cycle",
         kind="edges",
         file="core/jobs/lifecycle.py",
         old="        if is_cycle is None:\n",
@@ -288,7 +288,7 @@ MUTANTS = (
         caught_by=(tests("tests/contract/test_redis.py", "-k", "the_tree"),),
     ),
     Mutant(
-        name="Who waits for a cycle of jobs counts as one that moves",
+        name="A job that waits for a cycle of jobs counts as one that moves",
         kind="bounds",
         file="core/why.py",
         old=("if all_wait and cycles.ahead(job):\n"),
@@ -296,7 +296,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_answers.py"),),
     ),
     Mutant(
-        name="Lua: who waits for a cycle of jobs counts as one that moves",
+        name="Lua: a job that waits for a cycle of jobs counts as one that moves",
         kind="bounds",
         file="backends/redis/lua/count_pending.lua",
         old="  if all_wait and #cycle_ahead(job) > 0 then\n",
@@ -304,7 +304,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
-        name="Nobody is told that jobs wait for one another",
+        name="Jobs that wait for one another are not reported",
         kind="bounds",
         file="core/why.py",
         old=("            if other == job.id:\n                cycle,"),
@@ -376,7 +376,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_cli_sqlite.py", "-k", "not_closed_after_a_repair"),),
     ),
     Mutant(
-        name="A walk that has passed a line where an earlier one waits is thought to be right",
+        name="A walk that has passed a line where an earlier one waits counts as right",
         kind="bounds",
         file="core/jobs/settled.py",
         old="        if not job.is_possible or not all(map(gates.put, walks, job.passed)):\n",
@@ -408,7 +408,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "is_put_there"),),
     ),
     Mutant(
-        name="Lua: a job that backs off is thought to be able to wait for its gates again",
+        name="Lua: a job that backs off counts as one that can wait for its gates again",
         kind="bounds",
         file="backends/redis/lua/doctor/heads.lua",
         old="  local keeps = job[STATE] ~= QUEUED or job[TIMER] == DUE\n",
@@ -424,7 +424,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "edge_lost"),),
     ),
     Mutant(
-        name="Lua: nobody is told that jobs wait for one another",
+        name="Lua: jobs that wait for one another are not reported",
         kind="bounds",
         file="backends/redis/lua/lib/asking/reasons.lua",
         old="        if other == job.id then\n",
@@ -432,7 +432,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),
     ),
     Mutant(
-        name="What is left over when the budget is used is forgotten",
+        name="Work left over when the budget is used is forgotten",
         kind="edges",
         file="core/work.py",
         old=("            if again:\n                leftovers.append(item)\n"),

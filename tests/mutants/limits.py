@@ -69,7 +69,7 @@ MUTANTS = (
         caught_by=(rule_on_redis("spent_tokens_of_a_child_stay_spent"),),
     ),
     Mutant(
-        name="Lua: nobody looks again at the bucket of a child without jobs",
+        name="Lua: the bucket of a child without jobs is not checked again",
         kind="limits",
         file=LUA_LIMITS,
         old="  return full_ms > NOW and full_ms\n",
@@ -151,7 +151,7 @@ MUTANTS = (
         caught_by=(rule("jobs_of_a_pool_start_in_a_time"),),
     ),
     Mutant(
-        name="A job parked by its task leaves the slot of its path to nobody",
+        name="A job parked by its task leaves the slot of its path unused",
         kind="limits",
         file=LIMITS,
         old=" and self.selection is None and other.selection is None\n",
@@ -280,7 +280,7 @@ MUTANTS = (
         caught_by=(rule_on_redis("no_more_jobs_of_a_task_run"),),
     ),
     Mutant(
-        name="Lua: a job parked by its task leaves the slot of its path to nobody",
+        name="Lua: a job parked by its task leaves the slot of its path unused",
         kind="limits",
         file=LUA_LIMITS,
         old="    local is_below = key and (key == '' or at.key == key",

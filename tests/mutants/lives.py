@@ -150,7 +150,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, PROVED_LEASES),
     ),
     Mutant(
-        name="A worker gives back by an old token what another one has",
+        name="A worker gives back by an old token a job that another worker has",
         kind="leases",
         file="core/working.py",
         old=("    if job is None or job.state is not STARTED or not proves(outcome.token, job.token):\n"),
@@ -248,7 +248,7 @@ MUTANTS = (
     ),
     # --- cancel ---
     Mutant(
-        name="A dead job cancels what came before it",
+        name="A dead job cancels jobs that came before it",
         kind="cancel",
         file="core/jobs/sweeps.py",
         old="item.behind_seq < job.seq <= item.last_seq\n",
@@ -256,7 +256,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="A path is canceled with what was redriven after the cancellation",
+        name="A cancellation of a path covers jobs redriven after it",
         kind="cancel",
         file="core/jobs/sweeps.py",
         old="    if job.since >= item.before or job.is_hidden:\n",
@@ -419,7 +419,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
-        name="A gate that nobody holds and nobody waits at is kept",
+        name="A gate without holders and waiters is kept",
         kind="records",
         file="core/structures/trie.py",
         old="                del children[node.segment]\n                self.nodes -= 1\n",
@@ -469,7 +469,7 @@ MUTANTS = (
     ),
     # --- limits, pauses, closed paths ---
     Mutant(
-        name="A pause stops what is above it too",
+        name="A pause stops jobs above it too",
         kind="limits",
         file="core/jobs/pauses.py",
         old="""\
@@ -535,7 +535,7 @@ MUTANTS = (
     ),
     # --- schedules ---
     Mutant(
-        name="Two who see a schedule due both fire it",
+        name="Two workers that see a schedule due both fire it",
         kind="schedules",
         file="core/schedules.py",
         old="        if there is None or there.version != firing.version:\n",

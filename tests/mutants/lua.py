@@ -234,7 +234,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: who leaves a place above others does not look at who waits there",
+        name="Lua: a job that leaves a place above others does not advance the lines there",
         kind="order",
         file=f"{LUA}/lib/structures/gates.lua",
         old="    if gate[intention] == 0 then look_at_line(key, gate) end\n",
@@ -275,7 +275,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: the root is nobody's ancestor",
+        name="Lua: the root is no ancestor of any path",
         kind="exclusion",
         file=f"{LUA}/lib/jobs/fields.lua",
         old="  local key, keys = string.sub(claim_text, 2), {''}\n",
@@ -283,7 +283,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS, MACHINE_ON_REDIS),
     ),
     Mutant(
-        name="Lua: who leaves a place forgets the root",
+        name="Lua: a job that leaves a place forgets the root",
         kind="exclusion",
         file=f"{LUA}/lib/structures/gates.lua",
         old="  while depth > 0 do\n    depth, left = depth - 1, left + 1\n",
@@ -324,7 +324,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a worker gives back by an old token what another one has",
+        name="Lua: a worker gives back by an old token a job that another worker has",
         kind="leases",
         file=f"{LUA}/exchange.lua",
         old="  if job and job[STATE] == STARTED and job[TOKEN] == token then\n",
@@ -557,7 +557,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: what waits for several jobs counts ends, not jobs",
+        name="Lua: a job that waits for several jobs counts ends, not jobs",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if not edge then return 0 end\n",
@@ -579,7 +579,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: only a success is told to those that wait",
+        name="Lua: dependents learn only of a success",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  lifecycle.resolve_dependents(job)\n  -- A dead job",
@@ -603,7 +603,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: what is left over when the budget is used is forgotten",
+        name="Lua: work left over when the budget is used is forgotten",
         kind="edges",
         file=f"{LUA}/lib/jobs/work.lua",
         old="      if again then work.push(item) end\n",
@@ -619,7 +619,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a result goes although somebody may still read it",
+        name="Lua: a result is dropped although a dependent may still read it",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if job[STATE] == FINISHED and not job[GONE] and has_dependents then\n",
@@ -627,7 +627,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a job is revived while its end is still told to those that wait for it",
+        name="Lua: a job is revived while the sweep over its dependents goes on",
         kind="edges",
         file=f"{LUA}/lib/jobs/dependents.lua",
         old="    if S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then return used + 1, true end\n",
@@ -635,7 +635,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: the end of a job counts as told when the first that waits for it has been told",
+        name="Lua: the end of a job counts as resolved while the sweep over its dependents goes on",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  job[AWAITED] = RESOLVING\n",
@@ -667,7 +667,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: what cannot be searched for a cycle in one go has none",
+        name="Lua: a graph too large to search counts as one without a cycle",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",
         old="  if has_cycle == nil then return",
@@ -684,7 +684,7 @@ MUTANTS = (
     ),
     # --- the rest ---
     Mutant(
-        name="Lua: a dead job cancels what came before it",
+        name="Lua: a dead job cancels jobs that came before it",
         kind="cancel",
         file=f"{LUA}/lib/jobs/sweeps.lua",
         old="(job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)",
@@ -788,7 +788,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a gate that nobody holds and nobody waits at is kept",
+        name="Lua: a gate without holders and waiters is kept",
         kind="records",
         file=f"{LUA}/lib/request/write.lua",
         old="      gone[#gone + 1] = key\n",
@@ -828,7 +828,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: a single exchange takes no notice of who waits at a gate above",
+        name="Lua: a single exchange ignores the line at a gate above",
         kind="order",
         file=f"{LUA}/lib/plain/exchange_one.lua",
         old=" or (gate[mode] == 0 and gate[WAITING] > 0 and at < last) then return false end\n",
@@ -844,7 +844,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_by_one"),),
     ),
     Mutant(
-        name="Lua: what counts jobs has a time to live",
+        name="Lua: the state of a namespace has a time to live",
         kind="records",
         file=f"{LUA}/lib/request/write.lua",
         old="  redis.call('HSET', store.meta, 'state', pack_state(S))\n",
@@ -919,7 +919,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
-        name="Lua: two who see a schedule due both fire it",
+        name="Lua: two workers that see a schedule due both fire it",
         kind="schedules",
         file=f"{LUA}/lib/structures/schedules.lua",
         old="  if not schedule or schedule[VERSION_OF] ~= version then return nil end\n",
@@ -967,7 +967,7 @@ MUTANTS = (
         caught_by=(tests("tests/contract/test_redis.py", "-k", f"large_records and {ON_REDIS}"),),
     ),
     Mutant(
-        name="Lua: time is set back, and what waits by it stays late",
+        name="Lua: time is set back, and timers stay late",
         kind="retries",
         file=f"{LUA}/doctor/turn_back.lua",
         old="local function earlier(time_ms) return math.max(now_ms, time_ms - ahead_ms) end\n",
@@ -975,7 +975,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor_live.py", "-k", "clock_that_was_ahead"),),
     ),
     Mutant(
-        name="Lua: what ended a moment ago goes before memory is full",
+        name="Lua: a job that ended a moment ago is dropped before memory is full",
         kind="memory",
         file=f"{LUA}/lib/request/memory.lua",
         old="  return is_late and 1 or 2\n",
@@ -1007,7 +1007,7 @@ MUTANTS = (
         caught_by=(SHORT_OF_MEMORY,),
     ),
     Mutant(
-        name="Lua: what a store drops early is not counted",
+        name="Lua: records dropped early are not counted",
         kind="memory",
         file=f"{LUA}/lib/request/memory.lua",
         old="  S[DROPPED_IN_ALL] = S[DROPPED_IN_ALL] + #dropped\n",
@@ -1015,7 +1015,7 @@ MUTANTS = (
         caught_by=(SHORT_OF_MEMORY,),
     ),
     Mutant(
-        name="Lua: nobody is told of what a store drops early",
+        name="Lua: records dropped early are not reported",
         kind="memory",
         file=f"{LUA}/lib/request/memory.lua",
         old="  memory.dropped = #dropped\n",
@@ -1056,7 +1056,7 @@ MUTANTS = (
     ),
     # --- arguments ---
     Mutant(
-        name="Lua: what is no number is stored where one belongs",
+        name="Lua: a text is stored where a number belongs",
         kind="wire",
         file=f"{LUA}/lib/request/arguments.lua",
         old="  if number and number >= (least or 0) and number <= INT_MAX and number % 1 == 0 then return number end\n",
@@ -1088,7 +1088,7 @@ MUTANTS = (
         caught_by=(ARGUMENTS,),
     ),
     Mutant(
-        name="Lua: what to do with a second job of a key may be any word",
+        name="Lua: on_conflict may be any word",
         kind="wire",
         file=f"{LUA}/lib/request/asked.lua",
         old=" or not CONFLICTS[conflict] then args.refuse(at) end\n",

@@ -111,7 +111,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_memory.py", "-k", "turns"),),
     ),
     Mutant(
-        name="What was prepared for one operation is sent for another",
+        name="A request prepared for one operation is sent for another",
         kind="wire",
         file="backends/redis/session.py",
         old="        if prepared is not None and prepared[0] is operation:\n",
@@ -167,7 +167,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_submission.py"),),
     ),
     Mutant(
-        name="Records of a flow that somebody waits for are kept no longer",
+        name="Records of a flow with a waiter are kept no longer",
         kind="wire",
         file="client/flow_handle.py",
         old="Interest(kept=self._jobs[begin : begin + IDS_MAX])",
@@ -191,7 +191,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "long"),),
     ),
     Mutant(
-        name="A place granted to a caller who has given up is kept until its lease ends",
+        name="A place granted to a caller that has given up is kept until its lease ends",
         kind="wire",
         file="scheduler/exclusive.py",
         old="                yield request.settle(OutcomeKind.RELEASED)\n",
@@ -215,7 +215,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "often"),),
     ),
     Mutant(
-        name="What many jobs say costs an exchange each",
+        name="Messages of many jobs cost an exchange each",
         kind="wire",
         file="worker/outbox.py",
         old="        if may_go_together or self._unanswered is not None:\n",
@@ -223,7 +223,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "is_one_exchange"),),
     ),
     Mutant(
-        name="What one job says holds up what all others say",
+        name="The messages of one job hold up those of all others",
         kind="wire",
         file="worker/outbox.py",
         old="            if is_again and self._is_passed_over:\n",
@@ -231,7 +231,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "cuts_each"),),
     ),
     Mutant(
-        name="What was sent without an answer is put together anew",
+        name="An exchange without an answer is put together anew",
         kind="wire",
         file="worker/outbox.py",
         old="            self._unanswered = None if post is None else (taken, post)\n",

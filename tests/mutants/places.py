@@ -6,7 +6,7 @@ from tests.mutants.gate import Mutant
 MUTANTS = (
     # --- reasons ---
     Mutant(
-        name="A dead job that only somebody further ahead waits for is not named",
+        name="A dead job that only a job further ahead waits for is not named",
         kind="records",
         file="core/blockers.py",
         old="            clashes |= CLASHES[other.wants]\n",
@@ -180,7 +180,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
-        name="A place is left at once, and who stood in line there is told only when somebody else leaves",
+        name="A place is left at once, and the line there moves only when another job leaves",
         kind="order",
         file="core/structures/trie.py",
         old="                if not node.to_advance and not node.held & CLASHES[head.wants]:\n",
@@ -188,7 +188,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
-        name="What is settled brings nothing about before the next operation",
+        name="The effects of a settlement wait for the next operation",
         kind="order",
         file="core/working.py",
         old=("    follow(state)\n    _see(state, operation)\n"),
@@ -213,7 +213,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, TRACES),
     ),
     Mutant(
-        name="The root is nobody's ancestor",
+        name="The root is no ancestor of any path",
         kind="exclusion",
         file="core/structures/trie.py",
         old="        if node.line is not None or node.held & CLASHES[own]:\n",
@@ -245,7 +245,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, SIMULATION, TRACES, PROVED),
     ),
     Mutant(
-        name="Who leaves a place forgets the root",
+        name="A job that leaves a place forgets the root",
         kind="exclusion",
         file="core/structures/trie.py",
         old="            node.held -= one\n            left += 1\n",
@@ -253,7 +253,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
-        name="Who leaves a line takes back a mark it did not set",
+        name="A job that leaves a line takes back a mark it did not set",
         kind="exclusion",
         file="core/structures/trie.py",
         old="""\
@@ -314,7 +314,7 @@ MUTANTS = (
         caught_by=(CONFORMANCE, MACHINE, SIMULATION, TRACES),
     ),
     Mutant(
-        name="What runs below a path is no reason not to start there",
+        name="A job that runs below a path does not keep one from starting there",
         kind="exclusion",
         file="core/structures/registry.py",
         old="        return not node.active & CLASHES[S if shared else X]\n",

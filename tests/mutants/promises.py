@@ -64,7 +64,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_codec.py", "-k", "a_number_that_is_none_is_refused"),),
     ),  # P12
     Mutant(
-        name="A full store is said to be unreachable",
+        name="A full store is reported as unreachable",
         kind="wire",
         file="backends/redis/session.py",
         old='        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):\n',
@@ -226,7 +226,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_codec.py", "-k", "too_long"),),
     ),
     Mutant(
-        name="A user who is None is a user of that name",
+        name="The user None is a user of that name",
         kind="api",
         file="handlers/handler.py",
         old="            if value is None and len(self._parts) == 1 and not text:\n                return None\n",
@@ -270,7 +270,7 @@ MUTANTS = (
         ),
     ),  # S-12, F-39
     Mutant(
-        name="A command cancels a document and asks nobody",
+        name="A command cancels a document without a confirmation",
         kind="api",
         file="cli/operate.py",
         old=(
@@ -313,7 +313,7 @@ MUTANTS = (
         caught_by=(tests("tests/contract/test_memory.py", "-k", "record_of_another_version_is_not_deleted"),),
     ),  # P10
     Mutant(
-        name="Nobody is told that what became of a request is unknown",
+        name="A request with an unknown outcome is not reported as such",
         kind="wire",
         file="backends/redis/session.py",
         old="        if is_unknown:\n            job_ids",
@@ -329,7 +329,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_redis_examination.py", "-k", "too_old"),),
     ),  # P16
     Mutant(
-        name="What is sent in plain text over a network is not told",
+        name="Plain text over a network is not reported",
         kind="wire",
         file="backends/redis/address.py",
         old="        return not self.is_tls and any(not _is_loopback(host) for host, _ in self.nodes)\n",
@@ -457,7 +457,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_events.py", "-k", "missed"),),
     ),  # P10
     Mutant(
-        name="A listener never says what it was not told",
+        name="A listener does not report the events that it has missed",
         kind="records",
         file="scheduler/listening.py",
         old="        self.missed += count\n",

@@ -271,7 +271,7 @@ MUTANTS = (
         caught_by=(ANSWERS,),
     ),
     Mutant(
-        name="A loop that was held up where no thread looks is told to nobody",
+        name="A loop that was blocked where no thread checks is not reported",
         kind="worker",
         file="worker/leases/loop_watch.py",
         old="        if blocked_s >= BLOCKED_S and not self._is_blocked:\n",
@@ -295,7 +295,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "turns_again"),),
     ),
     Mutant(
-        name="What was given back unbegun begins all the same",
+        name="A job given back before it began begins all the same",
         kind="worker",
         file="worker/attempts.py",
         old="        if not slot.begin() or (",
@@ -351,7 +351,7 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
-        name="Lua: who waits for a change is not woken when what is known is out of date",
+        name="Lua: a waiter for a change is not woken when its version is out of date",
         kind="worker",
         file="backends/redis/lua/watch.lua",
         old="version and job[VERSION] ~= version and 'v' or 'w'",
@@ -375,7 +375,7 @@ MUTANTS = (
         caught_by=(WAITS,),
     ),
     Mutant(
-        name="Each who waits for a job asks about it for itself",
+        name="Each waiter for a job sends a question of its own",
         kind="worker",
         file="backends/redis/subscriptions.py",
         old="        return versions <= {known.version}\n",
@@ -543,7 +543,7 @@ MUTANTS = (
         caught_by=(SESSION,),
     ),
     Mutant(
-        name="A library that somebody else has loaded is none",
+        name="A library that another client has loaded counts as none",
         kind="wire",
         file="backends/redis/functions/calls.py",
         old='        if message.endswith("already exists"):\n            return self.first()\n',
@@ -623,7 +623,7 @@ MUTANTS = (
         caught_by=(EXAMINATION,),
     ),
     Mutant(
-        name="Nobody is told that the time of a store stands still",
+        name="A store whose time stands still is not reported",
         kind="wire",
         file="backends/redis/examination.py",
         old="        self._judge_clock(info)\n",
@@ -697,7 +697,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_redis_pipeline.py", "-k", "canceled_drops_its_own"),),
     ),
     Mutant(
-        name="What is in flight on a connection that fails waits for ever",
+        name="A request in flight on a connection that fails waits for ever",
         kind="wire",
         file="backends/redis/connections/pipeline.py",
         old="                future.set_exception(_unanswered(self._failure))\n",
@@ -721,7 +721,7 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_cluster.py", "-k", "of_one_cluster_node or of_one_dead_node"),),
     ),
     Mutant(
-        name="The old primary answers who only asks",
+        name="The old primary answers questions",
         kind="wire",
         file="backends/redis/session.py",
         old="            if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:\n",
@@ -761,7 +761,7 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_redis_links.py"),),
     ),
     Mutant(
-        name="What is left of a loop stays until the process ends",
+        name="The rest of a closed loop stays until the process ends",
         kind="wire",
         file="backends/redis/backend.py",
         old="            self._backend.forget_loop(self)\n",
@@ -769,7 +769,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_redis_connections.py", "-k", "loop_that_was_closed"),),
     ),
     Mutant(
-        name="What stands before an unquoted slash of a password is taken for a host and shown",
+        name="The text before an unquoted slash of a password is taken for a host and shown",
         kind="wire",
         file="backends/masks.py",
         old='    if "@" in tail or not all(_HOST.fullmatch(host) for host in hosts.split(",") if host):\n',
@@ -817,7 +817,7 @@ MUTANTS = (
         caught_by=(RENEWAL,),
     ),
     Mutant(
-        name="The memory backend reaps what runs in its own process",
+        name="The memory backend reaps jobs that run in its own process",
         kind="worker",
         file="backends/memory.py",
         old="            if leases := self._own_leases(now_ms):\n",
@@ -857,7 +857,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_retention.py"),),
     ),
     Mutant(
-        name="A file forgets its retention when it is opened by who says none",
+        name="A file forgets its retention when it is opened without one",
         kind="records",
         file="backends/sqlite/backend.py",
         old="retention=stated or kept), epoch_s)\n",
@@ -865,7 +865,7 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_retention.py"),),
     ),
     Mutant(
-        name="A file forgets after a crash who waited",
+        name="A file forgets the waiters after a crash",
         kind="records",
         file="backends/sqlite/recovery.py",
         old="            engine.await_ends(operation.job_ids)\n",
@@ -905,7 +905,7 @@ MUTANTS = (
         caught_by=(tests(SHARING, "-k", "its_user_alone"),),
     ),
     Mutant(
-        name="Fields of what another process asks for are not checked",
+        name="Fields of an operation of another process are not checked",
         kind="bounds",
         file="backends/sqlite/sharing/messages.py",
         old="    check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)\n",

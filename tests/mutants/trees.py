@@ -60,7 +60,7 @@ MUTANTS = (
         caught_by=(REDIS,),
     ),
     Mutant(
-        name="Lua: what was found from one position in the index is taken for what comes after any later one",
+        name="Lua: an entry found from one position in the index is taken for the next one of any later position",
         kind="records",
         file="backends/redis/lua/lib/asking/places.lua",
         old=" or (found and form.less(found, position)) then",

@@ -166,7 +166,7 @@ MUTANTS = (
         caught_by=(PROVED,),
     ),
     Mutant(
-        name="A walk that arrives is not told",
+        name="A walk that arrives is not reported",
         kind="twin",
         file="core/structures/trie.py",
         old="""\
@@ -177,7 +177,7 @@ MUTANTS = (
         caught_by=(PROVED,),
     ),
     Mutant(
-        name="A walk that stops again is told as arrived",
+        name="A walk that stops again is reported as arrived",
         kind="twin",
         file="core/structures/trie.py",
         old="""\

@@ -1,5 +1,5 @@
---[[ sweeps: leftovers that are not lines, as core.jobs.sweeps; one unit for each entry looked at, two for one offered again, one
-  more for each gate. ]]
+--[[ sweeps: steps of leftovers: cancel, discard, offer again; mirrors core.jobs.sweeps. One unit for each entry looked at, two for
+  one offered again, one more for each gate. ]]
 local sweeps = {}
 
 lazily(sweeps, function()
@@ -8,7 +8,7 @@ local TALLY_MS = 600000 -- @const
 local function store_tally(item)
   item[13] = true
   if not item[12] then return end
-  -- The key is unused so far: a namespace that no user can name, and the number of the sweep.
+  -- The key has a namespace that no user can name, and the number of the sweep, so it is new.
   S[SHARED_VALUES] = S[SHARED_VALUES] + 1
   local until_ms = string.format('%.0f', NOW + TALLY_MS)
   work.shared_put[#work.shared_put + 1] = {'\0' .. string.format('%.0f', item[3]), until_ms .. string.format(' %.0f', item[11]), until_ms}
