@@ -210,7 +210,7 @@ def test_a_process_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> N
 
 
 def test_in_a_simulated_world_the_handler_runs_in_the_same_process() -> None:
-    found = simulate(sched, [tasks.pid.enqueue], seeds=1)
+    found = simulate(sched, [tasks.pid.enqueue], seeds=2)
     pids = [json.loads(record.result or b"")["result"] for record in found.jobs.values()]
     assert pids == [os.getpid()]
 

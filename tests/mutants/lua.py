@@ -177,6 +177,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: jobs at a section that do not hold it are looked at one by one",
+        kind="records",
+        file=f"{LUA}/lib/asking/reasons.lua",
+        old="  return own[S_MODE] + own[X_MODE] > 0, keys[#keys]\n",
+        new="  return own[S_MODE] + own[X_MODE] > 0, false\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
         name="Lua: a job behind a full limit is told that the next token is what it waits for",
         kind="limits",
         file=f"{LUA}/lib/structures/limits.lua",

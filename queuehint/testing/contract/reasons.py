@@ -125,6 +125,14 @@ class Reasons:
         assert not pending.moving
         assert len(pending.reasons) == 100
 
+    def test_the_one_that_holds_is_found_below_jobs_of_the_same_section_that_are_not_due(self, store: Store) -> None:
+        store.enqueue(job("held", ["doc", "a", "x"]))
+        for first in range(0, 6_000, 500):
+            later = [job(f"l{n:04}", ["doc", "a"], delay_ms=60_000) for n in range(first, first + 500)]
+            store.enqueue(*later)
+        store.enqueue(job("whole", ["doc"]))
+        assert store.why("whole").jobs == ("held",)
+
     def test_the_one_that_holds_is_found_among_others_of_its_path_that_came_before(self, store: Store) -> None:
         store.enqueue(*[job(f"later{n:02}", ["doc"], delay_ms=60_000) for n in range(50)])
         store.enqueue(job("now", ["doc"]), job("next", ["doc"]))

@@ -97,7 +97,7 @@ local function dead_at(key, depth, wants)
 end
 
 -- Return whether a job with a claim on a path below a gate may hold that gate, as far as the gates between tell; if not, also
--- the path at or below which no job holds it, if there is one.
+-- the key of a gate: no job at it holds that gate nor, if it is above the path, any below it.
 local function may_hold(path_text, depth)
   local gate_key = path_text == 'root' and '' or path_text == '\\root' and 'root' or path_text
   local keys = form.claims('x' .. gate_key)[1].keys
@@ -107,7 +107,7 @@ local function may_hold(path_text, depth)
     if gate[WAITING] > 0 then return true end
   end
   local own = gates.of(keys[#keys])
-  return own[S_MODE] + own[X_MODE] > 0
+  return own[S_MODE] + own[X_MODE] > 0, keys[#keys]
 end
 
 -- The first ten jobs, by path and number, that hold a gate against what a walk wants there. A walk that waits at
