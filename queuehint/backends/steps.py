@@ -233,7 +233,7 @@ def find_room(step: Operation[T] | Ahead, refusal: QueueFullError, *, staged: st
     operation: Operation[T] = step.operation if isinstance(step, Ahead) else step
     ticks = 1
     if refusal.more and staged is not None:
-        yield Enqueue((), staged)
+        yield Enqueue((), staged, is_further=True)
     while refusal.more and ticks <= ROOM_TICKS:
         yield from tick_until_done(more=True, at_most=ticks)
         ticks *= 2

@@ -17,6 +17,7 @@ from queuehint.errors import (
     CycleError,
     DuplicateFlowError,
     DuplicateJobError,
+    FlowNotFoundError,
     InvalidJobError,
     OutcomeUnknownError,
     QueueFullError,
@@ -42,7 +43,7 @@ from queuehint.operations import (
     EnqueuedJob,
     Withdraw,
 )
-from queuehint.operations.bounds import topological
+from queuehint.operations.bounds import STOOD_STILL, topological
 from queuehint.values.ids import new_id
 from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_dependencies, evolved
 
@@ -127,8 +128,8 @@ def submit(
     try:
         operations: list[Enqueue | Depend] = []
         for part in parts:
-            timeout_ms = flow_timeout_ms if staged is None else None
-            operations.append(Enqueue(part, staged, parent, flow=flow, flow_timeout_ms=timeout_ms))
+            timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
+            operations.append(Enqueue(part, staged, parent, None, flow, timeout_ms, is_further=is_further))
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
         for step in each_ahead(operations) if small_parts else operations:
@@ -152,6 +153,8 @@ def submit(
     except QueueHintError as error:
         if staged is not None and has_begun and not isinstance(error, BackendUnavailableError):
             yield from withdraw(staged)
+            if isinstance(error, FlowNotFoundError):
+                error.args = (STOOD_STILL,)
         error.enqueued_ids = _taken(jobs, staged)
         if error.enqueued_ids:
             error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)

@@ -95,6 +95,7 @@ class Submission:
         self._closing = operation.closing
         self._specs = operation.jobs
         self._parent = operation.parent
+        self._is_further = operation.is_further
         self._staged = operation.staged
         self._flow = operation.flow
         self.elsewhere: list[Job] = []
@@ -124,7 +125,7 @@ class Submission:
             self._check_parent(*self._parent)
         if self._staged is not None:
             start = self._table.jobs.get(START_MARK + self._staged)
-            if start is not None and start.is_over:
+            if start.is_over if start is not None else self._is_further:
                 raise FlowNotFoundError(self._staged)
             if start is not None and self._specs and start.spec.flow != self._specs[0].flow:
                 raise InvalidJobError(OTHER_FLOW)

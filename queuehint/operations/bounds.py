@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 OTHER_FLOW = "all parts of one submission belong to one flow"
+STOOD_STILL = (
+    "no job was enqueued: between two parts of the submission more than ten minutes passed, and its first parts have "
+    "expired; submit it again"
+)
 OTHER_SPEC = "only the service and the user of a record can be changed"
 _PAUSED_BY = "service, user, task, pool, tag"
 WEIGHTS_FULL = f"weights: {op.WEIGHTS_MAX} users have one other than 1, limit {op.WEIGHTS_MAX}"

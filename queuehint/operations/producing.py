@@ -127,6 +127,8 @@ class Enqueue(Operation[Enqueued]):
             `Commit`, and are gone after a `Withdraw`, or ten minutes after the last part, which may have no jobs. A
             part may depend on jobs of earlier parts. Of a job with more than 1 000 dependencies the first 1 000 are
             bound; `Depend` tells the others.
+        is_further: with *staged*, that earlier parts are there: where they have expired, this one begins no submission
+            anew, of which only a part would take effect.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.
@@ -145,6 +147,8 @@ class Enqueue(Operation[Enqueued]):
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a cycle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
+        FlowNotFoundError: the submission in parts was committed or withdrawn; or it is a further part, and the earlier
+            ones have expired.
         QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new. If
             it says that there is `more` to do, `Tick` may make room.
         ScheduleChangedError: the schedule has another version: another worker has fired.
@@ -157,6 +161,7 @@ class Enqueue(Operation[Enqueued]):
     flow: str | None = None
     flow_timeout_ms: int | None = None
     closing: Closing | None = None
+    is_further: bool = False
 
 
 @attrs.frozen

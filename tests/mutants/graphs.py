@@ -43,6 +43,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE,),
     ),
     Mutant(
+        name="A further part begins a submission anew",
+        kind="edges",
+        file="core/refusals.py",
+        old="            if start.is_over if start is not None else self._is_further:\n",
+        new="            if start is not None and start.is_over:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="A portion of dependencies is taken for those of the spec too",
         kind="edges",
         file="core/jobs/table.py",

@@ -167,6 +167,14 @@ MUTANTS = (
         new="    if was_waiting and is_waiting then remove_entry(",
         caught_by=(PLAIN_JOBS,),
     ),
+    Mutant(
+        name="Lua: a further part begins a submission anew",
+        kind="edges",
+        file=f"{LUA}/enqueue.lua",
+        old=" or is_further and not start then return 'FLOW_GONE' end\n",
+        new=" then return 'FLOW_GONE' end\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
     # --- reasons ---
     Mutant(
         name="Lua: those that wait at a gate are looked at before those that hold it",

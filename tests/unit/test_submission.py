@@ -23,11 +23,13 @@ from queuehint.client.submission import (
     submissions,
     submit,
 )
+from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
     DuplicateFlowError,
     DuplicateJobError,
+    FlowNotFoundError,
     InvalidJobError,
     InvalidJobTypeError,
     OutcomeUnknownError,
@@ -42,6 +44,7 @@ from queuehint.operations import (
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
     JOBS_PER_SUBMISSION_MAX,
+    STAGED_KEPT_MS,
     Commit,
     Committed,
     Depend,
@@ -462,6 +465,23 @@ def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
         assert str(raised.value).startswith("the first 500 of 501 jobs were enqueued; of the others: ") == is_known
 
 
+def test_a_flow_whose_producer_stood_still_between_two_parts_is_refused_whole() -> None:
+    engine, steps = Engine(), submit(wide(2 * JOBS_PER_SUBMISSION_MAX + 1), whole=True)
+    parts: list[Any] = [next(steps)]
+    parts.append(steps.send(engine.apply(parts[-1], 0)))
+    assert [part.is_further for part in parts] == [False, True]
+    ticked = engine.apply(Tick(), STAGED_KEPT_MS)
+    while ticked.more:
+        ticked = engine.apply(Tick(), STAGED_KEPT_MS)
+    with pytest.raises(FlowNotFoundError) as refused:
+        engine.apply(parts[-1], STAGED_KEPT_MS)
+    withdrawal: Any = steps.throw(refused.value)
+    assert type(withdrawal) is Withdraw
+    with pytest.raises(FlowNotFoundError, match=r"^no job was enqueued: .* more than ten minutes .* submit it again$"):
+        steps.send(engine.apply(withdrawal, STAGED_KEPT_MS))
+    assert not engine.table.jobs
+
+
 @pytest.mark.parametrize("count, parts", [(500, [500]), (501, [200, 200, 101])])
 def test_more_than_one_submission_goes_in_small_parts_each_prepared_beside_the_one_before(
     count: int, parts: list[int]
@@ -600,7 +620,7 @@ def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> No
     assert steps.throw(full) == Tick(), "nothing is there to be kept"
     assert steps.send(Ticked(False, None)) == first.operation
     second: Any = steps.send(Store().answer(first.operation))
-    assert steps.throw(full) == Enqueue((), second.staged)
+    assert steps.throw(full) == Enqueue((), second.staged, is_further=True)
     assert steps.send(Enqueued((), False)) == Tick()
     assert steps.send(Ticked(False, None)) == second
 

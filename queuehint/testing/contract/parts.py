@@ -47,6 +47,17 @@ class HiddenParts:
         ]
         assert not reply.more
 
+    def test_a_further_part_begins_no_submission_whose_first_parts_have_expired(self, store: Store) -> None:
+        stage_two(store)
+        further = Enqueue((job("c", ["x"], flow="f"),), staged="T", is_further=True)
+        assert [made.created for made in store.apply(further).jobs] == [True]
+        store.wait(STAGED_KEPT_MS)
+        with pytest.raises(FlowNotFoundError):
+            store.apply(Enqueue((job("d", ["x"], flow="f"),), staged="T", is_further=True))
+        with pytest.raises(FlowNotFoundError):
+            store.commit("T")
+        assert store.is_clean
+
     def test_sweeps_pass_over_what_is_hidden(self, store: Store) -> None:
         stage_two(store)
         store.cancel_path()

@@ -56,6 +56,8 @@ class Refusals(Records):
         if operation.parent is not None and self.held(*operation.parent) is None:
             return LeaseLostError
         start = self.starts.get(f"{START_MARK}{operation.staged}")
+        if start is None and operation.staged is not None and operation.is_further:
+            return FlowNotFoundError
         if start is not None and operation.jobs and operation.jobs[0].flow != start.spec.flow:
             return InvalidJobError
         closing = operation.closing

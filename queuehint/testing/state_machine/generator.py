@@ -318,7 +318,7 @@ class OperationGenerator:
         specs = self.weave(specs, mine) if specs else specs
         if self.specs:
             self._repeat(specs)
-        return Enqueue(tuple(specs), staged=staged)
+        return Enqueue(tuple(specs), staged=staged, is_further=random.random() < 0.3)
 
     def _portion(self, staged: str, mine: list[str]) -> Operation[Any]:
         """Add dependencies to one of the hidden jobs of a submission, mostly on jobs that came before it."""

@@ -100,7 +100,10 @@ def _enqueue(operation: op.Enqueue) -> Args:
     flow = operation.flow or ""
     if operation.flow_timeout_ms is not None:
         flow += f"\n{operation.flow_timeout_ms}"
-    args: Args = [operation.staged or "", parent_id, proof, origin, flow]
+    staged = operation.staged or ""
+    if staged and operation.is_further:
+        staged += "\n"
+    args: Args = [staged, parent_id, proof, origin, flow]
     for spec in operation.jobs:
         needs = _needs_text(needs_of(spec)) if spec.depends_on else ""
         args += (spec_head(spec), spec_rest(spec), needs)

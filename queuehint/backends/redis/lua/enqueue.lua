@@ -1,6 +1,6 @@
 #!lua
 --[[ enqueue: admit a submission, all or nothing.
-  ARGV[9] staged    str  the id shared by the parts of one submission, "" for a whole one
+  ARGV[9] staged    str  the id shared by the parts of one submission, with "\n" for all but its first part; "" for a whole one
   ARGV[10] parent   str  the running job that makes these, "" for none; ARGV[11] its token
   ARGV[12] origin   str  the schedule that fires these (lib/structures/schedules), or, behind a line end, the path that is
                     closed with this one as its last (lib/jobs/closings), "" for neither
@@ -22,6 +22,8 @@ args.count(13, 3)
 local STAGED_KEPT_MS = 600000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
+local is_further = string.sub(staged, -1) == '\n'
+if is_further then staged = string.sub(staged, 1, -2) end
 local flow, flow_timeout = ARGV[13], false
 if flow ~= '' and string.find(flow, '\n', 1, true) then
   flow, flow_timeout = string.match(flow, '^(.-)\n(.*)$')
@@ -154,7 +156,7 @@ local function refusal()
   end
   if staged ~= '' then
     local start = jobs.of(START_MARK .. staged)
-    if start and OVER[start[STATE]] then return 'FLOW_GONE' end
+    if start and OVER[start[STATE]] or is_further and not start then return 'FLOW_GONE' end
     if start and #asked > 0 and (start[FLOW] or '') ~= asked[1][P_FLOW] then return 'OTHER_FLOW' end
   end
   for index, ask in ipairs(asked) do
