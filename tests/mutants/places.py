@@ -135,7 +135,7 @@ MUTANTS = (
         return 0
 """,
         new="        return self.table.postpone(job, self.now_ms, EventKind.LOST)\n",
-        caught_by=(CONFORMANCE, MACHINE),
+        caught_by=(CONFORMANCE,),
     ),
     Mutant(
         name="A dead job that held its place is redriven to the tail",
