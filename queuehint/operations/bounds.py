@@ -76,6 +76,7 @@ def _is_plain(operation: op.Enqueue) -> bool:
         or len(specs) > op.JOBS_PER_SUBMISSION_MAX
         or (operation.staged is not None or operation.parent is not None or operation.flow_timeout_ms is not None)
         or (operation.firing is not None or operation.flow is not None or operation.closing is not None)
+        or operation.is_further is not False
     ):
         return False
     for spec in specs:

@@ -71,6 +71,7 @@ def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() 
             assert pruner.stdout.readline() == b"ready\n"
             wait_for_less(store, left)
             pruner.send_signal(signal.SIGKILL)
+        kept(store)  # By its reply the server has carried out what the process had sent.
         left = kept(store)
         assert left, "it was not killed in the middle"
         report = diagnose(store)
