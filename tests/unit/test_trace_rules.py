@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint.errors import InvalidHintError
@@ -263,6 +264,14 @@ def test_clocks_may_be_apart() -> None:
     assert [fault.rule for fault in find_faults(events, [A, B])] == [Rule.OVERLAP]
     assert [fault.rule for fault in find_faults(events, [A, B], tolerance_ms=9)] == [Rule.OVERLAP]
     assert find_faults(events, [A, B], tolerance_ms=10) == []
+
+
+@pytest.mark.parametrize("at_once", ["started:a started:b", "started:b started:a"])
+def test_of_two_that_are_started_in_one_millisecond_one_may_have_ended_before(at_once: str) -> None:
+    events = [*happened("queued:a queued:b"), *happened(at_once, step_ms=0), *happened("ended:a ended:b")]
+    events = [attrs.evolve(event, at_ms=100 if number < 4 else 101) for number, event in enumerate(events)]
+    assert Rule.OVERLAP in [fault.rule for fault in find_faults(events, [A, B])]
+    assert find_faults(events, [A, B], tolerance_ms=1) == []
 
 
 def test_order_is_unknown_within_the_tolerance() -> None:

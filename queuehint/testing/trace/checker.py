@@ -57,13 +57,17 @@ def in_order(events: Sequence[TraceEvent], tolerance_ms: float) -> list[int]:
         order.sort(key=lambda index: events[index].at_ms)
     if not tolerance_ms:
         return order
-    keys: dict[int, tuple[float, int]] = {}
-    last: dict[str, tuple[float, int]] = {}
+    keys: dict[int, tuple[float, int, int, int]] = {}
+    last: dict[str, tuple[float, int, int, int]] = {}
     for index in order:
         event = events[index]
-        key = event.at_ms, 1
+        key = event.at_ms, 1, index, 0
         if event.kind in _FREES:
-            key = max((event.at_ms - tolerance_ms, 0), last.get(event.job, (float("-inf"), 0)))
+            key = event.at_ms - tolerance_ms, 0, index, 0
+            before = last.get(event.job)
+            if before is not None and key < before:
+                # Right behind it: of several jobs started at one time each ends before the next is started.
+                key = *before[:3], before[3] + 1
         keys[index] = last[event.job] = key
     return sorted(order, key=keys.__getitem__)
 
