@@ -10,7 +10,6 @@ from queuehint.client.flow_handle import FlowHandle
 from queuehint.client.flow_nodes import FlowGroup, FlowRegistry
 from queuehint.client.job import Job
 from queuehint.errors import (
-    FlowNotFoundError,
     InvalidJobError,
     InvalidJobTypeError,
     UnknownDependencyError,
@@ -72,21 +71,17 @@ class Flow(FlowGroup, FlowHandle):
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names a job that its own does not depend on.
             DuplicateFlowError: a flow of this id is there already, with other jobs.
+            FlowNotFoundError: its parts have expired before all were sent: ten minutes or more passed between two of
+                them. Nothing was enqueued.
             DuplicateJobError, PathClosedError: as `Job.enqueue`.
         """
         specs = self._begin()
-        try:
-            self._end(await self.registry.client.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
-        except FlowNotFoundError:
-            raise FlowNotFoundError(self.id) from None
+        self._end(await self.registry.client.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
 
     def submit_sync(self) -> None:
         """Like `submit`, for code without a loop."""
         specs = self._begin()
-        try:
-            self._end(self.registry.client.submit_checked_sync(specs, whole=True, flow_timeout_ms=self._timeout_ms))
-        except FlowNotFoundError:
-            raise FlowNotFoundError(self.id) from None
+        self._end(self.registry.client.submit_checked_sync(specs, whole=True, flow_timeout_ms=self._timeout_ms))
 
     def give_up(self) -> None:
         """Close the flow without submitting it."""

@@ -154,7 +154,7 @@ def submit(
         if staged is not None and has_begun and not isinstance(error, BackendUnavailableError):
             yield from withdraw(staged)
             if isinstance(error, FlowNotFoundError):
-                error.args = (STOOD_STILL,)
+                error.flow, error.args = flow or error.flow, (STOOD_STILL,)
         error.enqueued_ids = _taken(jobs, staged)
         if error.enqueued_ids:
             error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)

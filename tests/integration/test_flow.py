@@ -11,6 +11,7 @@ import pytest
 from queuehint import (
     Dependency,
     DuplicateJobError,
+    Flow,
     FlowNotFoundError,
     FlowState,
     InvalidHintTypeError,
@@ -29,6 +30,7 @@ from queuehint import (
 from queuehint.client import flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import Commit, Draw, Enqueue, Tick
+from queuehint.operations.bounds import STOOD_STILL
 from tests.flow_shop import Shop, _is
 from tests.schedulers import memory, turns, until
 
@@ -186,25 +188,44 @@ async def test_parts_that_are_refused_are_not_committed() -> None:
         await flow.state()
 
 
-async def test_parts_that_have_expired_are_told_by_the_flows_id() -> None:
+@pytest.mark.parametrize("at", [2, 3, 4])
+async def test_of_a_flow_whose_first_parts_have_expired_nothing_takes_effect(at: int) -> None:
     shop = Shop()
     backend: Any = memory(shop.sched)
-    call_sync = backend.call_sync
+    call_sync, asked = backend.call_sync, 0
 
     def late(operation: Any) -> Any:
-        if isinstance(operation, Commit):
+        nonlocal asked
+        asked += isinstance(operation, (Enqueue, Commit))
+        if asked == at and isinstance(operation, (Enqueue, Commit)):
             shop.clock.advance(seconds=660)
-            call_sync(Tick())
+            while call_sync(Tick()).more:
+                pass
         return call_sync(operation)
 
-    backend.call_sync = late
-    with pytest.raises(FlowNotFoundError, match="mine"), shop.sched.flow_sync("mine") as flow:
-        for _ in range(1001):
+    def add_all(flow: Flow) -> None:
+        for _ in range(2001):
             flow.add(shop.step)
-    with pytest.raises(FlowNotFoundError, match="mine"):
+
+    async def is_there() -> bool:
+        stats = await shop.sched.stats()
+        assert stats.leftovers == 0
+        assert stats.unfinished in {0, 2001}
+        return stats.unfinished > 0
+
+    backend.call_sync = late
+    with pytest.raises(FlowNotFoundError, match=STOOD_STILL) as told, shop.sched.flow_sync("mine") as flow:
+        add_all(flow)
+    assert told.value.flow == "mine"
+    assert not await is_there()
+    asked = 0
+    with pytest.raises(FlowNotFoundError, match=STOOD_STILL):
         async with shop.sched.flow("mine") as flow:
-            for _ in range(1001):
-                flow.add(shop.step)
+            add_all(flow)
+    assert not await is_there()
+    async with shop.sched.flow("mine") as flow:
+        add_all(flow)
+    assert await is_there()
 
 
 def test_a_commit_waits_for_no_worker() -> None:
