@@ -175,6 +175,7 @@ class Shop:
         yield Enqueue((job("e3", run_at_ms=10, flow="f"),), flow="f", parent=("r0", self.tokens["r0"]))
         yield Enqueue((job("e4", ["e"]),), firing=Firing("every", 1, 1000, 2000))
         yield Enqueue((job("e5", ["e"]),), staged="parts")
+        yield Enqueue((job("e7", ["e"]),), staged="parts", is_further=True)
         yield Enqueue((job("e6", ["e6"]),), closing=Closing(("e6",)))
         yield Exchange(
             "w", (self.outcome("r1", OutcomeKind.FAILED, error=fails, delay_ms=9000),), lease_ms=600_000, limit=1

@@ -123,6 +123,22 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_flow.py", "-k", "expired"),),
     ),
     Mutant(
+        name="Redis is not told that a part is a further one",
+        kind="edges",
+        file="backends/redis/codec/requests.py",
+        old="    if staged and operation.is_further:\n",
+        new="    if False:\n",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Parts that have expired are begun anew while room is made for a further one",
+        kind="cancel",
+        file="backends/steps.py",
+        old="        yield Enqueue((), staged, is_further=True)\n",
+        new="        yield Enqueue((), staged)\n",
+        caught_by=(tests("tests/unit/test_submission.py", "-k", "has_room_made"),),
+    ),
+    Mutant(
         name="The error of a flow whose parts have expired names what its producer does not know",
         kind="cancel",
         file="client/submission.py",

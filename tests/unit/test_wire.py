@@ -176,6 +176,13 @@ def test_what_is_as_by_default_is_left_out() -> None:
     )
 
 
+def test_a_part_in_a_journal_of_which_nothing_more_is_said_is_no_further_one() -> None:
+    further = Enqueue((), staged="s", is_further=True)
+    assert encode(further) == b'{"":"Enqueue","jobs":[],"staged":"s","is_further":true}'
+    assert decode(encode(further)) == further
+    assert decode(b'{"":"Enqueue","jobs":[],"staged":"s"}') == Enqueue((), staged="s", is_further=False)
+
+
 def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
     assert decode(encode(Report("a", True, Progress(1.0, True)))).token is True  # type: ignore[attr-defined]
     spec = JobSpec(id="a", task="t", templates=0, priority=Priority.NORMAL)  # type: ignore[arg-type]

@@ -214,6 +214,40 @@ class Commits:
         store.stage("T", job("c"))
         assert store.commit("T") == 1
 
+    @pytest.mark.parametrize("ended", ["never begun", "expired", "withdrawn", "committed"])
+    def test_a_further_part_of_a_submission_that_is_over_changes_nothing(self, store: Store, ended: str) -> None:
+        if ended != "never begun":
+            stage_two(store)
+        if ended == "committed":
+            store.commit("T")
+        elif ended == "withdrawn":
+            store.withdraw("T")
+        store.wait(STAGED_KEPT_MS)
+        before = store.everything()
+        for specs in ((job("c", ["x"], flow="f"),), ()):
+            with pytest.raises(FlowNotFoundError) as caught:
+                store.apply(Enqueue(specs, staged="T", is_further=True))
+            assert caught.value.flow == "T"
+            assert store.everything() == before
+            with pytest.raises(FlowNotFoundError):
+                store.commit("T")
+
+    def test_a_part_that_comes_again_is_the_same_part_and_a_further_one_keeps_those_before_it(
+        self, store: Store
+    ) -> None:
+        for created in (True, False):
+            assert [made.created for made in store.stage("T", job("a"), job("b", after=["a"])).jobs] == [created] * 2
+        further = Enqueue((job("c", after=["b"]),), staged="T", is_further=True)
+        for created in (True, False):
+            store.advance(STAGED_KEPT_MS - 1)
+            assert [made.created for made in store.apply(further).jobs] == [created]
+        store.advance(STAGED_KEPT_MS - 1)
+        assert store.apply(Enqueue((), staged="T", is_further=True)).jobs == ()
+        store.wait(STAGED_KEPT_MS - 1)
+        assert store.commit("T") == 3
+        assert store.run() == ["a", "b", "c"]
+        assert store.is_clean
+
     def test_an_id_whose_submission_expires_in_the_same_step_is_free(self, store: Store) -> None:
         stage_two(store)
         store.advance(STAGED_KEPT_MS)

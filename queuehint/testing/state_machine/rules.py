@@ -75,7 +75,7 @@ from queuehint.testing.state_machine.parts import (
     timeouts_ms,
     users,
 )
-from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SHARED_KEYS
+from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SENT, SHARED_KEYS
 from queuehint.testing.strategies.vocabulary import operations
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
@@ -220,11 +220,11 @@ class OperationMachine(RuleBasedStateMachine):
     def enqueue_a_graph(self, jobs: list[Any], links: list[Any], known: list[str]) -> Any:
         return self.submit(self.woven(jobs, links, known))
 
-    @rule(staged=st.sampled_from(PARTS), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
-    def enqueue_a_part(self, staged: str, jobs: list[Any], links: list[Any], known: list[str]) -> None:
+    @rule(part=st.sampled_from(SENT), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
+    def enqueue_a_part(self, part: dict[str, Any], jobs: list[Any], links: list[Any], known: list[str]) -> None:
         refused = {*KEYED, "flow"}
         fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
-        self.submit(self.woven(fitting, links, known), staged=staged)
+        self.submit(self.woven(fitting, links, known), **part)
 
     @rule(
         staged=st.sampled_from(PARTS),

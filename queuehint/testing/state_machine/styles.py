@@ -38,6 +38,11 @@ TIMEOUTS_MS = (None, 1, MINUTE, 2 * MINUTE, 60 * MINUTE)
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")
+SENT: tuple[dict[str, Any], ...] = (
+    *[{"staged": part} for part in PARTS],
+    *[{"staged": part, "is_further": True} for part in PARTS],
+)
+"""What an enqueue of a part is told of its submission."""
 OUTCOMES = (
     *[OutcomeKind.FINISHED] * 8,
     *[OutcomeKind.FAILED] * 6,

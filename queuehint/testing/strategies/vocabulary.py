@@ -66,15 +66,17 @@ class _Named:
 
 
 def _enqueue(named: _Named) -> SearchStrategy[ops.Enqueue]:
-    def submit(specs: tuple[JobSpec, ...], staged: str | None, parent: tuple[str, int] | None) -> ops.Enqueue:
+    def submit(
+        specs: tuple[JobSpec, ...], staged: str | None, parent: tuple[str, int] | None, is_further: bool
+    ) -> ops.Enqueue:
         if any(spec.key is not None or spec.presence_ms is not None for spec in specs):
             staged = None
         if len({spec.flow for spec in specs}) > 1:
             staged = None
-        return ops.Enqueue(specs, staged=staged, parent=parent)
+        return ops.Enqueue(specs, staged=staged, parent=parent, is_further=is_further and staged is not None)
 
     parents = st.none() | named.grant if named.has_grants else st.none()
-    return st.builds(submit, named.graphs, st.none() | st.just("S"), parents)
+    return st.builds(submit, named.graphs, st.none() | st.just("S"), parents, st.booleans())
 
 
 def _exchange(named: _Named) -> SearchStrategy[ops.Exchange]:

@@ -33,7 +33,8 @@ def _tell_send(key: int, place: int, what: str, *args: Any) -> str:
 
 def _told_operation(operation: Operation[Any]) -> str:
     if isinstance(operation, Enqueue):
-        part = f" as a part of {operation.staged}" if operation.staged is not None else ""
+        which = "a further part" if operation.is_further else "a part"
+        part = f" as {which} of {operation.staged}" if operation.staged is not None else ""
         return f"enqueues {'; '.join(_told_spec(spec) for spec in operation.jobs)}{part}"
     if isinstance(operation, Commit):
         return f"commits {operation.staged}"

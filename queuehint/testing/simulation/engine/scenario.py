@@ -206,7 +206,9 @@ class Driver:
                 specs = tuple([attrs.evolve(spec, flow=flow) for spec in specs])
                 return Enqueue(specs, flow=flow, flow_timeout_ms=random.choice((500, 5_000, 60_000)))
             if random.random() < 0.2:
-                return Enqueue(specs, staged=self._submission())
+                begun = self._submissions
+                staged = self._submission()
+                return Enqueue(specs, staged=staged, is_further=self._submissions == begun)
             if self._has_keys and random.random() < 0.5:
                 specs = tuple([self._keyed(spec) for spec in specs])
             return Enqueue(specs)
