@@ -107,9 +107,9 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
         assert worker.blocked_s == 0
 
     run(main())
-    told = next(record for record in caplog.records if record.__dict__.get("event") == "worker.blocked")
-    assert "blocks" in told.__dict__["where"]
-    assert events(caplog).count("worker.blocked") == 1
+    told = [record.__dict__ for record in caplog.records if record.__dict__.get("event") == "worker.blocked"]
+    # A busy machine may hold up the loop for as long, in other code.
+    assert sum("blocks" in each["where"] for each in told) == 1
     assert events(caplog).count("worker.gives_back") == 1
     assert "job.lease_lost" not in events(caplog)
 
