@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 OTHER_FLOW = "all parts of one submission belong to one flow"
 STOOD_STILL = (
-    "no job was enqueued: between two parts of the submission more than ten minutes passed, and its first parts have "
-    "expired; submit it again"
+    "no job was enqueued: between two requests of the submission more than ten minutes passed, and its first parts "
+    "have expired; submit it again"
 )
 OTHER_SPEC = "only the service and the user of a record can be changed"
 _PAUSED_BY = "service, user, task, pool, tag"
@@ -104,6 +104,8 @@ def _check_enqueue(operation: op.Enqueue) -> None:
     _check_submission_size(operation.jobs)
     _check_edges(operation)
     _check_flow_timeout(operation)
+    if operation.is_further and operation.staged is None:
+        raise InvalidJobError("is_further is True, and staged does not say of which submission")
     if operation.staged is not None and operation.flow_timeout_ms is not None:
         raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
     if operation.firing is not None:

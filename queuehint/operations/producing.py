@@ -127,8 +127,8 @@ class Enqueue(Operation[Enqueued]):
             `Commit`, and are gone after a `Withdraw`, or ten minutes after the last part, which may have no jobs. A
             part may depend on jobs of earlier parts. Of a job with more than 1 000 dependencies the first 1 000 are
             bound; `Depend` tells the others.
-        is_further: with *staged*, that earlier parts are there: where they have expired, this one begins no submission
-            anew, of which only a part would take effect.
+        is_further: earlier parts of *staged* were sent: where they have expired, this one begins no submission anew, of
+            which only a part would take effect.
         parent: the id and token of the running job whose handler makes these.
         firing: the schedule that fires these, at most 100 of them, or none where a due time is passed over.
         flow: they are all jobs of this flow, or a part of them.

@@ -58,6 +58,11 @@ class HiddenParts:
             store.commit("T")
         assert store.is_clean
 
+    def test_a_further_part_is_of_a_submission(self, store: Store) -> None:
+        with pytest.raises(InvalidJobError, match=r"is_further is True, and staged"):
+            store.apply(Enqueue((job("a"),), is_further=True))
+        assert store.is_clean
+
     def test_sweeps_pass_over_what_is_hidden(self, store: Store) -> None:
         stage_two(store)
         store.cancel_path()

@@ -56,7 +56,7 @@ class Refusals(Records):
         if operation.parent is not None and self.held(*operation.parent) is None:
             return LeaseLostError
         start = self.starts.get(f"{START_MARK}{operation.staged}")
-        if start is None and operation.staged is not None and operation.is_further:
+        if start is None and operation.is_further:
             return FlowNotFoundError
         if start is not None and operation.jobs and operation.jobs[0].flow != start.spec.flow:
             return InvalidJobError
@@ -151,6 +151,8 @@ class Refusals(Records):
 def refuses_by_itself(operation: Enqueue) -> type[QueueHintError] | None:
     """Return the error that a look at a submission alone shows."""
     specs = {spec.id: spec for spec in operation.jobs}
+    if operation.is_further and operation.staged is None:
+        return InvalidJobError
     if operation.staged is not None:
         if len({spec.flow for spec in specs.values()}) > 1:
             return InvalidJobError

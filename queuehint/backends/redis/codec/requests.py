@@ -101,7 +101,7 @@ def _enqueue(operation: op.Enqueue) -> Args:
     if operation.flow_timeout_ms is not None:
         flow += f"\n{operation.flow_timeout_ms}"
     staged = operation.staged or ""
-    if staged and operation.is_further:
+    if operation.is_further:
         staged += "\n"
     args: Args = [staged, parent_id, proof, origin, flow]
     for spec in operation.jobs:
