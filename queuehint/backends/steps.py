@@ -216,6 +216,15 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
             return
 
 
+def with_room(step: Operation[T] | Ahead, *, staged: str | None = None) -> Steps[T]:
+    """Submit jobs; where there is no room for them, as `find_room` does."""
+    try:
+        reply: T = yield step
+    except QueueFullError as error:
+        return (yield from find_room(step, error, staged=staged))
+    return reply
+
+
 def find_room(step: Operation[T] | Ahead, refusal: QueueFullError, *, staged: str | None = None) -> Steps[T]:
     """
     Submit jobs for which there was no room: have the work done that is due, and ask again.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Abandoned, Steps, each_ahead, find_room, tick_until_done, withdraw
+from queuehint.backends.steps import Abandoned, Steps, each_ahead, find_room, tick_until_done, with_room, withdraw
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -133,10 +133,7 @@ def submit(
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
         for step in each_ahead(operations) if small_parts else operations:
-            try:
-                reply = yield step
-            except QueueFullError as error:
-                reply = yield from find_room(step, error, staged=staged if has_begun else None)
+            reply = yield from with_room(step, staged=staged if has_begun else None)
             jobs += reply.jobs if isinstance(reply, Enqueued) else ()
             more, has_begun = reply.more, True
         if staged is not None:

@@ -17,16 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import Steps, Wait, find_room, run_steps, run_steps_sync, was_in_vain
+from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, was_in_vain, with_room
 from queuehint.clock import now_s
-from queuehint.errors import (
-    BackendError,
-    InvalidJobError,
-    JobCanceledError,
-    LeaseLostError,
-    QueueFullError,
-    ResultTimeoutError,
-)
+from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.values.checks import check_duration
 from queuehint.values.ids import new_id
@@ -263,11 +256,7 @@ class _Entrance(abc.ABC):
             return self._request
 
     def _enter(self, request: _Request) -> Steps[Hold]:
-        enqueue = Enqueue((request.spec,))
-        try:
-            enqueued = yield enqueue
-        except QueueFullError as error:
-            enqueued = yield from find_room(enqueue, error)
+        enqueued = yield from with_room(Enqueue((request.spec,)))
         request.token = enqueued.jobs[0].presence_token or 0
         self._forget = self._backend.adopt(request.leases)
         if not self._backend.is_local:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.backends.steps import find_room, run_steps, tick_until_done
+from queuehint.backends.steps import run_steps, tick_until_done, with_room
 from queuehint.clock import now_s
 from queuehint.errors import (
     BackendError,
@@ -193,11 +193,8 @@ def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Steps
         attrs.evolve(schedule.spec, id=firing_id(name, at_ms), schedule=name, scheduled_ms=at_ms) for at_ms in times
     ]
     last_ms = times[-1] if times else schedule.next_ms or 0
-    enqueue = Enqueue(tuple(specs), firing=Firing(name, schedule.version, last_ms, next_ms))
-    try:
-        reply = yield enqueue
-    except QueueFullError as error:
-        reply = yield from find_room(enqueue, error)
+    firing = Firing(name, schedule.version, last_ms, next_ms)
+    reply = yield from with_room(Enqueue(tuple(specs), firing=firing))
     logger.debug("schedule fired", extra={"event": "schedule.fired", "schedule": name, "jobs": len(specs)})
     yield from tick_until_done(more=reply.more)
 

@@ -324,8 +324,8 @@ MUTANTS = (
         name="The parts of a submission without room may expire while room is made",
         kind="limits",
         file="client/submission.py",
-        old="find_room(step, error, staged=staged if has_begun else None)\n",
-        new="find_room(step, error)\n",
+        old="with_room(step, staged=staged if has_begun else None)\n",
+        new="with_room(step)\n",
         caught_by=(tests("tests/unit/test_submission.py", "-k", "has_room_made"),),
     ),
     Mutant(
