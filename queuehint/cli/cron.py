@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queuehint.cli.filters import All
+from queuehint.cli.filters import All, ChooseSchedules, choosing_schedules
 from queuehint.cli.opening import (
     AsJson,
     Namespace,
@@ -17,7 +17,6 @@ from queuehint.cli.opening import (
     confirm,
     namespace_of,
     opened,
-    place,
     say_none,
 )
 from queuehint.cli.render import Grid, Printer, ago, cell, iso, span
@@ -30,34 +29,22 @@ app = typer.Typer(no_args_is_help=True, help="Schedules: jobs fired by the clock
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a schedule.")]
 SomeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of a schedule.")]
-Service = Annotated[str | None, typer.Option(help="Only of this service.")]
-User = Annotated[str | None, typer.Option(help="Only of this user.")]
-Task = Annotated[str | None, typer.Option(help="Only of this task.")]
-Pool = Annotated[str | None, typer.Option(help="Only of this pool.")]
-Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
-PathKey = Annotated[str | None, typer.Option("--path", metavar="PATH", help="Only at or below this queue key.")]
 WHICH = "say which: a name, or --all, or --service, --user, --task, --pool, --tag, --path"
 
 
 @app.command("ls")
+@choosing_schedules
 def ls(
+    choose: ChooseSchedules,
     target: Target = None,
     namespace: Namespace = None,
-    service: Service = None,
-    user: User = None,
-    task: Task = None,
-    pool: Pool = None,
-    tag: Tag = None,
-    path: PathKey = None,
     paused: Annotated[bool | None, typer.Option("--paused/--active", help="Only those that are so.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List schedules in order of name: when they are due, what they fired last."""
     with opened(target, namespace, as_json=as_json) as sched:
         printer = Printer(as_json=as_json)
-        chosen = _chosen(service, user, task, pool, tag, path)
-        chosen["paused"] = paused
-        found = sched.schedules.list_sync(**chosen)
+        found = sched.schedules.list_sync(**choose(paused=paused))
         if as_json:
             for one in found:
                 printer.json(_fields(one))
@@ -79,43 +66,35 @@ def ls(
 
 
 @app.command()
+@choosing_schedules
 def pause(
+    choose: ChooseSchedules,
     name: SomeName = None,
     target: Target = None,
     namespace: Namespace = None,
     every: All = False,
-    service: Service = None,
-    user: User = None,
-    task: Task = None,
-    pool: Pool = None,
-    tag: Tag = None,
-    path: PathKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Pause a schedule, or all that are chosen: they fire nothing until they are resumed."""
     with opened(target, namespace, as_json=as_json) as sched:
-        chosen = _chosen(service, user, task, pool, tag, path)
-        _act(sched, sched.schedules.pause_sync, "paused", name, chosen, every=every, as_json=as_json)
+        which = _which(name, choose(), every=every)
+        _act(sched, sched.schedules.pause_sync, "paused", which, as_json=as_json)
 
 
 @app.command()
+@choosing_schedules
 def resume(
+    choose: ChooseSchedules,
     name: SomeName = None,
     target: Target = None,
     namespace: Namespace = None,
     every: All = False,
-    service: Service = None,
-    user: User = None,
-    task: Task = None,
-    pool: Pool = None,
-    tag: Tag = None,
-    path: PathKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Undo `pause`; what was due meanwhile is not made up for."""
     with opened(target, namespace, as_json=as_json) as sched:
-        chosen = _chosen(service, user, task, pool, tag, path)
-        _act(sched, sched.schedules.resume_sync, "resumed", name, chosen, every=every, as_json=as_json)
+        which = _which(name, choose(), every=every)
+        _act(sched, sched.schedules.resume_sync, "resumed", which, as_json=as_json)
 
 
 @app.command()
@@ -130,66 +109,42 @@ def run(name: Name, target: Target = None, namespace: Namespace = None, as_json:
 
 
 @app.command("rm")
+@choosing_schedules
 def remove(
+    choose: ChooseSchedules,
     name: SomeName = None,
     target: Target = None,
     namespace: Namespace = None,
     every: All = False,
-    service: Service = None,
-    user: User = None,
-    task: Task = None,
-    pool: Pool = None,
-    tag: Tag = None,
-    path: PathKey = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget a schedule, or all that are chosen; the jobs they have fired are left alone."""
     with opened(target, namespace, as_json=as_json) as sched:
-        chosen = _chosen(service, user, task, pool, tag, path)
-        _check_which(name, chosen, every=every)
-        what = f"schedule {name}" if name is not None else _counted(len(sched.schedules.list_sync(**chosen)))
+        which = _which(name, choose(), every=every)
+        what = f"schedule {name}" if name is not None else _counted(len(sched.schedules.list_sync(**choose())))
         confirm(f"Forget {what} in {namespace_of(sched)}?", yes=yes)
-        _act(sched, sched.schedules.remove_sync, "removed", name, chosen, every=every, as_json=as_json)
+        _act(sched, sched.schedules.remove_sync, "removed", which, as_json=as_json)
 
 
-def _chosen(
-    service: str | None, user: str | None, task: str | None, pool: str | None, tag: str | None, path: str | None
-) -> ScheduleFilter:
-    segments = None if path is None else place(path)
-    said = {"service": service, "user": user, "task": task, "pool": pool, "tag": tag, "path": segments}
-    chosen: Any = {name: value for name, value in said.items() if value is not None}
-    return chosen  # type: ignore[no-any-return]
-
-
-def _check_which(name: str | None, chosen: ScheduleFilter, *, every: bool) -> None:
+def _which(name: str | None, chosen: ScheduleFilter, *, every: bool) -> dict[str, Any]:
     """
-    Check that exactly one way is used to say which schedules are meant.
+    Return the arguments that say which schedules are meant.
 
     Raises:
-        UsageError: none or two are.
+        UsageError: none or two of the ways to say it are used.
     """
     if (name is not None) + every + bool(chosen) != 1:
         raise UsageError(WHICH)
+    return {"name": name, "all": every, **chosen}
 
 
-def _act(
-    sched: Scheduler,
-    act: Callable[..., int],
-    done: str,
-    name: str | None,
-    chosen: ScheduleFilter,
-    *,
-    every: bool,
-    as_json: bool,
-) -> None:
-    _check_which(name, chosen, every=every)
+def _act(sched: Scheduler, act: Callable[..., int], done: str, which: dict[str, Any], *, as_json: bool) -> None:
     printer = Printer(as_json=as_json)
-    if name is not None:
-        printer.done("name", name, done, changed=bool(act(name)))
-        return
-    reached = act(all=every, **chosen)
-    if as_json:
+    reached = act(**which)
+    if which["name"] is not None:
+        printer.done("name", which["name"], done, changed=bool(reached))
+    elif as_json:
         printer.json({"name": None, "done": done, "changed": reached > 0, "reached": reached})
     else:
         printer.say(f"{namespace_of(sched)}: {_counted(reached)} {done}")

@@ -122,7 +122,7 @@ def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | No
 
 def _dead(sched: Scheduler, choose: Choose, flow: str | None) -> Iterator[JobRecord]:
     if flow is None:
-        return sched.records.iterate_sync(**choose(JobState.FAILED))
+        return sched.records.iterate_sync(**choose(state=JobState.FAILED))
     if choose():
         raise UsageError("--flow selects all jobs of a flow: give no other option that selects jobs")
     return of_flow(sched, flow, (JobState.FAILED,))

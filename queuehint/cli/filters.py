@@ -1,11 +1,11 @@
-"""Options that select jobs: by user, state, place and time."""
+"""Options that select jobs or schedules: by user, state, place and time."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Protocol
 
@@ -16,73 +16,40 @@ from queuehint.cli.render import UNITS
 from queuehint.errors import FlowNotFoundError
 from queuehint.scheduler.records.queries import Filter
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.scheduler.schedules import ScheduleFilter
 from queuehint.values.record import JobRecord, JobState
 
 _SPAN = re.compile(rf"(\d{{1,9}}) ?({'|'.join(UNITS)})")
 
-
-def filtered(
-    service: Annotated[str | None, typer.Option(help="Only of this service.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only of this pool.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
-    parent: Annotated[str | None, typer.Option(metavar="ID", help="Only made by the handler of this job.")] = None,
-    waits_for: Annotated[str | None, typer.Option(metavar="ID", help="Only that still wait for this job.")] = None,
-    path: Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Enqueued before that.")] = None,
-) -> Filter:
-    """
-    Return the filter of the given options.
-
-    Raises:
-        UsageError, InvalidHintError: a time or a path is none.
-    """
-    said = {
-        "service": service,
-        "user": user,
-        "task": task,
-        "pool": pool,
-        "tag": tag,
-        "parent": parent,
-        "waits_for": waits_for,
-        "path": None if path is None else place(path),
-        "since": None if since is None else time_of(since),
-        "until": None if until is None else time_of(until),
-    }
-    chosen: Any = {name: value for name, value in said.items() if value is not None}
-    return chosen  # type: ignore[no-any-return]
-
-
+Service = Annotated[str | None, typer.Option(help="Only of this service.")]
+User = Annotated[str | None, typer.Option(help="Only of this user.")]
+Task = Annotated[str | None, typer.Option(help="Only of this task.")]
+Pool = Annotated[str | None, typer.Option(help="Only of this pool.")]
+Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
+Parent = Annotated[str | None, typer.Option(metavar="ID", help="Only made by the handler of this job.")]
+WaitsFor = Annotated[str | None, typer.Option(metavar="ID", help="Only that still wait for this job.")]
+PathKey = Annotated[str | None, typer.Option(metavar="PATH", help="Only at or below this queue key.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Enqueued then or later: 2h, 7d, or 2026-01-31T12:00Z.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Enqueued before that.")]
+OF_SCHEDULES = {"service": Service, "user": User, "task": Task, "pool": Pool, "tag": Tag, "path": PathKey}
+OF_JOBS = {
+    "service": Service,
+    "user": User,
+    "task": Task,
+    "pool": Pool,
+    "tag": Tag,
+    "parent": Parent,
+    "waits_for": WaitsFor,
+    "path": PathKey,
+    "since": Since,
+    "until": Until,
+}
 WHICH = (
     "say which: ids, or --all, or --flow, "
     "or --service, --user, --task, --pool, --tag, --parent, --waits-for, --path, --since, --until"
 )
-OPTIONS = tuple(inspect.signature(filtered, eval_str=True).parameters.values())
-
-
-def choosing(command: Callable[..., None]) -> Callable[..., None]:
-    """
-    Append the options that select jobs to a command.
-
-    It is called with *choose*, a `Choose`.
-    """
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "choose"]
-
-    @functools.wraps(command)
-    def wrapper(**options: Any) -> None:
-        said = {option.name: options.pop(option.name) for option in OPTIONS}
-        command(**options, choose=lambda state=None: _with_state(filtered(**said), state))
-
-    parameters = [*own, *OPTIONS]
-    setattr(wrapper, "__signature__", inspect.Signature(parameters))  # noqa: B010 - it is no attribute of a function's type
-    wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
-    return wrapper
-
-
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 Flow = Annotated[str | None, typer.Option("--flow", metavar="ID", help="All of this flow.")]
 
@@ -112,13 +79,58 @@ def check_flow(sched: Scheduler, flow: str) -> None:
 class Choose(Protocol):
     """Options that choose jobs, besides their states."""
 
-    def __call__(self, state: str | list[str] | None = None) -> Filter:
-        """Return a filter; raises as `filtered`."""
+    def __call__(self, *, state: str | list[str] | None = None) -> Filter:
+        """
+        Return the filter of the given options.
+
+        Raises:
+            UsageError, InvalidHintError: a time or a path is none.
+        """
 
 
-def _with_state(chosen: Filter, state: str | list[str] | None) -> Filter:
-    if state is not None:
-        chosen["state"] = state
+class ChooseSchedules(Protocol):
+    """Options that choose schedules, besides whether they are paused."""
+
+    def __call__(self, *, paused: bool | None = None) -> ScheduleFilter:
+        """
+        Return the filter of the given options.
+
+        Raises:
+            InvalidHintError: a path is none.
+        """
+
+
+def choosing(command: Callable[..., None], options: Mapping[str, Any] = OF_JOBS) -> Callable[..., None]:
+    """
+    Append *options*, by default those that select jobs, to a command.
+
+    It is called with *choose*: a `Choose`, for schedules a `ChooseSchedules`.
+    """
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "choose"]
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        said = {name: given.pop(name) for name in options}
+        command(**given, choose=functools.partial(_chosen, **said))
+
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in options.items()
+    ]
+    parameters = [*own, *added]
+    setattr(wrapper, "__signature__", inspect.Signature(parameters))  # noqa: B010 - it is no attribute of a function's type
+    wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
+    return wrapper
+
+
+choosing_schedules = functools.partial(choosing, options=OF_SCHEDULES)
+
+
+def _chosen(**said: Any) -> dict[str, Any]:
+    chosen = {name: value for name, value in said.items() if value is not None}
+    for name, read in (("path", place), ("since", time_of), ("until", time_of)):
+        if name in chosen:
+            chosen[name] = read(chosen[name])
     return chosen
 
 

@@ -89,7 +89,7 @@ def cancel(
 ) -> None:
     """Cancel jobs. Those that run are asked to stop, and if one finishes all the same it is FINISHED."""
     with opened(target, namespace, as_json=as_json) as sched:
-        chosen = choose(states_of(state))
+        chosen = choose(state=states_of(state))
         if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
             raise UsageError(f"{WHICH}, --state")
         if ids:
@@ -106,7 +106,7 @@ def cancel(
         elif chosen.keys() == {"path"}:
             reached = cancel_path(sched, path, reason, yes=yes)
         else:
-            counts = sched.records.count_sync(**choose(states_of(state) or list(UNFINISHED))).states
+            counts = sched.records.count_sync(**choose(state=states_of(state) or list(UNFINISHED))).states
             confirm(f"Cancel {_counted(sum(counts.values()))} in {namespace_of(sched)}?", yes=yes)
             reached, what = sched.cancel_sync(reason=reason, all=every, **chosen), namespace_of(sched)
         printer = Printer(as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 import typer
 
-from queuehint.cli.filters import while_of
+from queuehint.cli.filters import Pool, Service, Tag, Task, User, while_of
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_none
 from queuehint.cli.render import Grid, Printer, cell, when
 from queuehint.values.hint import queue_key
@@ -22,11 +22,6 @@ SomePath = Annotated[
 While = Annotated[
     str | None, typer.Option("--for", metavar="TIME", help="Resume by itself after so long: 30min, 2h, 7d.")
 ]
-Task = Annotated[str | None, typer.Option(help="Only of this task.")]
-User = Annotated[str | None, typer.Option(help="Only of this user.")]
-Service = Annotated[str | None, typer.Option(help="Only of this service.")]
-Pool = Annotated[str | None, typer.Option(help="Only of this pool.")]
-Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
 
 
 def pause(

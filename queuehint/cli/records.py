@@ -37,7 +37,7 @@ def ls(
 ) -> None:
     """List jobs, those enqueued last first; of a path in order of their places."""
     with opened(target, namespace, as_json=as_json) as sched:
-        chosen = choose(states_of(state))
+        chosen = choose(state=states_of(state))
         if flow is not None:
             chosen["flow"] = flow
         page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
@@ -73,7 +73,7 @@ def export(
     """Write records as JSON, one object a line: every field, also arguments, results and logs."""
     with opened(target, namespace, as_json=False) as sched:
         try:
-            count = sched.records.export_sync(file, newest_first=newest, **choose(states_of(state)))
+            count = sched.records.export_sync(file, newest_first=newest, **choose(state=states_of(state)))
         except OSError as error:
             if file is None:
                 raise  # the reader has gone
