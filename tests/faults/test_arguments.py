@@ -71,15 +71,15 @@ from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
+from tests.calls import script_of
+from tests.examples import example
+from tests.servers import Server
 from tests.unit.test_redis_scripts import EXAMPLES, MORE_EXAMPLES, QUESTIONS, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import StartServer
-from tests.calls import script_of
-from tests.examples import example
-from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

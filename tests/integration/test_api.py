@@ -35,11 +35,10 @@ from queuehint import (
 )
 from queuehint.backends import base
 from queuehint.operations import Tick
-from tests.schedulers import Gate, memory, scheduler, turns, until
+from tests.schedulers import Gate, make_job, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from pathlib import Path
-from tests.schedulers import make_job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

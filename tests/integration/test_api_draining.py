@@ -22,11 +22,10 @@ from queuehint import (
 from queuehint.operations import CountPending
 from queuehint.values.report import ReasonKind
 from tests.folders import quick_folder
-from tests.schedulers import Gate, scheduler, turns, until
+from tests.schedulers import Gate, make_job, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-from tests.schedulers import make_job
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -44,6 +44,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
+from tests.doctor_store import Store, base, counters, job, named, turns
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Server, new_namespace, shared_server
 from tests.support import thorough
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from queuehint.backends.report import Report
-
-from tests.doctor_store import Store, base, counters, job, named, turns
 
 pytestmark = pytest.mark.redis
 

@@ -33,13 +33,11 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
+from tests.doctor_store import Store, base, job, schedules
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-from tests.doctor_store import Store, base, job, schedules
 
 pytestmark = pytest.mark.redis
 

@@ -35,13 +35,12 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from tests.calls import script_of
+from tests.doctor_store import Store, job
 from tests.servers import Server, new_namespace, shared_server
 from tests.support import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-from tests.doctor_store import Store, job
 
 pytestmark = pytest.mark.redis
 

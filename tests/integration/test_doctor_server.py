@@ -22,13 +22,13 @@ from queuehint.clock import FakeClock
 from queuehint.operations import (
     Enqueue,
 )
+from tests.doctor_store import Store, job, run
 from tests.servers import Cluster, Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import StartServer
-from tests.doctor_store import Store, job, run
 
 pytestmark = pytest.mark.redis
 

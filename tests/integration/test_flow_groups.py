@@ -18,11 +18,11 @@ from queuehint import (
     JobNotFoundError,
 )
 from queuehint.errors import CycleError, UnknownDependencyError
+from tests.flow_shop import Shop
 from tests.schedulers import scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-from tests.flow_shop import Shop
 
 # --- groups ----------------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,11 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.operations import CancelFlow, Exchange, Redrive, Tick
+from tests.flow_shop import Shop, _is
 from tests.schedulers import Gate, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-from tests.flow_shop import Shop, _is
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -50,12 +50,12 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from tests.folders import quick_folder
 from tests.schedulers import turns, until
+from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

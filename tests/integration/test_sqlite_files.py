@@ -45,12 +45,12 @@ from queuehint.operations import (
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
 from tests.folders import quick_folder
+from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

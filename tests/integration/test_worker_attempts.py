@@ -28,12 +28,12 @@ from queuehint import (
 from queuehint.operations import Log, Post
 from queuehint.values.report import ReasonKind
 from queuehint.worker import worker as worker_module
+from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-from tests.handlers import KINDS, answering, events, in_state
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

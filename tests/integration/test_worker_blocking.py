@@ -22,6 +22,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import listening as listening_module
 from queuehint.worker.leases import loop_watch as watch_module
+from tests.handlers import events
 from tests.schedulers import Gate, run, until
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from queuehint import JobHandle, Worker
-from tests.handlers import events
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

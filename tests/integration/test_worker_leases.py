@@ -26,13 +26,13 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
 from queuehint.worker import worker as worker_module
+from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint import Worker
-from tests.handlers import KINDS, answering, events, in_state
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
