@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys, scripts
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.cli.app import app
+from queuehint.clock import FakeClock
 from queuehint.operations import Exchange, ListSchedules
 from queuehint.testing.state_machine.styles import POOLS, Style
 from queuehint.values.hint import Claim
@@ -18,9 +22,9 @@ from tests.calls import STATE_FORMAT
 from tests.commands import CliRunner
 
 if TYPE_CHECKING:
-    from queuehint.backends.redis.backend import RedisBackend
+    from collections.abc import Iterator
+
     from queuehint.backends.report import Report
-    from queuehint.clock import FakeClock
     from queuehint.values.schedule import Schedule
     from tests.servers import Server
 
@@ -75,6 +79,14 @@ class Store:
     def drain(self) -> None:
         """Run all there is and let all records expire."""
         drain(self.backend, self.clock, self.server, self.namespace)
+
+
+def open_store(namespace: str, redis_server: Server) -> Iterator[Store]:
+    """Open a store for a test and close it at its end: test modules make it their fixture."""
+    clock = FakeClock()
+    backend = RedisBackend(parse_url(redis_server.unix_url), BackendOptions(namespace=namespace, clock=clock))
+    yield Store(backend, clock, redis_server, namespace)
+    backend.close_sync()
 
 
 def drain(backend: RedisBackend, clock: FakeClock, server: Server, namespace: str) -> None:

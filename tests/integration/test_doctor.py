@@ -17,7 +17,6 @@ from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor import places
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
-from queuehint.clock import FakeClock
 from queuehint.errors import QueueFullError
 from queuehint.operations import (
     BUDGET,
@@ -44,9 +43,9 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
-from tests.doctor_store import Store, base, counters, job, named, turns
+from tests.doctor_store import Store, base, counters, job, named, open_store, turns
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
-from tests.servers import Server, new_namespace, shared_server
+from tests.servers import Server
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -99,15 +98,7 @@ SEEN_AT = {
 }
 """Where the loss of an entry shows, if not in its own key."""
 
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    clock = FakeClock()
-    namespace = new_namespace(request.node.name)
-    server = shared_server()
-    backend = RedisBackend(parse_url(server.unix_url), BackendOptions(namespace=namespace, clock=clock))
-    yield Store(backend, clock, server, namespace)
-    backend.close_sync()
+store = pytest.fixture(open_store)
 
 
 # --- random damage ---------------------------------------------------------------------------------------------------

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
-from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.address import parse_url
-from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor.sums import MARGIN
-from queuehint.clock import FakeClock
 from queuehint.operations import (
     Cancel,
     CountPending,
@@ -33,23 +29,11 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
-from tests.doctor_store import Store, base, job, schedules
-from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.doctor_store import Store, base, job, open_store, schedules
 
 pytestmark = pytest.mark.redis
 
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    clock = FakeClock()
-    namespace = new_namespace(request.node.name)
-    server = shared_server()
-    backend = RedisBackend(parse_url(server.unix_url), BackendOptions(namespace=namespace, clock=clock))
-    yield Store(backend, clock, server, namespace)
-    backend.close_sync()
+store = pytest.fixture(open_store)
 
 
 # --- damaged and stray data ------------------------------------------------------------------------------------------

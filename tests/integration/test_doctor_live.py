@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -35,24 +35,13 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from tests.calls import script_of
-from tests.doctor_store import Store, job
-from tests.servers import Server, new_namespace, shared_server
+from tests.doctor_store import Store, job, open_store
+from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.redis
 
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    clock = FakeClock()
-    namespace = new_namespace(request.node.name)
-    server = shared_server()
-    backend = RedisBackend(parse_url(server.unix_url), BackendOptions(namespace=namespace, clock=clock))
-    yield Store(backend, clock, server, namespace)
-    backend.close_sync()
+store = pytest.fixture(open_store)
 
 
 # --- concurrent work -------------------------------------------------------------------------------------------------

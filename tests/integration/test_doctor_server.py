@@ -18,29 +18,18 @@ from queuehint.backends.redis.doctor.server import lacks_lua_fixes
 from queuehint.backends.redis.functions import library as functions
 from queuehint.backends.report import Finding, Report
 from queuehint.cli import doctor as command
-from queuehint.clock import FakeClock
 from queuehint.operations import (
     Enqueue,
 )
-from tests.doctor_store import Store, job, run
-from tests.servers import Cluster, Server, new_namespace, shared_server
+from tests.doctor_store import Store, job, open_store, run
+from tests.servers import Cluster, Server, new_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
 
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    clock = FakeClock()
-    namespace = new_namespace(request.node.name)
-    server = shared_server()
-    backend = RedisBackend(parse_url(server.unix_url), BackendOptions(namespace=namespace, clock=clock))
-    yield Store(backend, clock, server, namespace)
-    backend.close_sync()
+store = pytest.fixture(open_store)
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
