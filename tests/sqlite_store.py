@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from queuehint import FakeClock
@@ -17,8 +18,10 @@ from queuehint.operations import (
 )
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
+from tests.folders import quick_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pytest
@@ -35,8 +38,8 @@ class Shelf:
         self.clock = FakeClock()
         self.stores: list[SqliteBackend] = []
 
-    def open(self, **options: Any) -> SqliteBackend:
-        address = Address(path=self.path, durability=options.pop("durability", "process"))
+    def open(self, path: Path | None = None, **options: Any) -> SqliteBackend:
+        address = Address(path=path or self.path, durability=options.pop("durability", "process"))
         store = SqliteBackend(address, BackendOptions(clock=self.clock, **options))
         self.stores.append(store)
         return store
@@ -57,6 +60,10 @@ class Shelf:
         store._is_changed = False
         store.close_sync()
 
+    def close(self) -> None:
+        for store in self.stores:
+            store.close_sync()
+
     def count(self, what: str) -> int:
         db = sqlite3.connect(self.path)
         try:
@@ -64,6 +71,12 @@ class Shelf:
         finally:
             db.close()
         return found
+
+
+def make_shelf() -> Iterator[Shelf]:
+    """Make a shelf for a test and close its stores at the end: test modules make it their fixture."""
+    with quick_folder() as folder, closing(Shelf(folder)) as shelf:
+        yield shelf
 
 
 def enqueue(store: SqliteBackend, *ids: str, **fields: Any) -> None:

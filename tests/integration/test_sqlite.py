@@ -48,25 +48,17 @@ from queuehint.testing.driver import job
 from queuehint.values.policy import Retention
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
-from tests.folders import quick_folder
 from tests.schedulers import turns, until
-from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
+from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 
-
-@pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    with quick_folder() as folder:
-        shelf = Shelf(folder)
-        yield shelf
-        for store in shelf.stores:
-            store.close_sync()
+shelf = pytest.fixture(make_shelf)
 
 
 # --- jobs outlive a process ------------------------------------------------------------------------------------------

@@ -44,24 +44,15 @@ from queuehint.operations import (
 )
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
-from tests.folders import quick_folder
-from tests.sqlite_store import Shelf, claim, enqueue, events, finish, record
+from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 
-
-@pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    with quick_folder() as folder:
-        shelf = Shelf(folder)
-        yield shelf
-        for store in shelf.stores:
-            store.close_sync()
+shelf = pytest.fixture(make_shelf)
 
 
 # --- foreign and damaged files ---------------------------------------------------------------------------------------

@@ -12,15 +12,12 @@ import sys
 import tempfile
 import threading
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from queuehint import FakeClock, JobState, Scheduler
-from queuehint.backends.base import BackendOptions
-from queuehint.backends.sqlite.address import Address
+from queuehint import JobState, Scheduler
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.backends.sqlite.sharing import guest as guest_module
@@ -65,6 +62,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.schedulers import until
+from tests.sqlite_store import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,19 +74,8 @@ QUESTIONS: Any = (
 LIMIT_S = 30
 
 
-class Table:
+class Table(Shelf):
     """A file, and the stores that were opened on it: the first has it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "jobs.db"
-        self.clock = FakeClock()
-        self.stores: list[SqliteBackend] = []
-
-    def open(self, path: Path | None = None, **options: Any) -> SqliteBackend:
-        address = Address(path=path or self.path, durability="process")
-        store = SqliteBackend(address, BackendOptions(clock=self.clock, **options))
-        self.stores.append(store)
-        return store
 
     def have(self) -> SqliteBackend:
         """Return a store that has the file, with jobs in several states."""
@@ -103,11 +90,8 @@ class Table:
 
 @pytest.fixture
 def table() -> Iterator[Table]:
-    with quick_folder() as folder:
-        table = Table(folder)
+    with quick_folder() as folder, closing(Table(folder)) as table:
         yield table
-        for store in table.stores:
-            store.close_sync()
 
 
 def has_file(store: SqliteBackend) -> bool:
