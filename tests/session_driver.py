@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as session_module
+from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import Redirect, Send, Sleep
 from queuehint.operations import (
     Enqueue,
@@ -18,11 +22,6 @@ from tests import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from queuehint.backends.redis.session import (
-        Session,
-    )
-
 
 INFO = b"redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n"
 
@@ -45,6 +44,25 @@ class Time:
 
     def monotonic(self) -> float:
         return self.now_s
+
+
+def replace_time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    """Let sessions see a time that passes only by hand: test modules make this their fixture `time`."""
+    time = Time()
+    monkeypatch.setattr(session_module, "time", time)
+    return time
+
+
+def examined(session: Session, time: Time) -> Session:
+    """Mark the server of a session as just examined, and as one that may be written to; return the session."""
+    session._checked_s = time.monotonic()
+    session._may_write = True
+    return session
+
+
+def make_session(time: Time) -> Session:
+    """Return a session whose server has just been examined: test modules make this their fixture `session`."""
+    return examined(Session(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n")), time)
 
 
 class Talk:

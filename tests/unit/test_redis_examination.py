@@ -11,7 +11,6 @@ from redis import exceptions as driver
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
-from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.examination import (
     durability_class,
@@ -48,23 +47,10 @@ from queuehint.operations import (
 )
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
-from tests.session_driver import DONE, FIXED, INFO, ONE, Talk, Time, script_of, types_of
+from tests.session_driver import DONE, FIXED, INFO, ONE, Talk, Time, make_session, replace_time, script_of, types_of
 
-
-@pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(redis_session, "time", time)
-    return time
-
-
-@pytest.fixture
-def session(time: Time) -> Session:
-    """A session whose server has just been looked at."""
-    session = Session(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
-    session._checked_s = time.monotonic()
-    session._may_write = True
-    return session
+time = pytest.fixture(replace_time)
+session = pytest.fixture(make_session)
 
 
 # --- the first request and each minute -------------------------------------------------------------------------------

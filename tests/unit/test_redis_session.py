@@ -48,23 +48,10 @@ from queuehint.operations import (
 )
 from queuehint.values.policy import Retention
 from queuehint.values.spec import JobSpec
-from tests.session_driver import DONE, HEADER, ONE, Talk, Time, script_of
+from tests.session_driver import DONE, HEADER, ONE, Talk, Time, examined, make_session, replace_time, script_of
 
-
-@pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(redis_session, "time", time)
-    return time
-
-
-@pytest.fixture
-def session(time: Time) -> Session:
-    """A session whose server has just been looked at."""
-    session = Session(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n"))
-    session._checked_s = time.monotonic()
-    session._may_write = True
-    return session
+time = pytest.fixture(replace_time)
+session = pytest.fixture(make_session)
 
 
 # --- answered requests -----------------------------------------------------------------------------------------------
@@ -85,9 +72,7 @@ def test_an_operation_is_one_request_with_a_stream_a_number_and_the_settings_of_
 
 def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
     options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
-    session = Session(parse_url("redis://"), options, budget=9)
-    session._checked_s = time.monotonic()
-    session._may_write = True
+    session = examined(Session(parse_url("redis://"), options, budget=9), time)
     talk = Talk(session, Tick())
     assert script_of(talk) == "retain"
     assert talk.arguments[8:] == ("1000 2000 3000 4000", 1)
@@ -97,9 +82,7 @@ def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None
 
 
 def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time: Time) -> None:
-    session = Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
-    session._checked_s = time.monotonic()
-    session._may_write = True
+    session = examined(Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1))), time)
     first = Talk(session, Tick())
     first.fail(driver.ResponseError("ERR no"))
     assert isinstance(first.error, BackendError)
@@ -109,9 +92,7 @@ def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time
 
 
 def test_a_retention_that_cannot_be_read_is_replaced_and_said(time: Time, caplog: pytest.LogCaptureFixture) -> None:
-    session = Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1)))
-    session._checked_s = time.monotonic()
-    session._may_write = True
+    session = examined(Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1))), time)
     assert script_of(Talk(session, Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
     assert "was (unreadable) and is now (finished 1 s" in caplog.text
 
@@ -269,8 +250,7 @@ def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Sessio
 
 
 def test_an_address_says_how_long_an_operation_is_tried(time: Time) -> None:
-    session = Session(parse_url("redis://db?patience=0.5"), BackendOptions(namespace="n"))
-    session._checked_s, session._may_write = time.monotonic(), True
+    session = examined(Session(parse_url("redis://db?patience=0.5"), BackendOptions(namespace="n")), time)
     talk = Talk(session, ONE)
     talk.fail(NotSent()).skip_move_and_sleep()
     time.now_s += 0.5
