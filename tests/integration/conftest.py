@@ -1,4 +1,4 @@
-"""Fixtures of tests on all stores."""
+"""Fixtures of tests on all stores, and on one that leaves the renewal of leases to workers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import Scheduler
+from queuehint.backends.memory import MemoryBackend
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +43,11 @@ def sched(request: pytest.FixtureRequest) -> Scheduler:
     if request.param == "memory":
         return Scheduler()
     return Scheduler(shared_server().url, namespace=new_namespace())
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scheduler]:
+    """Return a function that makes a scheduler whose store renews nothing by itself; its time passes by itself."""
+    monkeypatch.setattr(MemoryBackend, "is_local", False)
+    monkeypatch.setattr(MemoryBackend, "adopt", lambda self, *_: lambda: None)
+    return lambda **options: Scheduler("memory://", **options)

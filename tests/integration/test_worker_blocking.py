@@ -34,14 +34,6 @@ if TYPE_CHECKING:
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-@pytest.fixture
-def far(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scheduler]:
-    """Return a function that makes a scheduler whose store renews nothing by itself; its time passes by itself."""
-    monkeypatch.setattr(MemoryBackend, "is_local", False)
-    monkeypatch.setattr(MemoryBackend, "adopt", lambda self, *_: lambda: None)
-    return lambda **options: Scheduler("memory://", **options)
-
-
 # --- code that blocks the loop ---------------------------------------------------------------------------------------
 
 
