@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from queuehint import Claim, JobSpec, JobState, Scheduler
 from queuehint.operations import CancelPath, CountJobs, Enqueue
 from tests.manual_jobs import on
-
-if TYPE_CHECKING:
-    import pytest
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 COUNT = 5000
@@ -35,20 +34,27 @@ def count_calls(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         def one() -> None: ...
 
+        def enqueue() -> None:
+            if count == 1:
+                one.enqueue_sync()
+            else:
+                one.enqueue_many_sync([()] * count)
+
         leave_over(sched)
         calls = count_calls(sched, monkeypatch)
-        one.enqueue_sync()
+        enqueue()
         assert len(calls) == 2
         # Without any worker, other operations do all of it before long.
         for _ in range(30):
-            one.enqueue_sync()
+            enqueue()
         assert len(calls) < 62
         assert sched.backend.call_sync(CountJobs()).states[CANCELED] == COUNT
 

@@ -71,7 +71,15 @@ MUTANTS = (
         caught_by=(tests("tests/faults/test_foreign.py", "-k", "cannot_be_read"),),
     ),
     Mutant(
-        name="An enqueue does all that is left over in the namespace",
+        name="An enqueue of one job does all that is left over in the namespace",
+        kind="bounds",
+        file="client/submission.py",
+        old="            yield from tick_until_done(more=True, at_most=1)\n",
+        new="            yield from tick_until_done(more=True)\n",
+        caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
+    ),
+    Mutant(
+        name="An enqueue of many jobs does all that is left over in the namespace",
         kind="bounds",
         file="client/submission.py",
         old="    yield from tick_until_done(more=more, at_most=steps)\n",

@@ -1,6 +1,6 @@
 """Mutants of the gates in Lua that differ from the program extracted from the proof."""
 
-from tests.mutants.catchers import PROVED_STORES
+from tests.mutants.catchers import CONFORMANCE_ON_REDIS, PROVED_STORES
 from tests.mutants.gate import Mutant
 from tests.mutants.lua import LUA
 
@@ -19,7 +19,7 @@ MUTANTS = (
         file=f"{LUA}/lib/structures/gates.lua",
         old="  if mode == S_MODE then return gate[IX] == 0 end\n",
         new="  if mode == S_MODE then return gate[IX] == 0 and gate[S_MODE] == 0 end\n",
-        caught_by=(PROVED_STORES,),
+        caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Lua: IX does not fit IS",
