@@ -336,6 +336,7 @@ def test_a_process_that_stands_is_told_from_one_that_works_and_one_that_died(
     worker.adopt(list)
     guest.call_sync(Peek())
     owner.send_signal(signal.SIGSTOP)
+    os.waitpid(owner.pid, os.WUNTRACED)  # a signal takes its time on a busy machine
     monkeypatch.setattr(guest_module, "PATIENCE_S", 0.3)
     with pytest.raises(BackendUnavailableError, match=f"in use by process {owner.pid}, which has not answered for 0.3"):
         guest.call_sync(CountJobs())

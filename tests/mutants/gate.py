@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -221,13 +221,23 @@ def run(catcher: Catcher, tree: Path) -> Verdict:
         try:
             output, _ = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_session(process.pid)
             process.communicate()
             return Verdict(True, time.monotonic() - started_s, "the time limit", f"nothing ended in {LIMIT_S:g} s")
     seconds = time.monotonic() - started_s
+    # With a fault in it, a worker may leave a process behind that takes a CPU for ever.
+    end_session(process.pid)
     found = _FAILED.search(output)
     if process.returncode == 0:
         return Verdict(False, seconds)
     if process.returncode != 1 or found is None:
         return Verdict(False, seconds, problem=f"pytest ended with {process.returncode}:\n{output}")
     return Verdict(True, seconds, found[1].removeprefix("tests/"), (found[2] or "")[:160])
+
+
+def end_session(leader: int) -> None:
+    """Kill all processes of a session, also those in process groups of their own."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(int(entry.name)) == leader:
+                os.kill(int(entry.name), signal.SIGKILL)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,7 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.backends.redis import scripts
-from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Mutant, StaleMutantError, try_catcher, try_mutant
+from tests.mutants.gate import (
+    KINDS,
+    OF_THE_KIT,
+    PACKAGE,
+    ROOT,
+    Mutant,
+    StaleMutantError,
+    end_session,
+    try_catcher,
+    try_mutant,
+)
 from tests.mutants.listed import MUTANTS
 from tests.mutants.lua import LUA
 from tests.support import for_each
@@ -119,6 +132,29 @@ def test_a_mutant_that_is_out_of_date_says_where() -> None:
         StaleMutantError, match=r"the mutant 'm' is out of date: .* in queuehint/values/hint.py, and has to"
     ):
         mutant.apply(mutant.path.read_text("utf-8"))
+
+
+def test_what_a_mutant_leaves_behind_is_ended() -> None:
+    """Such as the child process of a worker that does not end it, in a process group of its own."""
+    leave = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=-3, process_group=0).pid)"
+    leader = subprocess.Popen([sys.executable, "-c", leave], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert leader.stdout is not None
+    left = int(leader.stdout.readline())
+    leader.communicate()
+    assert not is_gone(left)
+    end_session(leader.pid)
+    until_s = time.monotonic() + 10
+    while not is_gone(left) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert is_gone(left)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended, or is about to and only waits to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
 
 
 # --- the gate, every night -------------------------------------------------------------------------------------------
