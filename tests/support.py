@@ -1,10 +1,11 @@
-"""Shared by tests: values that lie or raise, and how many examples a test tries."""
+"""Shared by tests: values that lie or raise, how many examples a test tries, and whether a process runs."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,3 +71,11 @@ def for_each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[
         return test
 
     return make_test
+
+
+def lives(pid: int | str) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

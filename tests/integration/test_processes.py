@@ -23,6 +23,7 @@ from queuehint.testing import drain_sync, on_memory, simulate
 from queuehint.worker.processes import pool, process
 from tests import process_tasks as tasks
 from tests.process_tasks import sched
+from tests.support import lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,14 +36,6 @@ LIMIT_S = 20.0
 def _own_store() -> Iterator[None]:
     with on_memory(sched):
         yield
-
-
-def lives(pid: int | str) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def words(file: Path, count: int = 1) -> list[str]:

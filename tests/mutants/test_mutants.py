@@ -28,7 +28,7 @@ from tests.mutants.gate import (
 )
 from tests.mutants.listed import MUTANTS
 from tests.mutants.lua import LUA
-from tests.support import for_each
+from tests.support import for_each, lives
 
 if TYPE_CHECKING:
     from tests.mutants.gate import Catcher
@@ -136,25 +136,17 @@ def test_a_mutant_that_is_out_of_date_says_where() -> None:
 
 def test_what_a_mutant_leaves_behind_is_ended() -> None:
     """Such as the child process of a worker that does not end it, in a process group of its own."""
-    leave = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=-3, process_group=0).pid)"
+    leave = "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=s.DEVNULL, process_group=0).pid)"
     leader = subprocess.Popen([sys.executable, "-c", leave], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert leader.stdout is not None
     left = int(leader.stdout.readline())
     leader.communicate()
-    assert not is_gone(left)
+    assert lives(left)
     end_session(leader.pid)
     until_s = time.monotonic() + 10
-    while not is_gone(left) and time.monotonic() < until_s:
+    while lives(left) and time.monotonic() < until_s:
         time.sleep(0.01)
-    assert is_gone(left)
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process has ended, or is about to and only waits to be reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
+    assert not lives(left)
 
 
 # --- the gate, every night -------------------------------------------------------------------------------------------
