@@ -123,6 +123,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_flow.py", "-k", "expired"),),
     ),
     Mutant(
+        name="A further part need not be of a submission",
+        kind="edges",
+        file="operations/bounds.py",
+        old="    if operation.is_further and operation.staged is None:\n",
+        new="    if False:\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
         name="Redis is not told that a part is a further one",
         kind="edges",
         file="backends/redis/codec/requests.py",
