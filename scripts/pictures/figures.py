@@ -89,19 +89,22 @@ def summary() -> str:
         f"{shown(ratio('ordered'))} times {ordered[1].name} ({shown(ordered[1].median)}).\n"
         f"- **{FREE} free jobs beside {shown(BACKLOG)} that need one place**, ten at once: all have run after "
         f"{shown(backlog[0].median)} s{beside}.\n"
-        f"\nThe first: {_lowered(conditions('ordered'))} The second: {_lowered(conditions('backlog'))}\n"
+        f"\nOrdered throughput: {_lowered(conditions('ordered'))} The backlog: {_lowered(conditions('backlog'))}\n"
     )
 
 
 def conditions(file: str) -> str:
-    """Return on what it was measured."""
+    """Return the conditions of a measurement: repeats, processors, load, interpreter."""
     run = run_of(file)
     if "note" in run:
         return str(run["note"])
     load = shown(float(run["load_before"].split(",")[0]))
     repeats = len(run["figures"][0]["values"])
     trial = "A trial with smaller sizes than said. " if run["quick"] else ""
-    return f"{trial}Medians of {repeats}, in turns, on {run['cpus']} CPUs at a load of {load}; Python {run['python']}."
+    return (
+        f"{trial}Median of {repeats} runs, contenders taking turns; {run['cpus']} CPUs, load average {load}, "
+        f"Python {run['python']}."
+    )
 
 
 def _lowered(sentence: str) -> str:
