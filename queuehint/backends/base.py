@@ -34,6 +34,7 @@ OWN = {
     **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), _REDIS),
 }
 """Our own backends by scheme: frozen applications and zip files have no metadata of packages to find them by."""
+COUNT_HALF = 1 << 31
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _LOCAL = re.compile(r"(localhost|[0-9]{1,3}(\.[0-9]{1,3}){3})(:[0-9]{1,5}(/[0-9]{1,2})?)?")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}(/[0-9]{1,2})?")
@@ -285,6 +286,20 @@ def _namespace_of(parts: SplitResult, otherwise: str) -> str:
         # Not shown: the rest of the URL may have ended up in it.
         raise InvalidJobError("the namespace in the url must be 1 to 64 of A-Z a-z 0-9 _ . -")
     return said
+
+
+def begins_history(before: int, token: int) -> bool:
+    """
+    Return whether a token shows that the store lost data since it gave an earlier token.
+
+    At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of a count.
+
+    >>> begins_history(7 << 32, (7 << 32) + 5), begins_history(7 << 32, 8 << 32), begins_history((8 << 32) - 1, 8 << 32)
+    (False, True, False)
+    """
+    epoch, before_epoch = token >> 32, before >> 32
+    is_carried = epoch == before_epoch + 1 and before & COUNT_HALF
+    return epoch != before_epoch and not is_carried
 
 
 def say_retention_changed(logger: logging.Logger, kind: str, store: str, before: object, now: object) -> None:

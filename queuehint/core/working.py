@@ -188,7 +188,7 @@ def extend(state: State, leases: Sequence[tuple[str, int]], lease_ms: int) -> li
 
 
 @handles(op.Announce)
-def announce(state: State, operation: op.Announce) -> op.Noted:
+def announce(state: State, operation: op.Announce) -> op.Announced:
     """Answer `Announce`."""
     workers, name, now_ms = state.workers, operation.worker, state.now_ms
     known = workers.get(name)
@@ -198,7 +198,7 @@ def announce(state: State, operation: op.Announce) -> op.Noted:
         known = None
     if operation.gone:
         workers.pop(name, None)
-        return op.Noted(UNKNOWN if known is None else DONE)
+        return op.Announced(UNKNOWN if known is None else DONE, known is None, state.token)
     if known is None and len(workers) >= WORKERS_MAX:
         del workers[min(workers.values(), key=attrgetter("seen_ms", "name")).name]
     workers[name] = WorkerInfo(
@@ -214,7 +214,7 @@ def announce(state: State, operation: op.Announce) -> op.Noted:
         since_ms=now_ms if known is None else known.since_ms,
         seen_ms=now_ms,
     )
-    return op.Noted(DONE)
+    return op.Announced(DONE, known is None, state.token)
 
 
 @handles(op.Report)

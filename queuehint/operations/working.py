@@ -23,6 +23,7 @@ from queuehint.values.outcome import Grant, Outcome, Progress
 
 __all__ = [
     "Announce",
+    "Announced",
     "Exchange",
     "Exchanged",
     "Log",
@@ -222,7 +223,24 @@ class Post(Operation[Posted]):
 
 
 @attrs.frozen
-class Announce(Operation[Noted]):
+class Announced:
+    """
+    The registration of a worker, and what shows whether the store is the one that it knows.
+
+    Args:
+        verdict: DONE; UNKNOWN if a worker leaves that was not known.
+        is_new: the worker was not known before.
+        token: no grant of this store so far has a greater one, and no grant to come has another epoch, unless the store
+            loses data or reaches the end of a count.
+    """
+
+    verdict: Verdict
+    is_new: bool
+    token: int
+
+
+@attrs.frozen
+class Announce(Operation[Announced]):
     """
     Say what a worker is and what it serves, for `ListWorkers` and `Why`; known for `WORKER_SEEN_MS` unless said again.
 

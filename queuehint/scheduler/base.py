@@ -99,6 +99,7 @@ class SchedulerBase:
         self.header_sources: list[Callable[[Any], Mapping[str, str] | None]] = []
         self._event_readers = EventReaders(self)
         self._lifespan: Lifespan | None = None
+        self._setups: dict[str, Callable[[], Any]] = {}
         self._given_state: Lifespan | None = None
         """In place of the lifespan, in a test."""
         self._announcer = Announcer(self, self._event_readers)

@@ -15,7 +15,7 @@ from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import check_kinds
 from queuehint.scheduler.listening import MISSED
 from queuehint.values.checks import check_callable, check_int, check_items
-from queuehint.worker.lifespan import Lifespan, MakesState
+from queuehint.worker.lifespan import Lifespan, MakesState, check_setup, name_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -37,6 +37,7 @@ _in_memory: list[tuple[str, Backend]] = []
 
 L = TypeVar("L", bound="Callable[[Any], Any]")
 F = TypeVar("F", bound=MakesState)
+S = TypeVar("S", bound="Callable[[], Any]")
 
 
 class Hosting(SchedulerBase):
@@ -83,6 +84,7 @@ class Hosting(SchedulerBase):
             redact=self._redact,
             log_errors=self._log_errors,
             definitions=lambda: [definition for definition, _ in list(self._definitions.values())],
+            setups=tuple(self._setups.values()),
             concurrency=concurrency,
             pools=pools,
             users=users,
@@ -117,6 +119,31 @@ class Hosting(SchedulerBase):
         if self._lifespan is not None and self._lifespan.name != lifespan.name:
             raise HandlerError(f"the lifespan of workers is {self._lifespan.name} and cannot be {lifespan.name} too")
         self._lifespan = lifespan
+        return function
+
+    def setup(self, function: S, /) -> S:
+        """
+        Have each worker call a function that declares limits, weights and the like: ``@sched.setup``.
+
+        It is called once the worker has reached the store, beside its first jobs, and again when the store has lost
+        data, as after a FLUSHALL, an empty restart or a failover to a replica that lacked it. So each call in it has to
+        be one that may be repeated: `limit`, `set_weight`, `schedule`, `close_path`, `pause`. Schedules of
+        `Scheduler.cron` and `Scheduler.every` need none.
+
+        Args:
+            function: a coroutine function, or a plain one, which runs in a thread; takes no arguments. While the store
+                does not answer it is called again after 5 seconds; anything else that it raises is logged.
+
+        Returns:
+            The function. The same again, by module and qualified name, replaces it.
+
+        Raises:
+            HandlerError: it takes arguments, or yields.
+
+        .. versionadded:: 1.0.0
+        """
+        checked = check_setup(function)
+        self._setups[name_of(checked)] = checked
         return function
 
     @contextlib.asynccontextmanager

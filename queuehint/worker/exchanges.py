@@ -68,6 +68,7 @@ class Exchanges:
         renewal: told of leases that were granted and settled; None for a store of this process.
         wake: requests another exchange.
         begin: begins the jobs of grants.
+        see_epoch: called when grants have tokens of another epoch than those before.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: the store would refuse these exchanges.
@@ -88,6 +89,7 @@ class Exchanges:
         renewal: Renewal | None,
         wake: Callable[[], None],
         begin: Callable[[Iterable[Grant]], None],
+        see_epoch: Callable[[], None],
     ) -> None:
         check_limits(empty)
         self.empty = empty
@@ -103,6 +105,8 @@ class Exchanges:
         self._now_s = now_s if renewal is None else renewal.now_s
         self._wake = wake
         self._begin = begin
+        self._see_epoch = see_epoch
+        self._epoch: int | None = None
         self.may_be_two = renewal is not None and concurrency >= 2 * BESIDE_MIN
         """A store of this process is never at work while its worker is."""
         self._claims_max = min((concurrency + 1) // 2 if self.may_be_two else concurrency, JOBS_AT_ONCE)
@@ -353,6 +357,10 @@ class Exchanges:
         if operation.limit:
             self._is_plenty = len(reply.grants) + len(reply.unreadable) == operation.limit
         log_exchange(operation.worker, operation.settle, reply)
+        if reply.grants and (epoch := reply.grants[0].token >> 32) != self._epoch:
+            if self._epoch is not None:
+                self._see_epoch()
+            self._epoch = epoch
         if self._stopping.is_begun or (self._renewal is not None and self._renewal.is_short(sent_s)):
             # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
             self._settlements.add(outcome_of(grant, OutcomeKind.RELEASED) for grant in reply.grants)

@@ -207,8 +207,9 @@ class Timekeeper:
     The task of a worker that fires schedules, so that no job waits for it.
 
     Args:
-        definitions: schedules to store before the first look; told when the worker has reached the store.
+        definitions: schedules to store before the first look, and again when the store has lost data.
         now_s: the clock by which it rests.
+        declare: called whenever they are stored, to declare what else the code does.
     """
 
     def __init__(
@@ -216,14 +217,22 @@ class Timekeeper:
         backend: Backend,
         definitions: Callable[[], Iterable[Definition]],
         now_s: Callable[[], float] = now_s,
+        declare: Callable[[], None] = lambda: None,
     ) -> None:
         self._backend = backend
+        self._declare = declare
         self._now_s = now_s
         self._definitions = definitions
         self.is_stored = False
         """All definitions are stored: there is something to do only once a schedule is due."""
+        self._has_stored = False
         self._rests_until_s = 0.0
         self._task: asyncio.Task[None] | None = None
+
+    def begin_again(self) -> None:
+        """Store all definitions again: the store has lost data."""
+        self.is_stored = False
+        self.see(due=False)
 
     def see(self, *, due: bool) -> None:
         """Check the reply of an exchange for due schedules, and start to fire them."""
@@ -240,9 +249,14 @@ class Timekeeper:
     async def _work(self) -> None:
         is_well = False
         try:
-            if not self.is_stored:
-                await self._store_all()
+            while not self.is_stored:
+                # Data lost while they are stored unsets it again.
                 self.is_stored = True
+                try:
+                    await self._store_all()
+                except BaseException:
+                    self.is_stored = False
+                    raise
             is_well = await run_steps(self._backend, fire_due())
         except BackendError as error:
             extra = {"event": "schedule.backend", "error": str(error)}
@@ -253,9 +267,12 @@ class Timekeeper:
             self._rests_until_s = self._now_s() + REST_S
 
     async def _store_all(self) -> None:
+        self._declare()
+        restored = []
         for definition in self._definitions():
             try:
-                await run_steps(self._backend, store(definition))
+                if await run_steps(self._backend, store(definition)):
+                    restored.append(definition.name)
             except QueueHintError as error:
                 if isinstance(error, BackendError) and not isinstance(error, CorruptStateError):
                     raise
@@ -264,3 +281,10 @@ class Timekeeper:
                     definition.name,
                     extra={"event": "schedule.refused", "schedule": definition.name},
                 )
+        if restored and self._has_stored:
+            logger.warning(
+                "the store lost %d schedules that the code defines; they are stored again",
+                len(restored),
+                extra={"event": "schedule.restored", "count": len(restored)},
+            )
+        self._has_stored = True

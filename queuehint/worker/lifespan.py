@@ -1,5 +1,5 @@
 """
-Resources of a worker: what a lifespan of the application opens for its jobs, `JobContext.state`.
+Functions of the application beside a worker: a lifespan opens `JobContext.state`, a setup declares limits.
 
 The worker's own task enters it before the first claim and leaves it after the last job, so that a cancel scope or a
 context variable in it lasts as long as it does. It cannot suppress the error that ends the worker.
@@ -10,16 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queuehint.errors import HandlerError, shown
+from queuehint.errors import BackendError, HandlerError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable
 
     from queuehint.worker.failures import Failures
+
+logger = logging.getLogger("queuehint.worker")
+
+SETUP_REST_S = 5.0
+"""The pause before a setup that the store did not answer is called again."""
 
 MakesState: TypeAlias = Callable[
     [], AbstractAsyncContextManager[Any] | AbstractContextManager[Any] | AsyncIterator[Any] | Iterator[Any]
@@ -38,15 +44,11 @@ class Lifespan:
     def __init__(self, function: MakesState) -> None:
         if not callable(function):
             raise HandlerError(f"worker_lifespan takes a function, got {type(function).__name__}: {shown(function)}")
-        self.name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
+        self.name = name_of(function)
         if inspect.iscoroutinefunction(function):
             raise HandlerError(f"the lifespan {self.name} is a coroutine function; is a `yield` missing?")
         self._make: Callable[[], Any] = function
-        with contextlib.suppress(ValueError):  # some functions do not tell what they take
-            try:
-                inspect.signature(function).bind()
-            except TypeError as error:
-                raise HandlerError(f"the lifespan {self.name} is called without arguments: {error}") from None
+        _check_takes_nothing(function, f"the lifespan {self.name}")
         if inspect.isasyncgenfunction(function):
             self._make = contextlib.asynccontextmanager(function)
         elif inspect.isgeneratorfunction(function):
@@ -68,6 +70,82 @@ class Lifespan:
             f"the lifespan {self.name} has to yield, or to return a context manager, "
             f"got {type(manager).__name__}: {shown(manager)}"
         )
+
+
+def check_setup(function: object) -> Callable[[], Any]:
+    """
+    Check a setup: a plain or a coroutine function without arguments.
+
+    Raises:
+        HandlerError: it is none.
+    """
+    if not callable(function):
+        raise HandlerError(f"setup takes a function, got {type(function).__name__}: {shown(function)}")
+    name = name_of(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise HandlerError(f"the setup {name} must not yield; @sched.worker_lifespan opens resources")
+    _check_takes_nothing(function, f"the setup {name}")
+    return function
+
+
+def name_of(function: object) -> str:
+    """Return the name by which a function of the application's is told apart."""
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
+
+
+def _check_takes_nothing(function: Callable[..., Any], what: str) -> None:
+    with contextlib.suppress(ValueError):  # some functions do not tell what they take
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            raise HandlerError(f"{what} is called without arguments: {error}") from None
+
+
+class Setup:
+    """The functions that declare what the code wants the store to keep, called again when the store has lost data."""
+
+    def __init__(self, worker: str, functions: Iterable[Callable[[], Any]], failures: Failures) -> None:
+        self._worker = worker
+        self._functions = tuple(functions)
+        self._failures = failures
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+
+    def begin(self) -> None:
+        """Call them in a task of their own; once more if they are being called."""
+        self._is_wanted = True
+        if self._functions and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-setup")
+
+    def cancel(self) -> None:
+        """Call them no more: the worker has ended."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> None:
+        while self._is_wanted:
+            self._is_wanted = False
+            for function in self._functions:
+                try:
+                    await _called(function)
+                except BackendError as error:
+                    extra = {"event": "worker.setup_delayed", "worker": self._worker, "error": str(error)}
+                    logger.warning("setup %s is called again later: %s", name_of(function), error, extra=extra)
+                    self._is_wanted = True
+                except Exception as error:  # noqa: BLE001 - the jobs of the worker go on
+                    facts = {"event": "worker.setup_failed", "worker": self._worker, "setup": name_of(function)}
+                    self._failures.log_hook("a setup of the application failed", error, **facts)
+            if self._is_wanted:
+                await asyncio.sleep(SETUP_REST_S)
+
+
+async def _called(function: Callable[[], Any]) -> None:
+    if inspect.iscoroutinefunction(function):
+        await function()
+        return
+    answer = await asyncio.to_thread(function)
+    if inspect.isawaitable(answer):
+        await answer
 
 
 class Resources:

@@ -48,7 +48,7 @@ from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
 from queuehint.worker.leases.renewal import Renewal, marks_of
-from queuehint.worker.lifespan import Lifespan, Resources
+from queuehint.worker.lifespan import Lifespan, Resources, Setup
 from queuehint.worker.listening import Listening, Wakeup, check_served
 from queuehint.worker.outbox import Outbox
 from queuehint.worker.outcomes import Settlements
@@ -89,7 +89,9 @@ class Worker:
         before, after: hooks, called with the context, and with the context and the outcome.
         redact: applied to error messages and tracebacks before they are stored or logged.
         log_errors: whether messages and tracebacks of handlers' exceptions are logged.
-        definitions: the schedules that the code defines, stored once the backend has answered.
+        definitions: the schedules that the code defines, stored once the backend has answered, and again when the store
+            has lost data.
+        setups: called at the same times, to declare limits and the like; plain ones in a thread.
         concurrency: slots, 1–1 000.
         pools: which pools to serve, at most 64, taken in rotation.
         users: whose jobs to run, at most 64, None among them for jobs without a user; by default everyone's.
@@ -127,6 +129,7 @@ class Worker:
         redact: Callable[[str], str] | None = None,
         log_errors: bool = True,
         definitions: Callable[[], Iterable[Definition]] = tuple,
+        setups: Iterable[Callable[[], Any]] = (),
         concurrency: int = 16,
         pools: Iterable[str] = ("default",),
         users: Iterable[str | None] | None = None,
@@ -196,7 +199,24 @@ class Worker:
                 helper=helper,
             )
             self._watch.attach(self._renewal)
-        self._timekeeper = Timekeeper(backend, definitions, now_s if self._renewal is None else self._renewal.now_s)
+        self._setup = Setup(self.name, setups, self._runner.outcomes.failures)
+        worker_now_s = now_s if self._renewal is None else self._renewal.now_s
+        self._timekeeper = Timekeeper(backend, definitions, worker_now_s, self._setup.begin)
+        self._presence = self.presence_class(
+            backend,
+            Announce(
+                worker=self.name,
+                host=host_name(),
+                pid=os.getpid(),
+                slots=self._concurrency,
+                pools=self._pools,
+                users=among,
+                steal=helped,
+                version_name=version,
+            ),
+            lambda: len(self._slots),
+            self._timekeeper.begin_again,
+        )
         self._outbox = Outbox(backend, codec, self._event.set_for_notes)
         self._exchanges = Exchanges(
             Exchange(self.name, (), self._pools, 0, self._lease_ms, among, helped, announces=True),
@@ -211,22 +231,9 @@ class Worker:
             renewal=self._renewal,
             wake=self._event.set,
             begin=self._begin,
+            see_epoch=self._presence.announce_soon,
         )
         self._begins = Begins(self._exchanges.call, self._lease_ms, self._renewal)
-        self._presence = self.presence_class(
-            backend,
-            Announce(
-                worker=self.name,
-                host=host_name(),
-                pid=os.getpid(),
-                slots=self._concurrency,
-                pools=self._pools,
-                users=among,
-                steal=helped,
-                version_name=version,
-            ),
-            lambda: len(self._slots),
-        )
         self._listening = Listening(self._exchanges.empty, self._exchanges.wait, self._event)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._exchanges.started
@@ -304,6 +311,7 @@ class Worker:
             self._presence.cancel()
             self._listening.cancel()
             self._timekeeper.stop()
+            self._setup.cancel()
             self._outbox.stop()
             self._watch.stop()
             self._block_watch.stop()

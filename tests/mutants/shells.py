@@ -26,9 +26,42 @@ ANSWERS = tests("tests/integration/test_worker_blocking.py", "-k", "only_an_answ
 BLOCKED = tests("tests/integration/test_worker_blocking.py", "-k", "blocks_the_loop or holds_the_gil")
 DRAIN = tests("tests/integration/test_api_draining.py", "-k", "ends_with_the_last_job and memory and None and False")
 SHARING = "tests/integration/test_sqlite_sharing.py"
+LOST_DATA = tests("tests/integration/test_lost_data.py", "-k", "not flush")
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
+    Mutant(
+        name="A worker declares nothing again when its grants are of another epoch",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="                self._see_epoch()\n",
+        new="                pass\n",
+        caught_by=(LOST_DATA,),
+    ),
+    Mutant(
+        name="A worker that the store has forgotten declares nothing again",
+        kind="worker",
+        file="worker/leases/presence.py",
+        old="(reply.is_new or begins_history(before, reply.token))",
+        new="begins_history(before, reply.token)",
+        caught_by=(LOST_DATA,),
+    ),
+    Mutant(
+        name="A worker that the store knows declares nothing again in another epoch",
+        kind="worker",
+        file="worker/firing.py",
+        old="        self.is_stored = False\n        self.see(due=False)\n",
+        new="        self.see(due=False)\n",
+        caught_by=(LOST_DATA,),
+    ),
+    Mutant(
+        name="Setups are called at the start of a worker alone",
+        kind="worker",
+        file="worker/lifespan.py",
+        old="        self._is_wanted = True\n        if self._functions",
+        new="        if self._task is None and self._functions",
+        caught_by=(LOST_DATA,),
+    ),
     Mutant(
         name="A job with an argument of a later release fails",
         kind="worker",

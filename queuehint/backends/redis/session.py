@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from redis import exceptions as driver
 
-from queuehint.backends.base import BackendOptions, say_retention_changed
+from queuehint.backends.base import BackendOptions, begins_history, say_retention_changed
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
@@ -43,7 +43,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import BUDGET, Enqueue, Exchange, Exchanged, Operation
+from queuehint.operations import BUDGET, Announced, Enqueue, Exchange, Exchanged, Operation
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
 UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
-COUNT_HALF: Final = 1 << 31
 STANDS_STILL_S: Final = 4.0
 """If two replies so far apart tell the same time, it stands still; an idle worker asks every five seconds."""
 _DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
@@ -189,6 +188,8 @@ class Session:
             )
         if type(answer) is Exchanged and answer.grants:
             self._watch_history(answer.grants[0].token)
+        elif type(answer) is Announced:
+            self._watch_history(answer.token)
         return answer
 
     @property
@@ -251,11 +252,7 @@ class Session:
     def _watch_history(self, token: int) -> None:
         """Warn when the token epoch changes: the server restarted or was replaced."""
         before, self._token = self._token, token
-        if before is None or before >> 32 == token >> 32:
-            return
-        # At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of one.
-        is_carried = token >> 32 == (before >> 32) + 1 and before & COUNT_HALF
-        if not is_carried:
+        if before is not None and begins_history(before, token):
             self._must_state = self._retention is not None
             logger.warning(
                 "the token epoch of %s changed: it restarted or was replaced; changes it had not saved are lost",

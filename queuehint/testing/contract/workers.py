@@ -69,6 +69,23 @@ class KnownWorkers:
         announce(store, "a")
         assert store.apply(ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it is another life"
 
+    def test_an_announcement_reports_whether_its_worker_was_known(self, store: Store) -> None:
+        def is_new(**told: Any) -> bool:
+            return store.apply(Announce("w", "host", 7, 4, **told)).is_new
+
+        assert [is_new(), is_new(), is_new(gone=True), is_new(gone=True), is_new()] == [True, False, False, True, True]
+        store.wait(WORKER_SEEN_MS + 1)
+        assert is_new()
+
+    def test_an_announcement_reports_the_newest_token(self, store: Store) -> None:
+        first = store.apply(Announce("w", "host", 7, 4)).token
+        store.enqueue(job("a"))
+        store.start(1)
+        token = store.grants["a"].token
+        assert first < token
+        assert first >> 32 == token >> 32, "a worker without jobs knows the epoch of the grants to come"
+        assert store.apply(Announce("w", "host", 7, 4)).token == token
+
     def test_an_exchange_alone_does_not_make_a_worker_known(self, store: Store) -> None:
         store.apply(Exchange("w", limit=1))
         assert names(store) == []

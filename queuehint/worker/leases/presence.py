@@ -2,7 +2,8 @@
 Registration of a worker with the store, so that operators can see that it runs and what it serves.
 
 It is sent beside the first exchange and every 15 seconds after that, as long as exchanges are answered; the store drops
-a worker a minute after its last announcement, and at once when it signs off.
+a worker a minute after its last announcement, and at once when it signs off. The reply shows whether the store has lost
+data since: a worker without jobs learns that from nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from queuehint.backends.base import begins_history
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
@@ -48,12 +50,18 @@ class Presence:
     Args:
         announcement: what to say of it.
         running: how many jobs it runs now.
+        has_lost: called when the store has lost data since the announcement before.
     """
 
-    def __init__(self, backend: Backend, announcement: Announce, running: Callable[[], int]) -> None:
+    def __init__(
+        self, backend: Backend, announcement: Announce, running: Callable[[], int], has_lost: Callable[[], None]
+    ) -> None:
         self._backend = backend
         self._announcement = announcement
         self._running = running
+        self._has_lost = has_lost
+        self._token: int | None = None
+        """The newest token that the store has given, as of the last announcement."""
         self._task: asyncio.Task[None] | None = None
         self.due_s = 0.0
         """When to announce it again, by the clock of its exchanges."""
@@ -64,12 +72,20 @@ class Presence:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
+    def announce_soon(self) -> None:
+        """Have it announced after the next exchange: a grant shows that the store may have lost data."""
+        self.due_s = 0.0
+
     async def _tell(self) -> None:
         try:
-            await self._backend.call(attrs.evolve(self._announcement, running=self._running()))
+            reply = await self._backend.call(attrs.evolve(self._announcement, running=self._running()))
         except BackendError as error:
             # Exchanges say so too, and go on; this is said again in time.
             logger.debug("not announced: %s", error, extra={"event": "worker.not_announced", "error": str(error)})
+            return
+        before, self._token = self._token, reply.token
+        if before is not None and (reply.is_new or begins_history(before, reply.token)):
+            self._has_lost()
 
     async def leave(self) -> None:
         """

@@ -147,6 +147,11 @@ def _workers(_operation: op.ListWorkers, reply: list[Any]) -> op.Workers:
     return op.Workers(tuple(sorted(workers, key=attrgetter("name"))), now_ms + 0)
 
 
+@reads(op.Announced)
+def _announced(_operation: Any, reply: list[Any]) -> op.Announced:
+    return op.Announced(_VERDICTS[reply[3].decode()], reply[4] == 1, parse_token(reply[5].decode()) or 0)
+
+
 @reads(op.Noted)
 def _noted(_operation: Any, reply: list[Any]) -> op.Noted:
     return op.Noted(_VERDICTS[reply[3].decode()])

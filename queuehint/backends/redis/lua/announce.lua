@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[ announce: register a worker with the pools, users and tasks that it serves, or sign it off.
   ARGV[9] worker    str  ARGV[10] info opaque, which list_workers returns; ARGV[11] gone int 1 if it leaves
-  Returns more, now, next, D done or U if it leaves and was not known.
+  Returns more, now, next, D done or U if it leaves and was not known, 1 if it was not known, the newest token.
   Mirrors core.working   Cost O(1), for a new worker O(workers) ]]
 -- @include lib/rules
 -- @include lib/asking/workers
@@ -9,7 +9,10 @@ args.count(11)
 local name, gone = ARGV[9], args.flag(11)
 local known, dropped = workers.of(name), {}
 if not known then dropped = workers.to_drop(not gone) end
-local reply = request.reply({gone and not known and 'U' or 'D'})
+-- A store that has lost data tells so by its epoch, which begins here if no lease was given since.
+epoch.know()
+local token = string.format('%d.%d', S[EPOCH], S[GRANTS])
+local reply = request.reply({gone and not known and 'U' or 'D', known and 0 or 1, token})
 for at = 1, #dropped do redis.call('HDEL', store.workers, dropped[at]) end
 if gone then redis.call('HDEL', store.workers, name)
 else redis.call('HSET', store.workers, name, cmsgpack.pack({ARGV[10], known and known[SINCE_AT] or NOW, NOW})) end
