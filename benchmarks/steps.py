@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Report
     from queuehint.backends.base import Backend
+    from queuehint.backends.redis.transport import Send
     from queuehint.operations import Operation
 
 MANY = 1_000
@@ -135,12 +136,12 @@ class _Measured(SyncLink):
         super().__init__(address)
         self._probe = probe
 
-    def ask(self, command: tuple[Any, ...]) -> Any:
+    def ask(self, send: Send) -> Any:
         begin_ns = self._probe.cpu_ns()
         try:
-            return super().ask(command)
+            return super().ask(send)
         finally:
-            self._probe.note(command, (self._probe.cpu_ns() - begin_ns) / 1e6)
+            self._probe.note(send.command, (self._probe.cpu_ns() - begin_ns) / 1e6)
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.guard.comparison import Table
+    from queuehint.backends.redis.transport import Send
     from queuehint.values.outcome import Grant
 
 URL: Final = "redis://127.0.0.1:1/0"
@@ -69,15 +70,15 @@ class Client:
     def do(self, operation: Operation[Any]) -> Any:
         return run(self, self._session.execute(operation))  # type: ignore[arg-type]
 
-    def ask(self, command: tuple[Any, ...]) -> Any:
+    def ask(self, send: Send) -> Any:
         reader = open_reader()
-        reader.feed(self.server.answer(command))
+        reader.feed(self.server.answer(send.command))
         reply = reader.gets()
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def move(self, _redirect: Any) -> None:
+    def move(self, _redirect: Any, _sent: Send) -> None:
         raise AssertionError("there is one node")
 
     def tick(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -297,6 +298,24 @@ def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypa
             await sched.backend.wait(Interest(pools=("other",)), 0.1)
 
         run(main())
+
+
+@pytest.mark.parametrize("callers", [2, 4])
+@pytest.mark.parametrize("threads", [False, True], ids=["tasks", "threads"])
+async def test_callers_failing_together_reach_the_living_node(
+    cluster: Cluster, namespace: str, callers: int, threads: bool
+) -> None:
+    with socket.socket() as down:
+        # Bound and not listening: whoever connects is refused.
+        down.bind(("127.0.0.1", 0))
+        nodes = f"127.0.0.1:{down.getsockname()[1]},127.0.0.1:{cluster.owner(slot_of(cluster, namespace)).port}"
+        store = checks.open_store(f"redis+cluster://{nodes}?patience=3", namespace)
+        if threads:
+            calls = [asyncio.to_thread(store.call_sync, CountJobs()) for _ in range(callers)]
+        else:
+            calls = [store.call(CountJobs()) for _ in range(callers)]
+        assert [stats.enqueued for stats in await asyncio.gather(*calls)] == [0] * callers
+        await store.close()
 
 
 def role_of(server: Server) -> str:

@@ -12,6 +12,7 @@ from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.functions import calls
 from queuehint.backends.redis.functions.library import PREFIX, Library, library
+from queuehint.backends.redis.transport import Send
 from queuehint.errors import BackendFullError
 from queuehint.operations import Draw, Enqueue, Exchange, Verdict
 from tests.calls import load
@@ -149,10 +150,11 @@ def test_two_releases_run_side_by_side(
     turns = itertools.count()
     ask = SyncLink.ask
 
-    def ask_in_turn(link: SyncLink, command: tuple[Any, ...]) -> Any:
+    def ask_in_turn(link: SyncLink, send: Send) -> Any:
+        command = send.command
         if command[0].startswith("FCALL") and next(turns) % 2:
-            command = (command[0], command[1].replace(library().digest, other.digest), *command[2:])
-        return ask(link, command)
+            send.command = (command[0], command[1].replace(library().digest, other.digest), *command[2:])
+        return ask(link, send)
 
     monkeypatch.setattr(SyncLink, "ask", ask_in_turn)
     store = checks.open_store(f"{server.url}?functions=always", namespace)

@@ -18,6 +18,7 @@ from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor import doctor
 from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.keyspace import BATCH
+from queuehint.backends.redis.transport import Send
 from queuehint.clock import FakeClock
 from queuehint.operations import (
     BUDGET,
@@ -128,7 +129,8 @@ class Busy:
         text = scripts.script(name).text
         ask = SyncLink.ask
 
-        def ask_busily(link: Any, words: tuple[Any, ...]) -> Any:
+        def ask_busily(link: Any, send: Send) -> Any:
+            words = send.command
             is_it = script_of(words) == name or words[1:2] == (text,)
             if is_it:
                 store.clock.advance(ms=1)
@@ -141,7 +143,7 @@ class Busy:
                     0,
                     *[1] * 5,
                 )
-            answer = ask(link, words)
+            answer = ask(link, send)
             # A script that the server does not have yet is refused, and sent again.
             self.changes += is_it
             return answer

@@ -10,6 +10,7 @@ import pytest
 
 from queuehint import Scheduler
 from queuehint.backends.redis.connections.async_link import AsyncLink
+from queuehint.backends.redis.transport import Send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -105,9 +106,9 @@ async def test_a_waiter_sends_at_most_one_command_a_second(
     counts: Counter[AsyncLink] = Counter()
     asked = AsyncLink.ask
 
-    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
+    async def ask(link: AsyncLink, send: Send) -> Any:
         counts[link] += 1
-        return await asked(link, command)
+        return await asked(link, send)
 
     monkeypatch.setattr(AsyncLink, "ask", ask)
     names = ("result", "100 results", "job events", "100 job events", "events", "exclusive", "flow", "drain")

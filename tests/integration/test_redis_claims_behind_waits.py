@@ -18,7 +18,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.session import CHECK_EVERY_S
-from queuehint.backends.redis.transport import NotSent
+from queuehint.backends.redis.transport import NotSent, Send
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations import Enqueue, Exchange, Exchanged, Get, Tick
 from queuehint.values.policy import Policy
@@ -92,9 +92,9 @@ async def test_a_job_is_granted_in_the_round_trip_of_the_wait(claims: Claims, mo
     sent = []
     asked = AsyncLink.ask
 
-    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
-        sent.append(command)
-        return await asked(link, command)
+    async def ask(link: AsyncLink, send: Send) -> Any:
+        sent.append(send.command)
+        return await asked(link, send)
 
     monkeypatch.setattr(AsyncLink, "ask", ask)
     await claims.enqueue("a", "b")
@@ -463,11 +463,11 @@ async def test_whatever_the_store_answers_when_a_claim_is_sent_again_its_grant_i
     monkeypatch.setattr(listening, "BACKEND_PAUSE_S", 0.02)
     asked, refused = AsyncLink.ask, []
 
-    async def refuse(link: AsyncLink, command: tuple[Any, ...]) -> Any:
-        if command[0] in {"FCALL", "EVALSHA"}:
-            refused.append(command)
+    async def refuse(link: AsyncLink, send: Send) -> Any:
+        if send.command[0] in {"FCALL", "EVALSHA"}:
+            refused.append(send.command)
             raise driver.ResponseError(refusal)
-        return await asked(link, command)
+        return await asked(link, send)
 
     with Proxy(redis_server.port) as proxy:
         holding = Holding(redis_server, namespace, proxy)

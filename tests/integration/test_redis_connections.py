@@ -15,7 +15,7 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections import link as links
 from queuehint.backends.redis.connections import pipeline as pipelines
 from queuehint.backends.redis.connections.async_link import AsyncLink
-from queuehint.backends.redis.transport import NotSent, Redirect
+from queuehint.backends.redis.transport import NotSent, Redirect, Send
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
 from tests.faults import checks
@@ -145,11 +145,11 @@ async def test_a_connection_that_is_being_made_to_a_node_that_is_left_is_not_use
         return await connect(node)
 
     monkeypatch.setattr(link, "_connect", connect_later)
-    early = asyncio.create_task(link.ask(("CLIENT", "ID")))
+    early = asyncio.create_task(link.ask(send := Send(("CLIENT", "ID"))))
     await turns()
-    await link.move(Redirect(leaves=True))
+    await link.move(Redirect(leaves=True), send)
     may_connect.set()
     with pytest.raises(NotSent):
         await early
-    assert await link.ask(("ECHO", "a")) == b"a"
+    assert await link.ask(Send(("ECHO", "a"))) == b"a"
     await link.close()

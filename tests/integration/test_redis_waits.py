@@ -18,7 +18,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.connections.sync_link import run as run_steps
-from queuehint.backends.redis.transport import NotSent
+from queuehint.backends.redis.transport import NotSent, Send
 from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -124,10 +124,10 @@ async def test_a_waiter_is_woken_although_the_connection_for_calls_fails(
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     asked = AsyncLink.ask
 
-    async def ask(link: AsyncLink, command: tuple[Any, ...]) -> Any:
-        if command[0] == "ZPOPMIN":
+    async def ask(link: AsyncLink, send: Send) -> Any:
+        if send.command[0] == "ZPOPMIN":
             raise NotSent
-        return await asked(link, command)
+        return await asked(link, send)
 
     monkeypatch.setattr(AsyncLink, "ask", ask)
 

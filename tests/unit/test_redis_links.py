@@ -1,4 +1,4 @@
-"""Slots for the calls of an event loop, and the line that waits for them, without a server."""
+"""Slots for the calls of an event loop, the line that waits for them, and the node of a link, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.async_link import _CallSlots
-from queuehint.backends.redis.transport import NotSent
+from queuehint.backends.redis.connections.link import _Where
+from queuehint.backends.redis.transport import NotSent, Redirect
+from tests.support import for_each
 
 
 def no_free_slots() -> _CallSlots:
@@ -96,3 +98,46 @@ async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.Mon
     slots.leave()
     slots.leave()
     await asyncio.gather(tasks[1], third)
+
+
+# --- which node ------------------------------------------------------------------------------------------------------
+
+
+@for_each(range(1, 7))
+def test_callers_failing_together_move_the_node_once(callers: int) -> None:
+    where = _Where(parse_url("redis+cluster://a,b,c"))
+    term = where.term
+    assert [where.move(Redirect(), term) for _ in range(callers)] == [True] + [False] * (callers - 1)
+    assert where.node == ("b", 6379)
+    assert where.move(Redirect(), where.term)
+    assert where.node == ("c", 6379)
+
+
+def test_a_late_failure_keeps_the_primary_the_sentinels_named() -> None:
+    where = _Where(parse_url("redis+sentinel://s/main"))
+    where.node = ("old", 6379)
+    term = where.term
+    assert where.move(Redirect(leaves=True), term)
+    assert where.node is None
+    where.node = ("new", 6379)
+    assert not where.move(Redirect(), term)
+    assert where.node == ("new", 6379)
+
+
+def test_a_late_redirection_keeps_the_node_found_since() -> None:
+    where = _Where(parse_url("redis+cluster://a,b,c"))
+    term = where.term
+    assert where.move(Redirect(("b", 1)), term)
+    assert not where.move(Redirect(("c", 1)), term)
+    assert where.node == where.address.first == ("b", 1)
+    # Where a slot is on its way, each request is sent on by itself.
+    assert where.move(Redirect(("c", 1), once=True), term)
+    assert (where.once, where.node) == (("c", 1), ("b", 1))
+
+
+def test_connections_to_a_demoted_primary_are_left_once() -> None:
+    where = _Where(parse_url("redis://a"))
+    term = where.term
+    assert where.move(Redirect(), term), "a connection that breaks leaves no node"
+    assert where.move(Redirect(leaves=True), term)
+    assert not where.move(Redirect(leaves=True), term)

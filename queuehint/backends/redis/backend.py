@@ -156,12 +156,12 @@ class RedisBackend(Backend):
         wait_s = self.wait_limit_s(interest, timeout_s)
         if wait_s <= 0:
             return
-        link = self._sync_wait_link()
+        link, send = self._sync_wait_link(), Send(wait_command(self.session, interest, waiter, wait_s))
         try:
-            link.ask(wait_command(self.session, interest, waiter, wait_s))
+            link.ask(send)
         except (NotSent, Unanswered, driver.ResponseError) as error:
             # The caller looks and waits again: not at once, and at the right node.
-            link.move(onward(error))
+            link.move(onward(error), send)
             time.sleep(min(wait_s, FAILED_WAIT_S))
 
     def wait_limit_s(self, interest: Interest, timeout_s: float) -> float:
@@ -271,11 +271,12 @@ class _Loop:
             while True:
                 try:
                     if type(step) is Send:
-                        reply = await link.ask(step.command)
+                        sent = step
+                        reply = await link.ask(step)
                     elif type(step) is Sleep:
                         reply = await asyncio.sleep(step.seconds)  # type: ignore[func-returns-value]
                     else:
-                        reply = await link.move(step)  # type: ignore[func-returns-value, arg-type]
+                        reply = await link.move(step, sent)  # type: ignore[func-returns-value, arg-type]
                 except BaseException as error:  # noqa: BLE001 - the session decides
                     step = talk.throw(error)
                 else:
@@ -323,8 +324,9 @@ class _Loop:
 
     async def _wait_for_markers(self, interest: Interest, wait_s: float) -> None:
         # No task and no shield around it: each would be a turn of the loop more until the caller is woken.
+        send = Send(wait_command(self._session, interest, self._waiter, wait_s))
         try:
-            asked = await self._waits.begin(wait_command(self._session, interest, self._waiter, wait_s))
+            asked = await self._waits.begin(send)
             try:
                 await asked.reply
             except asyncio.CancelledError:
@@ -334,23 +336,24 @@ class _Loop:
             finally:
                 asked.end()
         except FAILURES as error:
-            await self._leave_wait(error, wait_s)
+            await self._leave_wait(error, send, wait_s)
 
-    async def _leave_wait(self, error: Exception, wait_s: float) -> None:
+    async def _leave_wait(self, error: Exception, send: Send, wait_s: float) -> None:
         """Pause after a wait that failed, and go to the right node."""
-        await self._waits.move(onward(error))
+        await self._waits.move(onward(error), send)
         await asyncio.sleep(min(wait_s, FAILED_WAIT_S))
 
     async def wait_and_claim(
         self, interest: Interest, wait_s: float, behind: ClaimBehind, take: Callable[[Any], None]
     ) -> bool:
+        send = Send(wait_command(self._session, interest, self._waiter, wait_s))
         try:
-            asked = await self._waits.begin(wait_command(self._session, interest, self._waiter, wait_s), behind.command)
+            asked = await self._waits.begin(send, behind.command)
         except BaseException as error:
             behind.unsent()
             if not isinstance(error, FAILURES):
                 raise
-            await self._leave_wait(error, wait_s)
+            await self._leave_wait(error, send, wait_s)
             return False
         reply, refused = None, None
         try:
@@ -373,12 +376,12 @@ class _Loop:
         if reply is not None and asked.node == self._link.node:
             take(behind.answered(reply))
             if failure is not None:
-                await self._leave_wait(failure, wait_s)
+                await self._leave_wait(failure, send, wait_s)
             return True
         # Lost, refused, or from a node that calls have left: the same request is sent where calls go.
         behind.unanswered()
         try:
-            await self._waits.move(Redirect(leaves=True) if refused is None else onward(refused))
+            await self._waits.move(Redirect(leaves=True) if refused is None else onward(refused), send)
             answer = await self.run(self._session.execute(behind.operation))
         except asyncio.CancelledError as canceled:
             behind.resume()
@@ -430,7 +433,7 @@ class _Loop:
             async with asyncio.timeout(END_WAIT_S):
                 is_asked = not asked.reply.done()
                 if is_asked:
-                    await self._link.ask(("ZADD", own, "0", _END))
+                    await self._link.ask(Send(("ZADD", own, "0", _END)))
                 taken = None
                 try:
                     taken = await asyncio.shield(asked.reply)
@@ -439,9 +442,9 @@ class _Loop:
                 finally:
                     # Also if the connection that waited gives no answer any more: else it would stay for ever.
                     if is_asked and (taken is None or taken[1] != _END):
-                        await self._link.ask(("ZREM", own, _END))
+                        await self._link.ask(Send(("ZREM", own, _END)))
                 if taken is not None and taken[1] != _END:
-                    await self._link.ask(("ZADD", taken[0], "0", taken[1]))
+                    await self._link.ask(Send(("ZADD", taken[0], "0", taken[1])))
 
     async def close(self) -> None:
         await self._end.aclose()

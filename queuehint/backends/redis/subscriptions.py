@@ -19,7 +19,7 @@ import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
-from queuehint.backends.redis.transport import NotSent, Unanswered, onward
+from queuehint.backends.redis.transport import NotSent, Send, Unanswered, onward
 from queuehint.backends.redis.waits import FAILED_WAIT_S
 
 if TYPE_CHECKING:
@@ -204,10 +204,11 @@ class Subscriptions:
     async def _listen(self) -> None:
         key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
         while self._waiting:
+            send = Send(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
             try:
-                found = await self._waits.ask(("BZPOPMIN", key, f"{LISTEN_S:.3f}"))
+                found = await self._waits.ask(send)
             except (NotSent, Unanswered, driver.ResponseError) as error:
-                await self._waits.move(onward(error))
+                await self._waits.move(onward(error), send)
                 await asyncio.sleep(FAILED_WAIT_S)
                 continue
             if found is None:
@@ -215,7 +216,7 @@ class Subscriptions:
             markers = [found[1]]
             # Another connection, which may fail without this one: what has been told is passed on all the same.
             with suppress(NotSent, Unanswered, driver.ResponseError):
-                markers += (await self._link.ask(("ZPOPMIN", key, 1000)))[::2]
+                markers += (await self._link.ask(Send(("ZPOPMIN", key, 1000))))[::2]
             self._take([marker.decode() for marker in markers])
 
     def _take(self, markers: Iterable[str]) -> None:

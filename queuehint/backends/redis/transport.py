@@ -17,11 +17,18 @@ SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
 """Temporary refusals, after which the same node is asked again."""
 
 
-@attrs.frozen
+@attrs.define
 class Send:
-    """Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails."""
+    """
+    Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails.
+
+    Attributes:
+        term: how often the link had changed its node when it sent the command; set by the link. A redirection counts
+            only in the term of the command that failed, so callers that fail together move the link once.
+    """
 
     command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
+    term: int = attrs.field(default=-1, init=False, eq=False, repr=False)
 
 
 @attrs.frozen

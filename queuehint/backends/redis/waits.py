@@ -18,7 +18,7 @@ from redis import exceptions as driver
 
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.connections.sync_link import run
-from queuehint.backends.redis.transport import NotSent, Unanswered, onward
+from queuehint.backends.redis.transport import NotSent, Send, Unanswered, onward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -164,13 +164,15 @@ class Results:
     def _listen(self, left_s: float) -> bool:
         """Wake the waiters of finished jobs; False if the server could not be asked."""
         key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
-        link = self._wait_link()
+        link, send = self._wait_link(), Send(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
         try:
-            found = link.ask(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
-            more = [] if found is None else link.ask(("ZPOPMIN", key, 1000))
+            found = link.ask(send)
+            if found is not None:
+                send = Send(("ZPOPMIN", key, 1000))
+            more = [] if found is None else link.ask(send)
         except (NotSent, Unanswered, driver.ResponseError) as error:
             # The caller reads the state and waits again: not at once, and at the right node.
-            link.move(onward(error))
+            link.move(onward(error), send)
             time.sleep(min(left_s, FAILED_WAIT_S))
             return False
         if found is not None:

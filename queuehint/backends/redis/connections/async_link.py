@@ -16,7 +16,7 @@ from queuehint.backends.redis import session
 from queuehint.backends.redis.connections import link
 from queuehint.backends.redis.connections.link import SENTINEL_FAILS, UNKNOWN_SERVICE, Link, none_free
 from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
-from queuehint.backends.redis.transport import NotSent, Redirect
+from queuehint.backends.redis.transport import NotSent, Redirect, Send
 
 if TYPE_CHECKING:
     from queuehint.backends.redis.address import Address, Node
@@ -80,11 +80,10 @@ class _AsyncLink(Link, abc.ABC):
     def _leave(self) -> None:
         """Use no connection to the present node any more."""
 
-    async def move(self, redirect: Redirect) -> None:
-        """Go to another node."""
-        if redirect.leaves:
+    async def move(self, redirect: Redirect, sent: Send) -> None:
+        """Go to another node after a command, unless another caller has done so since it was sent."""
+        if self._where.move(redirect, sent.term) and redirect.leaves:
             self._leave()
-        self._where.move(redirect)
 
     async def _connect(self, node: Node | None) -> Pipeline:
         address = self._where.address
@@ -138,7 +137,7 @@ class AsyncLink(_AsyncLink):
         self._leaving: list[Pipeline] = []
         """Connections that are given no more calls, and on which replies may be due."""
 
-    async def ask(self, command: tuple[Any, ...]) -> Any:
+    async def ask(self, send: Send) -> Any:
         """Send a command and return its reply; canceled in between, the reply is dropped."""
         slots = self._slots
         if slots.free:
@@ -146,13 +145,14 @@ class AsyncLink(_AsyncLink):
         else:
             await slots.enter()
         try:
-            where = self._where
+            where, command = self._where, send.command
             if where.once is not None:
                 once, where.once = where.once, None
                 return await (await self._line(once)).ask(("ASKING",), command)
             node = where.node
             if node is None or node != self._at:
                 node = await self._node()
+            send.term = where.term
             line = self._lines.get(node)
             sent = None if line is None else line.send(command)
             if sent is None:
@@ -274,19 +274,22 @@ class WaitLink(_AsyncLink):
         self._left = 0
         """How many times a node was left; what was connected before is used no more."""
 
-    async def ask(self, command: tuple[Any, ...]) -> Any:
+    async def ask(self, send: Send) -> Any:
         """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
-        blocked = await self.begin(command)
+        blocked = await self.begin(send)
         try:
             return await blocked.reply
         finally:
             blocked.end()
 
-    async def begin(self, command: tuple[Any, ...], behind: tuple[Any, ...] | None = None) -> Blocked:
+    async def begin(self, send: Send, behind: tuple[Any, ...] | None = None) -> Blocked:
         """Send a command, and one *behind* it; return where the replies will be, which has to be ended."""
         once, self._where.once = self._where.once, None
+        send.term = self._where.term
         node = once or await self._node()
-        left = self._left
+        if once is None:
+            send.term = self._where.term
+        command, left = send.command, self._left
         line = None
         reply: asyncio.Future[Any] | None
         later: asyncio.Future[Any] | None = None

@@ -9,6 +9,7 @@ of places in a pipeline; a caller without one waits, first come first served.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from redis import exceptions as driver
@@ -53,28 +54,49 @@ def _options(address: Address, *, waits: bool) -> dict[str, Any]:
 
 
 class _Where:
-    """Which node has the namespace, as far as is known, and where else to look."""
+    """
+    Which node has the namespace, as far as is known, and where else to look.
+
+    Attributes:
+        term: how often the node, or the connections to it, were replaced.
+        once: the node for the next request only.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.node = address.first
+        self.term = 0
         self.once: Node | None = None
         self._next = 0
+        self._lock = threading.Lock()
 
-    def move(self, redirect: Redirect) -> None:
-        """Redirect to another node, as far as known without asking."""
-        if redirect.node is not None:
-            host, port = redirect.node
-            node = (host or (self.node or ("localhost", 0))[0], port)
-            if redirect.once:
-                self.once = node
-            else:
+    def move(self, redirect: Redirect, term: int) -> bool:
+        """
+        Redirect to another node, as far as known without asking.
+
+        Return False, and change nothing, if the node that the command of that *term* was sent to was replaced since:
+        callers that fail together would each go one node further, and end where they began.
+        """
+        with self._lock:
+            if redirect.node is not None:
+                host, port = redirect.node
+                node = (host or (self.node or ("localhost", 0))[0], port)
+                if redirect.once:
+                    self.once = node
+                    return True
+            if term != self.term:
+                return False
+            if redirect.node is not None:
                 self.node = node
                 self.address.learn_owner(node)
-        elif self.address.kind == "cluster":
-            self.node = self.address.after(self.node)
-        elif self.address.kind == "sentinel":
-            self.node = None
+            elif self.address.kind == "cluster":
+                self.node = self.address.after(self.node)
+            elif self.address.kind == "sentinel":
+                self.node = None
+            elif not redirect.leaves:
+                return True
+            self.term += 1
+            return True
 
     def sentinels(self) -> list[Node]:
         """Return the sentinels in the order in which to ask: last the one that was asked first the last time."""

@@ -41,23 +41,25 @@ class SyncLink(Link):
         self._free = None if waits else threading.Semaphore(link.REQUESTS_MAX)
         self._left_s = 0.0
 
-    def ask(self, command: tuple[Any, ...]) -> Any:
+    def ask(self, send: Send) -> Any:
         """Send a command and return its reply."""
         if self._free is None:
-            return self._ask(command)
+            return self._ask(send)
         address = self._where.address
         while not self._free.acquire(timeout=session.patience_s(address)):
             # While others come and go this is a queue, and no failure.
             if time.monotonic() - self._left_s >= session.patience_s(address):
                 raise NotSent from none_free(address)
         try:
-            return self._ask(command)
+            return self._ask(send)
         finally:
             self._left_s = time.monotonic()
             self._free.release()
 
-    def _ask(self, command: tuple[Any, ...]) -> Any:
+    def _ask(self, send: Send) -> Any:
         once, self._where.once = self._where.once, None
+        # Read before the node: where another thread moves in between, this command counts as one of the term before.
+        send.term = -1 if once else self._where.term
         try:
             pool, left = self._found(once, None if once else self._node())
             if left is not None:
@@ -71,7 +73,7 @@ class SyncLink(Link):
             if once is not None:
                 connection.send_command("ASKING")
                 connection.read_response()
-            connection.send_command(*command)
+            connection.send_command(*send.command)
             return connection.read_response()
         except driver.ResponseError:
             raise
@@ -89,11 +91,11 @@ class SyncLink(Link):
                 connection.disconnect()
             pool.release(connection)
 
-    def move(self, redirect: Redirect) -> None:
-        """Go to another node."""
-        if redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
+    def move(self, redirect: Redirect, sent: Send) -> None:
+        """Go to another node after a command, unless another caller has done so since it was sent."""
+        is_moved = self._where.move(redirect, sent.term)
+        if is_moved and redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
             pool.disconnect(inuse_connections=False)
-        self._where.move(redirect)
 
     def close(self) -> None:
         """Close all connections."""
@@ -152,11 +154,12 @@ def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any
         while True:
             try:
                 if type(step) is Send:
-                    reply = to.ask(step.command)
+                    sent = step
+                    reply = to.ask(step)
                 elif type(step) is Sleep:
                     reply = time.sleep(step.seconds)  # type: ignore[func-returns-value]
                 else:
-                    reply = to.move(step)  # type: ignore[func-returns-value, arg-type]
+                    reply = to.move(step, sent)  # type: ignore[func-returns-value, arg-type]
             except BaseException as error:  # noqa: BLE001 - the session decides
                 step = talk.throw(error)
             else:
