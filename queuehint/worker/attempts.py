@@ -160,18 +160,14 @@ class AttemptRunner:
         self._ended(slot, outcome)
         return outcome
 
-    @staticmethod
-    def _given_back(slot: Slot, handler: Handler | None) -> Outcome:
+    def _given_back(self, slot: Slot, handler: Handler | None) -> Outcome:
         """Return the outcome of a job that is not run: no handler is known, or it was asked to stop before."""
         if handler is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         spec = slot.grant.spec
-        logger.error(
-            "no job() of this worker is named %s: job %s is given back",
-            spec.task,
-            spec.id,
-            extra={"event": "job.unknown_task", "job_id": spec.id, "task": spec.task},
-        )
+        message = "no job() of this worker is named %s: job %s is given back"
+        facts = {"job_id": spec.id, "task": spec.task}
+        self.outcomes.failures.given_back.log("job.unknown_task", spec.task, message, (spec.task, spec.id), facts)
         return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)
 
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
@@ -304,11 +300,11 @@ class AttemptRunner:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
         return outcome
 
-    @staticmethod
-    def _not_known_here(grant: Grant, error: UnknownArgumentsError) -> Outcome:
+    def _not_known_here(self, grant: Grant, error: UnknownArgumentsError) -> Outcome:
         """Return the outcome of a job that a later release has enqueued; a worker of that one may run it."""
-        extra = {"event": "job.unknown_arguments", "job_id": grant.spec.id, "task": grant.spec.task}
-        logger.error("%s: job %s is given back", error, grant.spec.id, extra=extra)
+        spec, log = grant.spec, self.outcomes.failures.given_back.log
+        facts = {"job_id": spec.id, "task": spec.task}
+        log("job.unknown_arguments", spec.task, "%s: job %s is given back", (str(error), spec.id), facts)
         return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:

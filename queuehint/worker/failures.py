@@ -9,12 +9,14 @@ complete without their fields, because Python prints only the messages, from WAR
 from __future__ import annotations
 
 import logging
+import math
 import os
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from queuehint.clock import now_s
 from queuehint.errors import QueueHintError, printable
 from queuehint.handlers import forks
 from queuehint.handlers.remote import HandlerStopped, RemoteError
@@ -33,10 +35,65 @@ REDACTED_MAX = 16 * ERROR_TEXT_MAX
 LINE_MAX = 500
 """How much of an exception's message is part of a log line; the traceback has more of it."""
 FRAMES_MAX = 12
+GIVEN_BACK_EVERY_S = 60.0
+TASKS_COUNTED_MAX = 1_000
+"""Of how many events and tasks given-back jobs are counted; names of tasks are 256 bytes at most."""
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _ON_PURPOSE = (QueueHintError, HandlerStopped)
 _FORKS = forks.__file__
 """Its frames lie between a coroutine and what that awaits; tracebacks leave them out."""
+
+
+class GivenBackLog:
+    """
+    Logs jobs that this release cannot run: one line a minute for each event and task, with the number of jobs.
+
+    After a deploy a worker may give back thousands of jobs for one reason. The line of the first is logged at once;
+    those that follow within a minute are counted, and the next line has their number and the id of the last.
+
+    Args:
+        now_s: returns the time by which a minute is measured.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = now_s) -> None:
+        self._now_s = now_s
+        self._counted: dict[tuple[str, str], tuple[float, int, tuple[Any, ...]]] = {}
+        """By event and task: when a line was logged, how many jobs came after it, what to log of the last of them."""
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def log(self, event: str, task: str, message: str, args: tuple[str, ...], facts: dict[str, Any]) -> None:
+        """Log, or count, one job."""
+        key, now_s = (event, task), self._now_s()
+        logged_s, count, _ = self._counted.get(key, (-math.inf, 0, ()))
+        line = (message, args, facts)
+        if now_s < logged_s + GIVEN_BACK_EVERY_S:
+            self._counted[key] = logged_s, count + 1, line
+            return
+        if key not in self._counted and len(self._counted) >= TASKS_COUNTED_MAX:
+            self._emit(next(iter(self._counted)))
+        self._counted[key] = now_s, count + 1, line
+        self._emit(key)
+        self._counted[key] = now_s, 0, ()
+
+    def flush(self, *, at_end: bool = False) -> None:
+        """Log the counts whose minute has passed; *at_end* all counts."""
+        now_s = self._now_s()
+        for key, (logged_s, count, _) in list(self._counted.items()):
+            if at_end or now_s >= logged_s + GIVEN_BACK_EVERY_S:
+                self._emit(key)
+                if count:
+                    self._counted[key] = now_s, 0, ()
+
+    def _emit(self, key: tuple[str, str]) -> None:
+        """Log the count of an event and task, if there is one, and forget both."""
+        _, count, line = self._counted.pop(key)
+        if count:
+            message, args, facts = line
+            more = "" if count == 1 else f", and {count - 1} more jobs like it since the last such line"
+            extra = {"event": key[0], **facts, "jobs": count}
+            logger.error("%s%s", message % tuple([printable(each) for each in args]), more, extra=extra)
 
 
 class Failures:
@@ -51,6 +108,7 @@ class Failures:
     def __init__(self, redact: Callable[[str], str] | None = None, *, log_errors: bool = True) -> None:
         self._redact = redact
         self._log_errors = log_errors
+        self.given_back = GivenBackLog()
 
     def describe(self, kind: str, message: str, error: BaseException | None = None) -> JobError:
         """Return what is stored of a failed attempt; the traceback is that of *error*."""

@@ -111,6 +111,9 @@ class OutcomeBuilder:
 
     def of_unreadable(self, job: Unreadable) -> Outcome:
         """Turn a job that cannot be read here into an outcome: back to its place for a later release, or a failure."""
+        facts = {"job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
+        message, what = "job %s cannot be read by this release: %s", "newer" if job.is_newer else "damaged"
+        self.failures.given_back.log("job.unreadable", what, message, (job.job_id, job.problem), facts)
         if job.is_newer:
             return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.UNKNOWN_TASK)
         described = self.failures.describe("unreadable", job.problem)
@@ -292,7 +295,7 @@ class Settlements:
 
 
 def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) -> None:
-    """Log the leases that were lost, the jobs that cannot be read and, for debugging, what `check-trace` needs."""
+    """Log the leases that were lost and, for debugging, what `check-trace` needs."""
     is_traced = logger.isEnabledFor(logging.DEBUG)
     for outcome, verdict in zip(settled, reply.verdicts, strict=True):
         if verdict is Verdict.LOST:
@@ -301,9 +304,6 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
         elif is_traced:
             what = {"event": "job.settled", "job_id": outcome.job_id, "outcome": str(outcome.kind)}
             logger.debug("job settled", extra={**what, "token": outcome.token, "worker": worker})
-    for job in reply.unreadable:
-        extra = {"event": "job.unreadable", "job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
-        logger.error("job %s cannot be read by this release: %s", job.job_id, job.problem, extra=extra)
     for grant in reply.grants if is_traced else ():
         spec = grant.spec
         claims = [{"path": list(claim.path), "mode": claim.mode} for claim in spec.claims]

@@ -235,6 +235,7 @@ class Worker:
         )
         self._begins = Begins(self._exchanges.call, self._lease_ms, self._renewal)
         self._listening = Listening(self._exchanges.empty, self._exchanges.wait, self._event)
+        self._given_back = self._runner.outcomes.failures.given_back
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._exchanges.started
         """Set once the backend has answered for the first time."""
@@ -288,7 +289,7 @@ class Worker:
         served = {"pools": ",".join(self._pools), "concurrency": self._concurrency}
         logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
-            self._presence.announce(now_s() if self._renewal is None else self._renewal.now_s())
+            self._announce(now_s() if self._renewal is None else self._renewal.now_s())
             while True:
                 try:
                     if await self._turn():
@@ -318,9 +319,15 @@ class Worker:
             if self._resources.are_none:
                 self._stopping.close()
             self._runner.close()
+            self._given_back.flush(at_end=True)
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
+
+    def _announce(self, now_s: float) -> None:
+        """Announce the worker to the store, and log what was counted; every 15 seconds."""
+        self._presence.announce(now_s)
+        self._given_back.flush()
 
     async def _let_end(self) -> None:
         """After an error that ended the worker, wait a while for the code that was asked to stop."""
@@ -336,7 +343,7 @@ class Worker:
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
             if self._exchanges.answered_s >= self._presence.due_s:
-                self._presence.announce(self._exchanges.answered_s)
+                self._announce(self._exchanges.answered_s)
             await self._outbox.send()
             self._listening.listen(takes_more=self._exchanges.free > 0)
             await self._event.wait()
@@ -347,7 +354,7 @@ class Worker:
                 await self._listening.end()
         is_answered = await self._exchanges.exchange()
         if self._exchanges.answered_s >= self._presence.due_s:
-            self._presence.announce(self._exchanges.answered_s)
+            self._announce(self._exchanges.answered_s)
         if self._stopping.has_given_up:
             return True
         if self._outcomes or self._exchanges.is_due:

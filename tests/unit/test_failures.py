@@ -15,7 +15,7 @@ from queuehint.values.ids import this_process
 from queuehint.values.outcome import Grant
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.spec import JobSpec
-from queuehint.worker.failures import Failures, whole_traceback
+from queuehint.worker.failures import TASKS_COUNTED_MAX, Failures, GivenBackLog, whole_traceback
 from queuehint.worker.outcomes import OutcomeBuilder
 
 if TYPE_CHECKING:
@@ -168,3 +168,64 @@ def test_an_error_in_this_package_alone_keeps_its_frames() -> None:
     assert error.__traceback__ is not None
     ours = error.with_traceback(error.__traceback__.tb_next)
     assert isinstance(ours, TypeError) or "queuehint/handlers" in whole_traceback(ours)
+
+
+class Minutes:
+    """A clock of given-back jobs."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def given_back(log: GivenBackLog, task: str, number: int) -> None:
+    message = "no job() is named %s: job %s is given back"
+    log.log("job.unknown_task", task, message, (task, f"j{number}"), {"task": task})
+
+
+def test_given_back_jobs_are_logged_once_a_minute_for_each_task(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Minutes()
+    log = GivenBackLog(clock)
+    for number in range(3000):
+        given_back(log, "fresh" if number else "other", number)
+        clock.s += 0.01
+    assert [record.getMessage() for record in caplog.records] == [
+        "no job() is named other: job j0 is given back",
+        "no job() is named fresh: job j1 is given back",
+    ]
+    clock.s += 60
+    log.flush()
+    (record,) = caplog.records[2:]
+    assert record.getMessage() == (
+        "no job() is named fresh: job j2999 is given back, and 2997 more jobs like it since the last such line"
+    )
+    assert facts(record, "event", "task", "jobs") == ["job.unknown_task", "fresh", 2998]
+    log.flush(at_end=True)
+    given_back(log, "other", 1)
+    assert len(caplog.records) == 4, "nothing was counted, and the minute of this task has passed"
+
+
+def test_given_back_jobs_within_a_minute_are_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    log = GivenBackLog(Minutes())
+    given_back(log, "fresh", 1)
+    given_back(log, "fresh", 2)
+    log.flush()
+    assert len(caplog.records) == 1
+    log.flush(at_end=True)
+    log.flush(at_end=True)
+    assert [facts(record, "jobs") for record in caplog.records] == [[1], [1]]
+
+
+def test_given_back_log_counts_at_most_a_thousand_tasks(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Minutes()
+    log = GivenBackLog(clock)
+    for number in range(TASKS_COUNTED_MAX):
+        given_back(log, f"task{number}", number)
+    given_back(log, "task0", TASKS_COUNTED_MAX)
+    for number in range(TASKS_COUNTED_MAX, TASKS_COUNTED_MAX + 5):
+        given_back(log, f"task{number}", number)
+    assert len(log) == TASKS_COUNTED_MAX
+    counted = [record for record in caplog.records if facts(record, "task") == ["task0"]]
+    assert [facts(record, "jobs") for record in counted] == [[1], [1]], "none that was counted is lost"
