@@ -16,6 +16,7 @@ LIFECYCLE = f"{LUA}/lib/jobs/lifecycle.lua"
 SHORT_OF_MEMORY = tests("tests/faults/test_servers.py", "-k", "short_of_memory or full_server_drops")
 ARGUMENTS = tests("tests/faults/test_arguments.py")
 PLAIN_JOBS = tests("tests/property/test_agreement.py", "-k", "plain_jobs_meet")
+SHORT_WAYS = tests("tests/property/test_short_ways.py")
 STEP_BY_STEP = tests("tests/property/test_agreement.py", "-k", "at_every_step")
 WORDS_OF_LABELS = "_tag or _tags or headers or one_job_from_another"
 LABELS_ON_REDIS = tests("tests/contract/test_redis.py", "-k", f"({WORDS_OF_LABELS}) and {ON_REDIS}")
@@ -850,6 +851,14 @@ MUTANTS = (
         old=" or (gate[mode] == 0 and gate[WAITING] > 0 and at < last) then return false end\n",
         new=" then return false end\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a job on its last life that a single exchange grants is lost before its code begins",
+        kind="leases",
+        file=f"{LUA}/lib/plain/exchange_one.lua",
+        old="[MAX_LOSSES] == 1 then job[TO_BEGIN] = announces end",
+        new="[MAX_LOSSES] == 0 then job[TO_BEGIN] = announces end",
+        caught_by=(CONFORMANCE_ON_REDIS, SHORT_WAYS),
     ),
     Mutant(
         name="Lua: a job whose lease a single exchange ends stays among the leases",

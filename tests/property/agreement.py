@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from random import Random
 
+    from queuehint.backends.redis.transport import Talk
     from queuehint.testing.state_machine.styles import Style
     from queuehint.values.hint import Mode, Path
 
@@ -136,17 +137,21 @@ class Wiretap(Session):
 
     def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         self._streams.rotate()
-        talk = super().execute(operation)
+        return self._overheard(super().execute(operation), self._note)
+
+    @staticmethod
+    def _overheard(talk: Talk, note: Callable[[Send | Sleep | Redirect, Any], None]) -> Talk:
+        """Have each step of a talk noted with its answer."""
         try:
             step = next(talk)
             while True:
                 try:
                     answer = yield step
                 except BaseException as error:
-                    self._note(step, error)
+                    note(step, error)
                     step = talk.throw(error)
                 else:
-                    self._note(step, answer)
+                    note(step, answer)
                     step = talk.send(answer)
         except StopIteration as end:
             return end.value
@@ -181,6 +186,8 @@ class RedisLockstep:
         server: where the store is; the shared one if not given.
     """
 
+    session_class = Wiretap
+
     def __init__(self, *, budget: int = BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
         self.server = server or shared_server()
         self.namespace = new_namespace("lockstep")
@@ -188,7 +195,7 @@ class RedisLockstep:
         address = parse_url(self.server.unix_url)
         options = BackendOptions(namespace=self.namespace, clock=self.clock, retention=RETENTION)
         self.backend = RedisBackend(address, options, budget=budget)
-        self.session = Wiretap(address, options, budget=budget)
+        self.session = self.session_class(address, options, budget=budget)
         self.backend.session = self.session
         self.epoch_s = epoch_s(start_ms)
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
@@ -201,6 +208,10 @@ class RedisLockstep:
         self.told: dict[str, JobState | None] = {}
         self._runner = asyncio.Runner()
         self._epochs = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take the first steps."""
         self._take_token()
 
     def close(self) -> None:
@@ -436,12 +447,12 @@ class RedisLockstep:
 
     # --- the namespace as it is --------------------------------------------------------------------------------------
 
-    def _names(self) -> list[bytes]:
-        return list(self.server.client().scan_iter(f"{keys.root(self.namespace)}:*", count=1000))
+    def _names(self, namespace: str = "") -> list[bytes]:
+        return list(self.server.client().scan_iter(f"{keys.root(namespace or self.namespace)}:*", count=1000))
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self, namespace: str = "") -> dict[str, Any]:
         """Return all that is stored, by key, without the namespace; no key may have a time to live."""
-        names = sorted(self._names())
+        names = sorted(self._names(namespace))
         asking = self.server.client().pipeline(transaction=False)
         for name in names:
             asking.pttl(name)
@@ -456,7 +467,7 @@ class RedisLockstep:
         for name, ttl, kind in zip(names, answers[::2], answers[1::2], strict=True):
             assert ttl == -1, f"{name!r} has a time to live"
             reads[kind](name)
-        begin = len(keys.root(self.namespace)) + 1
+        begin = len(keys.root(namespace or self.namespace)) + 1
         return {name.decode()[begin:]: content for name, content in zip(names, asking.execute(), strict=True)}
 
     # --- what a client may do besides --------------------------------------------------------------------------------
@@ -648,7 +659,7 @@ ALPHABETS = (
     ("é", "😀"),
 )
 _TEXTS = ("t", "ü:w\\", '"{}"', "😀", "a b")
-_RESULTS = (None, None, b"null", b'{"a": [1, 2]}', b'"\xc3\xa9"', b"12345678901234567890")
+RESULTS = (None, None, b"null", b'{"a": [1, 2]}', b'"\xc3\xa9"', b"12345678901234567890")
 _ERRORS = (
     None,
     JobError(type="ValueError", message="no"),
@@ -699,7 +710,7 @@ class PayloadGenerator(OperationGenerator):
         random = self.random
         outcome = super().outcome(job_id, token)
         if outcome.kind is OutcomeKind.FINISHED:
-            return attrs.evolve(outcome, result=random.choice(_RESULTS))
+            return attrs.evolve(outcome, result=random.choice(RESULTS))
         if outcome.kind in {OutcomeKind.FAILED, OutcomeKind.LOST}:
             return attrs.evolve(outcome, error=random.choice(_ERRORS))
         if outcome.kind is OutcomeKind.DISCARDED:
@@ -753,10 +764,10 @@ class PayloadGenerator(OperationGenerator):
         if isinstance(operation, Log):
             return attrs.evolve(operation, lines=self.random.choice(_LOGS))
         if isinstance(operation, Post):
-            last = attrs.evolve(operation.notes[-1], result=self.random.choice(_RESULTS[2:]))
+            last = attrs.evolve(operation.notes[-1], result=self.random.choice(RESULTS[2:]))
             return Post((*operation.notes[:-1], attrs.evolve(last, lines=self.random.choice(_LOGS))))
         if isinstance(operation, Update):
-            return attrs.evolve(operation, result=self.random.choice(_RESULTS[2:]))
+            return attrs.evolve(operation, result=self.random.choice(RESULTS[2:]))
         assert isinstance(operation, Report)
         return attrs.evolve(operation, progress=self.random.choice(_NOTES))
 

@@ -77,6 +77,7 @@ from tests.property.agreement import (
     RedisLockstep,
     walk_together,
 )
+from tests.property.short_ways import TwoWays
 from tests.property.test_graphs import Tangle
 from tests.support import thorough
 
@@ -668,7 +669,7 @@ class AgreementMachine(OperationMachine):
         jobs=first_jobs,
     )
     def begin(self, budget: int, start_ms: int, alphabet: tuple[str, str], jobs: list[Any]) -> Any:
-        self.lockstep = RedisLockstep(budget=budget, start_ms=start_ms)
+        self.lockstep = TwoWays(budget=budget, start_ms=start_ms)
         self.names = dict(zip("ab", alphabet, strict=True))
         return self.begin_with(jobs)
 

@@ -230,6 +230,16 @@ class Leases:
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
+    def test_single_grant_of_a_last_life_is_no_loss_before_its_code(self, store: Store) -> None:
+        store.enqueue(job("first"))
+        store.start(announces=True)
+        store.finish("first")
+        store.enqueue(job("a", max_losses=1, max_attempts=1))
+        assert store.start(announces=True) == ["a"]
+        store.wait(30_000)
+        record = store.record("a")
+        assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
+
     def test_what_is_not_announced_has_begun(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=2), job("b", max_losses=3), job("c", max_losses=1))
         store.start()

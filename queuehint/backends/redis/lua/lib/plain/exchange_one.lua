@@ -142,10 +142,12 @@ local function end_job(job, kind, prune_ms)
 end
 
 -- Make a job STARTED; return its head, nil if that is not plain.
-local function start_job(job, worker, token, until_ms)
+local function start_job(job, worker, token, until_ms, announces)
   job[STATE], job[VERSION], job[ATTEMPTS], job[TOKEN], job[WORKER] = STARTED, job[VERSION] + 1, job[ATTEMPTS] + 1, token, worker
   job[TIMER], job[TIMER_MS], job[OFFER], job[STARTED_AT], job[FIRST] = LEASE, until_ms, false, NOW, NOW
   if job[WALKS] then job[WALKS] = {GRANTED} end
+  -- On its last life it is not plain until its worker has reported that its code begins: see transitions.start.
+  if job[POLICY] ~= '' and form.policy(job)[MAX_LOSSES] == 1 then job[TO_BEGIN] = announces end
   return heads.plain(job)
 end
 
@@ -177,7 +179,7 @@ local function exchange_one()
   local from = 17
   local worker, pool, id, kind = ARGV[9], ARGV[from - 1], ARGV[from], ARGV[from + 2]
   if #ARGV ~= from - 1 and (not WORDS[kind] or #ARGV ~= from - 1 + WORDS[kind]) then return nil end
-  args.flag(14)
+  local announces = args.flag(14)
   local lease_ms, limit, result = args.int(10), args.int(11, -1), kind == 'f' and ARGV[from + 3]
   -- With a budget of one what follows may take several steps.
   if args.setting(8) < 2 or lease_ms == 0 or limit < 0 or (result and #result > RESULT_BYTES_MAX) then return nil end
@@ -214,7 +216,7 @@ local function exchange_one()
   local token, spec = nil, nil
   if granted then
     token, spec = new_token(lease_ms), redis.call('HGET', store.specs, granted.id)
-    granted.head = token and spec and start_job(granted, worker, token, NOW + lease_ms)
+    granted.head = token and spec and start_job(granted, worker, token, NOW + lease_ms, announces)
     if not granted.head then return nil end
   end
 
