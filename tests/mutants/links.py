@@ -21,4 +21,20 @@ MUTANTS = (
         new="            line =",
         caught_by=(tests("tests/faults/test_cluster.py", "-k", "failing_together and tasks and 2"),),
     ),
+    Mutant(
+        name="A refusal after an attempt without an answer says that nothing was changed",
+        kind="wire",
+        file="backends/redis/codec/failures.py",
+        old="        if is_unknown and not (",
+        new="        if False and not (",
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "lost_reply"),),
+    ),
+    Mutant(
+        name="A refusal that comes before the receipt was read counts as an answer",
+        kind="wire",
+        file="backends/redis/codec/refusals.py",
+        old="    return refusal(operation, message) is not None and not message.startswith(_RECEIPT_UNREAD)\n",
+        new="    return refusal(operation, message) is not None\n",
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "lost_reply"),),
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import attrs
 import pytest
@@ -43,12 +44,14 @@ from queuehint.operations import (
     Exchange,
     Get,
     Got,
+    Operation,
     Tick,
     Ticked,
 )
 from queuehint.values.policy import Retention
 from queuehint.values.spec import JobSpec
 from tests.session_driver import DONE, HEADER, ONE, Talk, Time, examined, make_session, replace_time, script_of
+from tests.support import for_each
 
 time = pytest.fixture(replace_time)
 session = pytest.fixture(make_session)
@@ -557,6 +560,46 @@ def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_stream_a
     talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))
     assert isinstance(talk.error, Exception)
     assert not session._streams
+
+
+REFUSED_UNREAD = (
+    driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+    driver.ResponseError("OOM command not allowed"),
+    driver.NoPermissionError("User ann has no permissions to run 'hset'"),
+    driver.NoPermissionError("WRONGPASS invalid username-password pair"),
+    driver.ResponseError("MISCONF Errors writing to the AOF file"),
+    driver.ResponseError("WRONGTYPE Operation against a key"),
+    driver.ResponseError("CORRUPT job a is gone script: 12ab, on @user_script:1."),
+    driver.ResponseError("BAD_SCHEMA 2"),
+    driver.ResponseError("BAD_ARGUMENT 9"),
+    driver.ResponseError("STALE_REQUEST 12ab"),
+    driver.ResponseError("ERR unknown command 'EVALSHA'"),
+)
+"""Refusals from which nobody learns whether an earlier attempt was carried out."""
+
+
+@for_each([(error, change) for error in REFUSED_UNREAD for change in (ONE, Cancel(("a",)), Exchange("w"))])
+def test_a_refusal_after_a_lost_reply_leaves_the_outcome_unknown(
+    case: tuple[Exception, Operation[Any]], time: Time
+) -> None:
+    error, change = case
+    talk = Talk(make_session(time), change)
+    talk.fail(Unanswered()).skip_move_and_sleep()
+    talk.fail(error)
+    assert type(talk.error) is OutcomeUnknownError
+    assert "nothing was" not in str(talk.error)
+    assert talk.error.job_ids == (("a",) if change is ONE else ())
+    assert talk.error.__cause__ is error
+
+
+def test_a_call_asked_again_after_a_lost_reply_stays_unknown_when_refused(session: Session, time: Time) -> None:
+    lost = Talk(session, ONE)
+    sent = lost.command
+    time.now_s += RETRY_S
+    assert isinstance(lost.fail(Unanswered()).answer().error, OutcomeUnknownError)
+    again = Talk(session, ONE)
+    assert isinstance(again.fail(REFUSED_UNREAD[0]).error, OutcomeUnknownError)
+    assert Talk(session, ONE).command == sent
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------------

@@ -379,7 +379,10 @@ class _Loop:
                 await self._leave_wait(failure, send, wait_s)
             return True
         # Lost, refused, or from a node that calls have left: the same request is sent where calls go.
-        behind.unanswered()
+        if isinstance(refused, driver.ResponseError):
+            behind.refused()
+        else:
+            behind.unanswered()
         try:
             await self._waits.move(Redirect(leaves=True) if refused is None else onward(refused), send)
             answer = await self.run(self._session.execute(behind.operation))

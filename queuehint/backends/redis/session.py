@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import time
 import weakref
@@ -26,6 +25,7 @@ from redis import exceptions as driver
 from queuehint.backends.base import BackendOptions, begins_history, say_retention_changed
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis.codec.failures import Failures
 from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
 from queuehint.backends.redis.functions.calls import Call, Calls, Plain
 from queuehint.backends.redis.outages import Outages
@@ -34,13 +34,8 @@ from queuehint.backends.redis.streams import RequestStream
 from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
 from queuehint.clock import SystemClock
 from queuehint.errors import (
-    BackendDeniedError,
-    BackendError,
-    BackendFullError,
     BackendUnavailableError,
-    CorruptStateError,
     DuplicateJobError,
-    OutcomeUnknownError,
     QueueHintError,
 )
 from queuehint.operations import BUDGET, Announced, Enqueue, Exchange, Exchanged, Operation
@@ -68,7 +63,6 @@ UNKNOWN_MAX: Final = 1000
 """How many requests without an answer are remembered for callers that ask again."""
 STANDS_STILL_S: Final = 4.0
 """If two replies so far apart tell the same time, it stands still; an idle worker asks every five seconds."""
-_DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
 
 
 def patience_s(address: Address) -> float:
@@ -92,6 +86,7 @@ class Session:
         self._keys = (2, self.root, keys.redis_key(options.namespace, "meta"))
         self._clock = None if isinstance(options.clock, SystemClock) else options.clock
         self._retention = options.retention
+        self._failures = Failures(address.shown, self.root)
         self._settings = (*codec.kept_args(options.retention or Retention()), budget)
         self.begin()
 
@@ -368,7 +363,7 @@ class Session:
                     elif not passes(error, message):
                         # Unless an earlier attempt is still under way, this is an answer: nothing was changed.
                         answered = not is_unknown
-                        raise self._error(error, operation) from error
+                        raise self._failures.refused(error, operation, is_unknown=is_unknown) from error
                     elif not message.startswith(SAME_NODE):
                         yield onward(error)
                     failure = error
@@ -376,7 +371,7 @@ class Session:
                     self.outages.note(failure, patience_s(self.address))
                 if time.monotonic() - begun_s >= patience_s(self.address):
                     answered = not is_unknown
-                    raise self._gave_up(failure, operation, is_unknown=is_unknown) from failure
+                    raise self._failures.gave_up(failure, operation, patience_s(self.address), is_unknown) from failure
                 ask, asking = call.first(), None
                 yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
                 attempts += 1
@@ -398,38 +393,6 @@ class Session:
                 unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), stream
                 if len(unknown) > UNKNOWN_MAX:
                     unknown.popitem(last=False)
-
-    # --- what goes wrong ---------------------------------------------------------------------------------------------
-
-    def _gave_up(self, failure: Exception, operation: Operation[Any] | None, *, is_unknown: bool) -> BackendError:
-        cause = failure.__cause__ or failure
-        where = self.address.shown
-        if is_unknown:
-            job_ids = [spec.id for spec in operation.jobs] if isinstance(operation, Enqueue) else []
-            problem = f"{where}: no answer within {patience_s(self.address):g} s ({cause}); it may have been done"
-            return OutcomeUnknownError(problem, job_ids=job_ids)
-        return BackendUnavailableError(f"{where}: {cause}")
-
-    def _error(self, error: driver.ResponseError, operation: Operation[Any] | None) -> Exception:
-        message = str(error)
-        refused = codec.refusal(operation, message) if operation is not None else None
-        if refused is not None:
-            return refused
-        where = self.address.shown
-        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):
-            if isinstance(operation, Enqueue):
-                return BackendFullError(f"{where} is at its maxmemory; nothing was enqueued")
-            return BackendFullError(f"{where} is at its maxmemory; nothing was changed")
-        if isinstance(error, (driver.NoPermissionError, driver.AuthenticationError)) or _DENIED.search(message):
-            return BackendDeniedError(f"{where}: {message}")
-        if message.startswith("MISCONF"):
-            return BackendUnavailableError(f"{where} cannot save to its disk and takes no writes: {message}")
-        if "WRONGTYPE" in message:
-            return CorruptStateError(f"{where}: a key of {self.root} is of the wrong type; run `queuehint doctor`")
-        if " script: " in message:
-            # A script of ours fails only over what it did not write itself.
-            return CorruptStateError(f"{where}: {message.split(' script: ', maxsplit=1)[0]}; run `queuehint doctor`")
-        return BackendError(f"{where}: {message}")
 
     # --- the store itself --------------------------------------------------------------------------------------------
 

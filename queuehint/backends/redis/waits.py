@@ -87,6 +87,11 @@ class ClaimBehind:
         """Have the next call with the same operation continue this request: it may have been carried out."""
         self.session.give_back(self.stream, self.operation, answered=False)
 
+    def refused(self) -> None:
+        """Have the next call with the same operation continue this request, which was not carried out."""
+        self.session.give_back(self.stream, self.operation, answered=False)
+        self.stream.is_unknown = False
+
     def resume(self) -> None:
         """Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it."""
         self.session.stream_for(self.operation)

@@ -29,9 +29,16 @@ from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
 SCHEMA: Final = 5
 """SCHEMA_VERSION of ``lua/lib/request/state.lua``."""
+_RECEIPT_UNREAD: Final = ("BAD_ARGUMENT", "BAD_SCHEMA", "CORRUPT", "STALE_REQUEST")
+"""Refusals of scripts that may come before the receipt of the request was read, or without one that could tell."""
 _OF_TASK: Final = -2
 _OF_POOL: Final = -3
 """Named by QUEUE_FULL in place of a claim where the limit is of the job's task or pool."""
+
+
+def is_settled(operation: Operation[Any], message: str) -> bool:
+    """Return whether a script refused after it had read the receipt: no attempt of this request was carried out."""
+    return refusal(operation, message) is not None and not message.startswith(_RECEIPT_UNREAD)
 
 
 def refusal(operation: Operation[Any], message: str) -> Exception | None:
