@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         name="A full store is reported as unreachable",
         kind="wire",
-        file="backends/redis/session.py",
+        file="backends/redis/codec/failures.py",
         old='        if isinstance(error, driver.OutOfMemoryError) or message.startswith("OOM"):\n',
         new="        if False:\n",
         caught_by=(
@@ -315,9 +315,9 @@ MUTANTS = (
     Mutant(
         name="A request with an unknown outcome is not reported as such",
         kind="wire",
-        file="backends/redis/session.py",
-        old="        if is_unknown:\n            job_ids",
-        new="        if False:\n            job_ids",
+        file="backends/redis/codec/failures.py",
+        old="        if is_unknown:\n",
+        new="        if False:\n",
         caught_by=(tests("tests/unit/test_redis_session.py"),),
     ),  # P4
     Mutant(

@@ -89,7 +89,7 @@ class ClaimBehind:
 
     def refused(self) -> None:
         """Have the next call with the same operation continue this request, which was not carried out."""
-        self.session.give_back(self.stream, self.operation, answered=False)
+        self.unanswered()
         self.stream.is_unknown = False
 
     def resume(self) -> None:
