@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         StaleRecordError,
         TemplateError,
         UnknownDependencyError,
+        UnknownToReleaseError,
         WouldDeadlockError,
     )
     from queuehint.handlers.calls import Call
@@ -196,6 +197,7 @@ __all__ = [
     "TemplateError",
     "TreeNode",
     "UnknownDependencyError",
+    "UnknownToReleaseError",
     "Worker",
     "WorkerInfo",
     "WouldDeadlockError",
@@ -253,6 +255,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "StaleRecordError",
         "TemplateError",
         "UnknownDependencyError",
+        "UnknownToReleaseError",
         "WouldDeadlockError",
     ),
     "handlers.calls": ("Call",),

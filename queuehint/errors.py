@@ -70,6 +70,17 @@ class PayloadError(QueueHintError, ValueError):
         super().__init__(f"{path}: {problem}")
 
 
+class UnknownToReleaseError(PayloadError):
+    """
+    An argument or a result has what this release of the application does not know: a later one has written it.
+
+    That is a parameter, a field, an enum member, a literal, a class of a union. A worker gives such a job back. A hook
+    of the application's may raise it too, with no value in its message.
+
+    .. versionadded:: 1.0.0
+    """
+
+
 class TemplateError(QueueHintError, ValueError):
     """A template names a job, field or argument that is not there."""
 

@@ -11,7 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from queuehint import Children, Discard, DuplicateJobError, Fail, HandlerError, JobContext, Retry, Scheduler, Snooze
+from queuehint import (
+    Children,
+    Discard,
+    DuplicateJobError,
+    Fail,
+    HandlerError,
+    JobContext,
+    Retry,
+    Scheduler,
+    Snooze,
+    UnknownToReleaseError,
+)
 
 sched = Scheduler("memory://")
 
@@ -46,6 +57,8 @@ def end(how: str) -> Any:
             return object()
         case "segfault":
             ctypes.string_at(0)
+        case "unknown":
+            raise UnknownToReleaseError("of another job's result")
         case "enqueue":
             pid.enqueue_sync()
     return None

@@ -12,7 +12,8 @@ from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
-from queuehint.handlers.handler import Handler, Placement, UserTemplate
+from queuehint.handlers.handler import Handler
+from queuehint.handlers.placement import Placement, UserTemplate
 from queuehint.handlers.references import PLAIN, Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.values.checks import check_headers, check_instance, each_item

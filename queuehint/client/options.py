@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.handlers.handler import UserTemplate
+from queuehint.handlers.placement import UserTemplate
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.values.checks import (
     check_bool,

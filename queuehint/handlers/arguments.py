@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Union, get_args, get_orig
 
 import attrs
 
-from queuehint.errors import VALUE_LENGTH_MAX, InvalidJobTypeError, shown
+from queuehint.errors import VALUE_LENGTH_MAX, InvalidJobTypeError, PayloadError, UnknownToReleaseError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -173,6 +173,26 @@ def refuse_misfit(task: str, name: str, value: Any, check: Check) -> Never:
     else:
         got = type(found).__name__
     raise InvalidJobTypeError(f"{task}(): {place} must be {called(annotation)}, got {got}")
+
+
+def holds_literal(annotation: Any) -> bool:
+    """Return whether an annotation is or holds a Literal."""
+    return get_origin(annotation) is Literal or any(map(holds_literal, get_args(annotation)))
+
+
+def refuse_unread(name: str, value: Any, check: Check) -> Never:
+    """
+    Refuse an argument of a job that does not fit its annotation where the job is to run.
+
+    Raises:
+        UnknownToReleaseError: it is of the type of a literal, and none of those of the annotation.
+        PayloadError: it is of another type.
+    """
+    place, annotation, found = _misfit(name, value, check.annotation)
+    must, kind = f"must be {called(annotation)}", type(found)
+    if kind in set[type]().union(*map(_kinds, _alternatives(annotation))):
+        raise UnknownToReleaseError(f"{must}, got another {kind.__name__}", path=f"$.{place}")
+    raise PayloadError(f"{must}, got {kind.__name__}", path=f"$.{place}")
 
 
 def _kinds(annotation: Any) -> set[type]:

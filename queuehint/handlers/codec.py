@@ -12,7 +12,7 @@ import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
-from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, shown
+from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, UnknownToReleaseError, shown
 from queuehint.handlers.arguments import called
 from queuehint.values.checks import check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
@@ -65,14 +65,14 @@ class JsonCodec:
         self._own: cattrs.Converter | None = converter
         if converter is not None:
             check_object(converter, "structure", "unstructure", parameter="converter", what="a cattrs.Converter")
-        self._odd: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
+        self._odd: dict[int, tuple[Mapping[str, Any], tuple[str, ...]]] = {}
 
     @property
     def converter(self) -> cattrs.Converter:
         """The converter, to register hooks for types of your own."""
         if self._own is None:
             # Many applications have JSON types alone, and need no cattrs.
-            from queuehint.handlers.conversion import converter_for_json
+            from queuehint.handlers.conversion.converter import converter_for_json
 
             self._own = converter_for_json()
         return self._own
@@ -99,6 +99,7 @@ class JsonCodec:
             raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
         known = self._odd.get(id(annotations))
         odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
+        refusal: PayloadError | None = None
         for name in odd:
             if name in values:
                 annotation = annotations[name]
@@ -106,14 +107,20 @@ class JsonCodec:
                     values[name] = self.converter.structure(values[name], annotation)
                 except Exception as error:  # noqa: BLE001 - a hook of the application may raise anything
                     # Not its message, which holds values.
-                    raise PayloadError(_misfit(error, annotation, name), path=f"$.{name}") from None
+                    found = _misfit(error, annotation, name)
+                    # What a later release has written may differ in a value of another type too.
+                    if refusal is None or isinstance(found, UnknownToReleaseError):
+                        found.__context__ = error
+                        refusal = found
+        if refusal is not None:
+            raise refusal from None
         return values
 
-    def _converted(self, annotations: Mapping[str, Any]) -> frozenset[str]:
+    def _converted(self, annotations: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
         if not annotations:
-            return frozenset()
-        odd = frozenset(name for name, annotation in annotations.items() if not _is_plain(annotation))
+            return ()
+        odd = tuple([name for name, annotation in annotations.items() if not _is_plain(annotation)])
         # The annotations are kept beside the answer, so that their id stays theirs.
         self._odd[id(annotations)] = (annotations, odd)
         return odd
@@ -144,22 +151,36 @@ def _is_flat(kind: type, value: Any, bytes_max: int) -> bool:
     return size <= bytes_max and (kinds == _TEXT or kinds <= _NUMBERS)
 
 
-def _misfit(error: Exception, annotation: Any, name: str) -> str:
-    """Describe where a value does not fit its annotation, without the value and without the converter's message."""
+def _misfit(error: Exception, annotation: Any, name: str) -> PayloadError:
+    """Return where a value does not fit its annotation, without the value and without the converter's message."""
     import cattrs
 
-    if isinstance(error, cattrs.BaseValidationError):
+    if isinstance(error, UnknownToReleaseError):
+        why = f": {_cut(error.problem)}"
+    elif isinstance(error, cattrs.BaseValidationError):
         places = cattrs.transform_error(error, f"$.{name}", _expected)
         more = f", and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
         why = f": {'; '.join(map(_cut, places[:PLACES_MAX]))}{more}"
     else:
         why = f" ({type(error).__name__})"
-    return f"cannot be read as {called(annotation)}{why}"
+    kind = UnknownToReleaseError if _is_unknown(error) else PayloadError
+    return kind(f"cannot be read as {called(annotation)}{why}", path=f"$.{name}")
+
+
+def _is_unknown(error: BaseException) -> bool:
+    """Return whether a value has a part that this release does not know, whatever else is wrong with it."""
+    from cattrs.errors import ForbiddenExtraKeysError
+
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_unknown, error.exceptions))
+    return isinstance(error, (UnknownToReleaseError, ForbiddenExtraKeysError))
 
 
 def _expected(error: BaseException, kind: Any) -> str:
     if isinstance(error, KeyError):
         return "a field is missing"
+    if isinstance(error, UnknownToReleaseError):
+        return error.problem
     from cattrs.errors import ForbiddenExtraKeysError
 
     if isinstance(error, ForbiddenExtraKeysError):

@@ -1,44 +1,36 @@
 """
-Handlers: the function of a task, its signature, its place and the encoding of its arguments.
+Handlers: the function of a task, its signature and the encoding of its arguments.
 
-Everything that depends on the function alone is computed when it is registered: whether it takes the context, its
-annotations, and the template of its queue hint, which is checked against the signature.
+Everything that depends on the function alone is computed when it is registered: whether it takes the context, and its
+annotations.
 """
 
 from __future__ import annotations
 
 import inspect
-import string
 import types
 import typing
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import (
     HandlerError,
-    InvalidHintError,
-    InvalidHintTypeError,
-    InvalidJobError,
     InvalidJobTypeError,
     PayloadError,
+    UnknownToReleaseError,
     shown,
 )
-from queuehint.handlers.arguments import checks_of
+from queuehint.handlers.arguments import checks_of, holds_literal, refuse_unread
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
-from queuehint.values.checks import check_name
-from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.policy import POLICY_OPTIONS
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from queuehint.handlers.codec import Codec
-
-HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None]", None]
 
 USING = POLICY_OPTIONS | {
     *("after", "check_arguments", "claims", "delay", "depends_on", "headers", "id", "key", "max_delay", "mode", "name"),
@@ -49,17 +41,8 @@ USING = POLICY_OPTIONS | {
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _RESULT = "result"
-_KNOWN_MAX = 16_384
-_KNOWN_BYTES_MAX = 768 << 10
-_DIGITS_MAX = SEGMENT_BYTES_MAX
-_INT_END = 10**_DIGITS_MAX
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
 _ALL_ARE_RETRIED = ErrorRules()
-_is_texts = frozenset({str}).issuperset
-
-
-class UnknownArgumentsError(InvalidJobTypeError):
-    """A job has arguments that its handler does not know: a later release has enqueued it, most likely."""
 
 
 class Handler:
@@ -93,7 +76,7 @@ class Handler:
         self.name = name
         self.function = function
         self.rules = rules
-        self._upgrade = upgrade
+        self.upgrade = upgrade
         # An object may have an async `__call__`.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         self.import_path = import_path(name, function, is_async=self.is_async) if process else None
@@ -112,6 +95,7 @@ class Handler:
                 self.annotations[parameter.name] = Any
         self.checks = checks_of(self.annotations, self.parameters)
         """How arguments of plain annotations are checked where a job is enqueued."""
+        self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
         self.sure = {name: check.sure for name, check in self.checks.items()}
         """The types of which every value is right."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
@@ -172,19 +156,27 @@ class Handler:
 
         Raises:
             PayloadError: they do not fit this handler's annotations.
-            UnknownArgumentsError: there are some that the signature does not have.
+            UnknownToReleaseError: they have what this release does not know: a parameter, or a part of a value.
             InvalidJobTypeError: the arguments do not fit the signature (any more).
         """
         try:
-            values = codec.loads(payload, self.annotations)
+            try:
+                values = codec.loads(payload, self.annotations)
+            except UnknownToReleaseError:
+                raise
+            except PayloadError:
+                # A value of another type beside a parameter of a later release is of that release too.
+                self._refuse_unknown(codec.loads(payload, {}))
+                raise
+            if self._literals:
+                self._refuse_other_literals(values)
             if self._names is not None:
                 if tuple(values) == self._positional:
                     # As most are: written in the order of the signature, none left out.
                     return tuple(values.values()), {}
                 if values.keys() == self._names:
                     return tuple([values[name] for name in self._positional]), {}
-            if unknown := [name for name in values if name not in self.parameters]:
-                raise UnknownArgumentsError(f"{self.name}(): unexpected arguments {', '.join(map(shown, unknown))}")
+            self._refuse_unknown(values)
             args: list[Any] = []
             kwargs: dict[str, Any] = {}
             for name, parameter in self.parameters.items():
@@ -202,14 +194,40 @@ class Handler:
                 else:
                     args.append(values[name])
             return tuple(args), kwargs
-        except (PayloadError, InvalidJobTypeError):
-            if self._upgrade is None or not upgrades:
+        except (PayloadError, InvalidJobTypeError) as error:
+            if self.upgrade is None or not upgrades:
                 raise
-        return self._loads_upgraded(codec, payload)
+            misfit = error
+        return self._loads_upgraded(codec, payload, misfit)
 
-    def _loads_upgraded(self, codec: Codec, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        assert self._upgrade is not None
-        upgraded = self._upgrade(codec.loads(payload, {}))
+    def _refuse_unknown(self, values: Mapping[str, Any]) -> None:
+        if unknown := [name for name in values if name not in self.parameters]:
+            raise UnknownToReleaseError(f"{self.name}() has no parameter {', '.join(map(shown, unknown))}")
+
+    def _refuse_other_literals(self, values: Mapping[str, Any]) -> None:
+        """
+        Check arguments against the plain annotations that hold a Literal, of which a later release may know more.
+
+        Raises:
+            UnknownToReleaseError: a value of a literal's type is none of those that the annotation has.
+            PayloadError: a value does not fit otherwise.
+        """
+        for name, check in self._literals.items():
+            if name in values and not check.fits(values[name]):
+                refuse_unread(name, values[name], check)
+
+    def _loads_upgraded(
+        self, codec: Codec, payload: bytes, misfit: Exception
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        assert self.upgrade is not None
+        arguments = codec.loads(payload, {})
+        try:
+            upgraded = self.upgrade(arguments)
+        except Exception as error:
+            if isinstance(misfit, UnknownToReleaseError):
+                # It is of a later release, whose arguments the upgrade of this one was not written for.
+                raise misfit from error
+            raise
         if not isinstance(upgraded, dict):
             raise HandlerError(f"upgrade of {self.name} must return a dict, got {type(upgraded).__name__}")
         annotations = dict.fromkeys(upgraded, Any)
@@ -232,199 +250,6 @@ class Handler:
     def load_result(self, codec: Codec, payload: bytes | None) -> Any:
         """Return a result from bytes; None for a job that stored none."""
         return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
-
-
-class _Recent:
-    """The claims of the places used lately: the last 16 384, or 768 KiB of their text, and at most twice as many."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        """The text of the younger generation."""
-        self.young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
-        self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
-
-    def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        """Return the value of a placeholder."""
-        found = self.young.get(place)
-        if found is None and (found := self._old.get(place)) is not None:
-            self.put(place, found)
-        return found
-
-    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """Remember and return the claims of a place; the older generation is forgotten when the younger is full."""
-        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
-            self.young, self._old, self._bytes = {}, self.young, 0
-        self._bytes += sum(map(len, place[1]))
-        self.young[place] = claims
-        return claims
-
-
-class Placement:
-    """
-    Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
-
-    In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str
-    or an int; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults included.
-
-    Raises:
-        HandlerError: the template names no parameter of the handler, or uses a format or attribute.
-    """
-
-    def __init__(self, hint: object, handler: Handler) -> None:
-        self._handler = handler
-        self._callable: Callable[..., object] | None = None
-        self._fixed: Path | None = None
-        self._segments: list[list[tuple[str, str | None]]] = []
-        self._names: frozenset[str] = frozenset()
-        self._plain: tuple[str, ...] | None = None
-        """The names of a template whose segments are nothing but one placeholder each."""
-        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = lambda _arguments: ()
-        """Gives the arguments of these names."""
-        self._known = _Recent()
-        if hint is None:
-            return
-        if callable(hint):
-            self._callable = hint
-            return
-        path = parse_hint(hint)
-        assert path is not None
-        self._segments = [
-            _parse(segment, handler, "queue_hint segment", "; pass a callable for odd cases") for segment in path
-        ]
-        self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
-        if not self._names:
-            self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
-        elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
-            names = self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
-            # Of one name it would give no tuple.
-            self._pick = itemgetter(*names) if len(names) > 1 else lambda arguments: (arguments[names[0]],)
-
-    def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
-        """
-        Return the claims of a call's job: one, or none without a place. Jobs at one place share the value.
-
-        Raises:
-            InvalidHintError: the template or the callable gives no valid hint.
-        """
-        known = self._known
-        if self._plain is not None:
-            place: tuple[Any, ...]
-            try:
-                place = self._pick(arguments)
-            except KeyError:  # a default, to be filled in
-                place = (None,)
-            if _is_texts(map(type, place)):
-                found = known.young.get((mode, place)) or known.get((mode, place))
-                if found is not None:
-                    return found
-                # As a list of texts it says what the filled template would.
-                return known.put((mode, place), (Claim(parse_hint(place) or (), mode),))
-        path = self.path(arguments)
-        if path is None:
-            return ()
-        return known.get((mode, path)) or known.put((mode, path), (Claim(path, mode),))
-
-    def path(self, arguments: Mapping[str, Any]) -> Path | None:
-        """
-        Return the path of a call's job.
-
-        Raises:
-            InvalidHintError: the template or the callable gives no valid hint.
-        """
-        if self._callable is not None:
-            return parse_hint(self._callable(**self._handler.with_defaults(arguments)))
-        if not self._segments:
-            return self._fixed
-        if self._names:
-            if not self._names <= arguments.keys():
-                arguments = self._handler.with_defaults(arguments)
-            return parse_hint([self._fill(parts, arguments) for parts in self._segments])
-        return self._fixed
-
-    def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
-        filled = ""
-        for text, name in parts:
-            filled += text
-            if name is not None:
-                value = arguments.get(name)
-                if type(value) is not str:
-                    if type(value) is not int and not isinstance(value, str):
-                        raise InvalidHintTypeError(
-                            f"queue_hint: argument {name!r} must be str or int to name a place, "
-                            f"got {type(value).__name__}"
-                        )
-                    value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
-                filled += value
-        return filled
-
-
-class UserTemplate:
-    """
-    Whose the jobs of a task are: a text such as ``"{author}"``, filled from the arguments of a call as a place is.
-
-    Raises:
-        HandlerError: it names no parameter of the handler, or uses a format or attribute.
-    """
-
-    def __init__(self, text: str, handler: Handler) -> None:
-        self._handler = handler
-        self._parts = _parse(text, handler, "user")
-        self._names = frozenset(name for _, name in self._parts if name is not None)
-        self.fixed = None if self._names else check_name("".join(text for text, _ in self._parts), parameter="user")
-        """The user, if it is the same for all calls."""
-
-    def user(self, arguments: Mapping[str, Any]) -> str | None:
-        """
-        Return the user of a call's job; None where the text is but a placeholder, and its argument None.
-
-        Raises:
-            InvalidJobError, InvalidJobTypeError: the arguments name no user.
-        """
-        if not self._names <= arguments.keys():
-            arguments = self._handler.with_defaults(arguments)
-        filled = ""
-        for text, name in self._parts:
-            filled += text
-            if name is None:
-                continue
-            value = arguments.get(name)
-            if value is None and len(self._parts) == 1 and not text:
-                return None
-            if type(value) is not int and not isinstance(value, str):
-                kind = type(value).__name__
-                raise InvalidJobTypeError(f"user: argument {name!r} must be str or int to name a user, got {kind}")
-            if not isinstance(value, str) and abs(value) >= _INT_END:
-                raise InvalidJobError(f"user: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
-            filled += str.__str__(value) if isinstance(value, str) else str(value)
-        return check_name(filled, parameter="user")
-
-
-def _parse(template: str, handler: Handler, parameter: str, way_out: str = "") -> list[tuple[str, str | None]]:
-    """Return the parts of a template: text, and the name of the argument after it, if there is one."""
-    try:
-        fields = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise HandlerError(f"{parameter} {template!r}: {error}") from None
-    parts: list[tuple[str, str | None]] = []
-    for text, name, spec, conversion in fields:
-        if name is not None and (spec or conversion or not name.isidentifier()):
-            raise HandlerError(
-                f"{parameter} {template!r}: write {{name}} for an argument; attributes, indexes and formats are not "
-                f"filled in{way_out}"
-            )
-        parameters = handler.parameters
-        if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
-            known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
-            raise HandlerError(f"{parameter} {template!r}: {handler.name} has no parameter {name!r}; it has {known}")
-        parts.append((text, name))
-    return parts
-
-
-def _digits(name: str, value: int) -> str:
-    # Of more digits Python writes none, and a segment has room for fewer.
-    if abs(value) >= _INT_END:
-        raise InvalidHintError(f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
-    return str(value)
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
 from queuehint.handlers.error_rules import ErrorRules
-from queuehint.handlers.handler import Handler, HintTemplate, Placement, UserTemplate
+from queuehint.handlers.handler import Handler
+from queuehint.handlers.placement import HintTemplate, Placement, UserTemplate
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync

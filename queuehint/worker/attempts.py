@@ -22,10 +22,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import BackendError, InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import BackendError, InvalidJobTypeError, PayloadError, UnknownToReleaseError, shown
 from queuehint.handlers.context import CURRENT, raised_answer
 from queuehint.handlers.forks import end_any_child, in_one_process
-from queuehint.handlers.handler import UnknownArgumentsError
 from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
@@ -251,7 +250,7 @@ class AttemptRunner:
             arguments = filled(spec, results, self._codec) if spec.templates and results is not None else spec.arguments
             # A process reads them itself.
             args, kwargs = ((), {}) if is_apart else handler.loads(self._codec, arguments)
-        except UnknownArgumentsError as error:
+        except UnknownToReleaseError as error:
             return self._not_known_here(grant, error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             # An attempt that cannot read its arguments is final, unless a file system or a server did not answer.
@@ -281,7 +280,7 @@ class AttemptRunner:
                 result = await self._in_thread(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             end_any_child(process, error)
-            if is_apart and isinstance(error, UnknownArgumentsError):
+            if is_apart and isinstance(error, UnknownToReleaseError):
                 return self._not_known_here(grant, error)
             answer = raised_answer(error)
             if answer is None:
@@ -300,11 +299,11 @@ class AttemptRunner:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
         return outcome
 
-    def _not_known_here(self, grant: Grant, error: UnknownArgumentsError) -> Outcome:
-        """Return the outcome of a job that a later release has enqueued; a worker of that one may run it."""
+    def _not_known_here(self, grant: Grant, error: UnknownToReleaseError) -> Outcome:
+        """Return the outcome of a job that this release cannot read exactly; a worker of another one may run it."""
         spec, log = grant.spec, self.outcomes.failures.given_back.log
         facts = {"job_id": spec.id, "task": spec.task}
-        log("job.unknown_arguments", spec.task, "%s: job %s is given back", (str(error), spec.id), facts)
+        log("job.unknown_to_release", spec.task, "%s: job %s is given back", (str(error), spec.id), facts)
         return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:

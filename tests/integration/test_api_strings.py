@@ -10,7 +10,8 @@ import pytest
 
 from queuehint import ANYONE, EventKind, InvalidJobError, JobSpec, JobState, Scheduler, open_backend
 from queuehint.backends.base import BackendOptions
-from queuehint.handlers.handler import Handler, Placement
+from queuehint.handlers.handler import Handler
+from queuehint.handlers.placement import Placement
 from queuehint.scheduler.event_streams import check_kinds
 from tests.schedulers import scheduler
 from tests.support import HostileStr

@@ -18,11 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint import HandlerError, InvalidJobTypeError, JobState, ProcessDiedError, Scheduler
+from queuehint import (
+    HandlerError,
+    InvalidJobTypeError,
+    JobFailedError,
+    JobSpec,
+    JobState,
+    Policy,
+    ProcessDiedError,
+    ReasonKind,
+    Scheduler,
+)
 from queuehint.testing import drain_sync, on_memory, simulate
 from queuehint.worker.processes import pool, process
 from tests import process_tasks as tasks
 from tests.process_tasks import sched
+from tests.schedulers import until
 from tests.support import lives
 
 if TYPE_CHECKING:
@@ -259,3 +270,22 @@ def test_the_error_of_a_dead_process_names_the_signal_or_the_code() -> None:
     assert (killed.exit_code, killed.signal) == (None, "SIGKILL")
     assert str(killed) == "the process of work died of SIGKILL; the system kills what takes too much memory"
     assert str(ProcessDiedError("work", -99)) == "the process of work died of signal 99"
+
+
+async def test_process_gives_back_a_job_of_a_later_release() -> None:
+    policy = Policy(max_attempts=1)
+    later = JobSpec(id="later", task="end", arguments=b'{"how":"raise","x":1}', policy=policy)
+    own = tasks.end.using(max_attempts=1)
+    (job,) = await sched.submit([later])
+    async with sched.worker():
+        raised = await own.enqueue("unknown")
+        with pytest.raises(JobFailedError):
+            await raised.result(timeout=LIMIT_S)
+
+        async def is_given_back() -> bool:
+            return (await job.why()).kind is ReasonKind.UNKNOWN_TASK
+
+        await until(is_given_back)
+    record = await raised.record()
+    assert (record.state, record.errors[-1].message) == (JobState.FAILED, "$: of another job's result")
+    assert (await job.record()).errors == ()

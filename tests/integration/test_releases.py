@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from typing import Any
+from typing import Any, Literal
 
+import attrs
 import pytest
 
 from queuehint import (
@@ -47,6 +49,52 @@ async def test_a_job_with_an_argument_of_a_later_release_waits_for_that_release(
         await why(job, ReasonKind.UNKNOWN_TASK)
     record = await job.record()
     assert (record.state, record.attempts, record.errors, ran) == (JobState.QUEUED, 0, (), [])
+
+
+class Status(enum.Enum):
+    DRAFT = "draft"
+
+
+@attrs.frozen
+class Price:
+    cents: int
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"status": "archived"}, {"level": "high"}, {"price": {"cents": 5, "currency": "JPY"}}, {"prices": [{"c": 1}]}],
+    ids=["member", "literal", "field", "nested"],
+)
+async def test_job_with_a_value_of_a_later_release_is_given_back(arguments: dict[str, Any]) -> None:
+    sched, ran = Scheduler(), []
+
+    @sched.job
+    async def work(
+        status: Status = Status.DRAFT,
+        level: Literal["low"] = "low",
+        price: Price | None = None,
+        prices: list[Price] | None = None,
+    ) -> None:
+        ran.append(status)
+
+    job = await enqueue(sched, "work", arguments)
+    async with sched.worker():
+        await why(job, ReasonKind.UNKNOWN_TASK)
+    record = await job.record()
+    assert (record.state, record.attempts, record.errors, ran) == (JobState.QUEUED, 0, (), [])
+
+
+@pytest.mark.parametrize("arguments", [{"status": 5}, {"level": 5}])
+async def test_job_with_a_value_of_a_wrong_type_is_failed(arguments: dict[str, Any]) -> None:
+    sched = Scheduler()
+
+    @sched.job
+    async def work(status: Status = Status.DRAFT, level: Literal["low"] = "low") -> None: ...
+
+    job = await enqueue(sched, "work", arguments)
+    await sched.drain()
+    record = await job.record()
+    assert (record.state, record.errors[-1].type) == (JobState.FAILED, "queuehint.errors.PayloadError")
 
 
 async def test_a_renamed_task_runs_jobs_of_its_old_name_with_upgraded_arguments() -> None:

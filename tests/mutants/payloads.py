@@ -106,7 +106,7 @@ MUTANTS = (
         name="Arguments that do not fit fail their job although there is an upgrade",
         kind="worker",
         file="handlers/handler.py",
-        old="            if self._upgrade is None or not upgrades:\n",
+        old="            if self.upgrade is None or not upgrades:\n",
         new="            if True:\n",
         caught_by=(RELEASES,),
     ),

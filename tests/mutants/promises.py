@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         name="The user None is a user of that name",
         kind="api",
-        file="handlers/handler.py",
+        file="handlers/placement.py",
         old="            if value is None and len(self._parts) == 1 and not text:\n                return None\n",
         new="            value = str(value) if value is None else value\n",
         caught_by=(tests("tests/unit/test_handler.py", "-k", "user"),),

@@ -66,7 +66,7 @@ MUTANTS = (
         name="A job with an argument of a later release fails",
         kind="worker",
         file="worker/attempts.py",
-        old="        except UnknownArgumentsError as error:\n",
+        old="        except UnknownToReleaseError as error:\n",
         new="        except ZeroDivisionError as error:\n",
         caught_by=(RELEASES,),
     ),

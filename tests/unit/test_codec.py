@@ -11,12 +11,13 @@ import re
 import sys
 import uuid
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import attrs
 import pytest
 
-from queuehint import JsonCodec, PayloadError
+from queuehint import JsonCodec, PayloadError, UnknownToReleaseError
+from queuehint.handlers.arguments import called
 from queuehint.handlers.codec import check_json, decode_json, encode_json
 from tests.support import for_each
 
@@ -337,6 +338,93 @@ def test_containers_flat_or_not_are_written_alike(value: Any) -> None:
 @for_each([[1.0, math.inf], ["a", "\ud800"], {"\ud800": 1}, {"a": 10**5000}, {1: 1}])
 def test_what_is_not_json_in_a_flat_container_is_found_at_its_place(value: Any) -> None:
     assert re.match(r"\$\.a(\[1\]|\.a|): .*(not JSON|not encodable|digits|JSON keys are str)", refusal(value))
+
+
+# --- values of a later release ---
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Lenient(enum.Enum):
+    KNOWN = "known"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Lenient:
+        return cls.KNOWN
+
+
+class Row(TypedDict):
+    number: int
+
+
+LATER: list[tuple[Any, str, str]] = [
+    (Colour, '"blue"', "not a member of Colour"),
+    (Level, "2", "not a member of Level"),
+    (Access, "5", "not a member of Access"),
+    (Literal[Colour.RED], '"blue"', "none of Literal[<Colour.RED: 'red'>]"),
+    (Literal[b"x"], '"y"', "none of Literal[b'x']"),
+    (Op, '{"at":1,"text":"x","length":5}', "1 unknown fields @ $.a"),
+    (Op, '{"at":"x","text":"x","length":5}', "int expected @ $.a.at; 1 unknown fields @ $.a"),
+    (Point, '{"x":1,"y":2,"z":3}', "1 unknown fields @ $.a"),
+    (Row, '{"number":1,"name":"x"}', "1 unknown fields @ $.a"),
+    (list[Colour], '["red","blue"]', "not a member of Colour @ $.a[1]"),
+    (dict[Colour, Op], '{"blue":{"at":1,"text":"x"}}', "not a member of Colour @ $.a['blue']"),
+    (Point | None, '{"x":1,"y":2,"z":3}', "1 unknown fields @ $.a"),
+]
+
+
+@for_each(LATER)
+def test_value_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, str, str]) -> None:
+    annotation, written, said = case
+    with pytest.raises(UnknownToReleaseError, match=re.escape(f"cannot be read as {called(annotation)}: {said}")):
+        loads(f'{{"a":{written}}}'.encode(), annotation)
+
+
+@for_each(
+    [
+        *[(Colour, "1"), (Colour, "[]"), (Level, "true"), (Level, '"1"'), (Level, "1.0"), (Access, '"x"')],
+        *[(Literal[b"x"], "1"), (Op, '{"at":1}'), (Op, '{"at":"1","text":"x"}'), (Op, '{"at":1,"text":5}')],
+        *[(set[int], '["1"]'), (tuple[float, ...], '["1"]'), (Row, '{"number":null}')],
+    ]
+)
+def test_value_of_a_wrong_type_is_refused_and_not_converted(case: tuple[Any, str]) -> None:
+    annotation, written = case
+    with pytest.raises(PayloadError, match="cannot be read as") as caught:
+        loads(f'{{"a":{written}}}'.encode(), annotation)
+    assert type(caught.value) is PayloadError
+
+
+def test_enum_that_takes_unknown_values_reads_them_as_it_says() -> None:
+    assert loads(b'{"a":"other"}', Lenient) is Lenient.KNOWN
+
+
+def test_flag_that_drops_bits_does_not_drop_those_of_a_later_release() -> None:
+    class Conforming(enum.Flag, boundary=enum.CONFORM):
+        READ = 1
+
+    assert loads(b'{"a":1}', Conforming) is Conforming.READ
+    with pytest.raises(UnknownToReleaseError):
+        loads(b'{"a":3}', Conforming)
+
+
+def test_later_release_outweighs_another_value_of_a_wrong_type() -> None:
+    with pytest.raises(UnknownToReleaseError, match=r"^\$\.b: "):
+        JsonCodec().loads(b'{"a":5,"b":"blue"}', {"a": Op, "b": Colour})
+
+
+def test_hook_of_the_application_may_find_a_value_unknown() -> None:
+    def read(value: Any, _: Any) -> complex:
+        raise UnknownToReleaseError("no such unit")
+
+    codec = JsonCodec()
+    codec.converter.register_structure_hook(complex, read)
+    with pytest.raises(
+        UnknownToReleaseError, match=r"\$\.a: cannot be read as list\[complex\]: no such unit @ \$\.a\[0\]"
+    ):
+        codec.loads(b'{"a":["1 x"]}', {"a": list[complex]})
 
 
 # --- types that travel when they are annotated ---

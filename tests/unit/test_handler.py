@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pytest
@@ -21,10 +21,12 @@ from queuehint import (
     JsonCodec,
     PayloadError,
     Scheduler,
+    UnknownToReleaseError,
     WouldDeadlockError,
 )
 from queuehint.client.job import Job
-from queuehint.handlers.handler import USING, Handler, Placement
+from queuehint.handlers.handler import USING, Handler
+from queuehint.handlers.placement import Placement
 from queuehint.handlers.references import Reference, template
 from tests.support import for_each
 
@@ -169,12 +171,50 @@ def test_a_default_is_that_of_the_function_that_runs() -> None:
     assert it.loads(CODEC, b'{"doc":"d","n":3}') == (("d", "all"), {"n": 3})
 
 
-@pytest.mark.parametrize(
-    "payload, words", [(b"{}", "missing argument 'doc'"), (b'{"doc":"d","x":1}', "unexpected arguments 'x'")]
+def test_missing_argument_is_refused_by_name() -> None:
+    with pytest.raises(InvalidJobTypeError, match="missing argument 'doc'"):
+        handler(plain).loads(CODEC, b"{}")
+
+
+def rated(
+    level: Literal["low", "mid"] | int | None, at: list[Literal[1, 2]] | None = None, when: dt.date | None = None
+) -> None: ...
+
+
+@for_each(
+    [
+        (plain, b'{"doc":"d","x":1}', "$: plain() has no parameter 'x'"),
+        (rated, b'{"level":"low","x":1,"when":5}', "$: rated() has no parameter 'x'"),
+        (rated, b'{"level":"high"}', "$.level: must be Union[Literal['low', 'mid'], int, NoneType], got another str"),
+        (rated, b'{"level":1,"at":[1,3]}', "$.at[1]: must be Literal[1, 2], got another int"),
+    ]
 )
-def test_arguments_that_no_longer_fit_are_refused(payload: bytes, words: str) -> None:
-    with pytest.raises(InvalidJobTypeError, match=words):
-        handler(plain).loads(CODEC, payload)
+def test_argument_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, bytes, str]) -> None:
+    function, payload, said = case
+    with pytest.raises(UnknownToReleaseError) as caught:
+        handler(function).loads(CODEC, payload)
+    assert str(caught.value).replace("None]", "NoneType]").replace("Optional[Union[", "Union[") == said
+
+
+@for_each([b'{"level":[]}', b'{"level":"low","at":["1"]}', b'{"level":"low","at":5}', b'{"level":"low","when":5}'])
+def test_argument_of_a_wrong_type_is_not_of_a_later_release(payload: bytes) -> None:
+    with pytest.raises(PayloadError) as caught:
+        handler(rated).loads(CODEC, payload)
+    assert type(caught.value) is PayloadError
+
+
+def test_arguments_that_fit_a_literal_are_read() -> None:
+    assert handler(rated).loads(CODEC, b'{"level":"mid","at":[2,1]}') == (("mid", [2, 1], None), {})
+    assert handler(rated).loads(CODEC, b'{"level":null}') == ((None, None, None), {})
+
+
+def test_upgrade_that_fails_leaves_a_later_release_its_job() -> None:
+    it = Handler("plain", plain, upgrade=lambda arguments: {"doc": arguments["document"]})
+    with pytest.raises(UnknownToReleaseError, match="has no parameter 'x'"):
+        it.loads(CODEC, b'{"doc":"d","x":1}')
+    with pytest.raises(KeyError):
+        it.loads(CODEC, b"{}")
+    assert it.loads(CODEC, b'{"document":"d"}') == (("d", "all"), {})
 
 
 def test_arguments_over_a_mebibyte_are_refused() -> None:

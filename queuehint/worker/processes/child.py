@@ -26,7 +26,7 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import HandlerError, shown
+from queuehint.errors import HandlerError, UnknownToReleaseError, shown
 from queuehint.handlers.codec import JsonCodec, encode_json
 from queuehint.handlers.context import CURRENT, JobContext
 from queuehint.handlers.forks import end_any_child, leaving_to_no_child
@@ -41,7 +41,7 @@ from queuehint.values.outcome import Grant
 from queuehint.values.spec import Dependency, JobSpec
 from queuehint.worker.dependency_results import DependencyResults
 from queuehint.worker.processes.channel import Channel, error_of
-from queuehint.worker.processes.ends import end_of_error, end_of_result
+from queuehint.worker.processes.ends import end_of_error, end_of_result, end_of_unread
 from queuehint.worker.processes.logs import ToWorker
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ class Attempts:
             return end_of_error(error)
         try:
             args, kwargs = handler.loads(codec, payload[: run["arguments"]])
+        except UnknownToReleaseError as error:
+            return end_of_unread(error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             return end_of_error(error, is_final=not isinstance(error, OSError))
         context = ContextInProcess(grant_of(run), Host(self._channel, self._answers, scheduler))

@@ -6,8 +6,8 @@ import inspect
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from queuehint.errors import UnknownToReleaseError
 from queuehint.handlers.context import Children, Discard, Fail, RaisedAnswer, Retry, Snooze, raised_answer
-from queuehint.handlers.handler import UnknownArgumentsError
 from queuehint.handlers.remote import (
     MAIN,
     MAIN_OF_CHILD,
@@ -64,10 +64,13 @@ def _end_of_answer(answer: RaisedAnswer) -> Frame:
     return end, b""
 
 
+def end_of_unread(error: UnknownToReleaseError) -> Frame:
+    """Return the end of an attempt whose arguments a later release has written; its code has not begun."""
+    return {"end": "unknown_to_release", "problem": error.problem, "path": error.path}, b""
+
+
 def end_of_error(error: BaseException, *, is_final: bool = False) -> Frame:
     """Return the end of a handler that has raised something; *is_final*: another attempt would end the same way."""
-    if isinstance(error, UnknownArgumentsError):
-        return {"end": "unknown_arguments", "message": str(error)}, b""
     answer = raised_answer(error)
     if answer is not None:
         return _end_of_answer(answer)
@@ -91,7 +94,7 @@ def result_of(frame: Frame) -> Any:
 
     Raises:
         RemoteError: what it has raised.
-        UnknownArgumentsError: its signature lacks some of the arguments.
+        UnknownToReleaseError: a later release has written the arguments.
     """
     head, payload = frame
     end = head["end"]
@@ -101,8 +104,8 @@ def result_of(frame: Frame) -> Any:
         return Children(
             *head["ids"], result=EncodedResult(payload, head["kind"]), on_child_failure=head["on_child_failure"]
         )
-    if end == "unknown_arguments":
-        raise UnknownArgumentsError(head["message"])
+    if end == "unknown_to_release":
+        raise UnknownToReleaseError(head["problem"], path=head["path"])
     if end == "error":
         raise RemoteError(_trouble(head))
     answer = _answer(head)

@@ -79,7 +79,7 @@ class ProcessPool:
 
         Raises:
             RemoteError: what the handler has raised.
-            UnknownArgumentsError: its signature lacks some of the arguments.
+            UnknownToReleaseError: a later release has written the arguments.
             ProcessDiedError: its process has died, or was killed.
         """
         loop = asyncio.get_running_loop()

@@ -1,0 +1,224 @@
+"""
+Where the jobs of a task go and whose they are: templates that are filled from the arguments of a call.
+
+A template is checked against the signature of the handler when the task is registered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import string
+import typing
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
+from queuehint.values.checks import check_name
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from queuehint.handlers.handler import Handler
+
+HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None]", None]
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_KNOWN_MAX = 16_384
+_KNOWN_BYTES_MAX = 768 << 10
+_DIGITS_MAX = SEGMENT_BYTES_MAX
+_INT_END = 10**_DIGITS_MAX
+_is_texts = frozenset({str}).issuperset
+
+
+class _Recent:
+    """The claims of the places used lately: the last 16 384, or 768 KiB of their text, and at most twice as many."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        """The text of the younger generation."""
+        self.young: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+        self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
+
+    def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
+        """Return the value of a placeholder."""
+        found = self.young.get(place)
+        if found is None and (found := self._old.get(place)) is not None:
+            self.put(place, found)
+        return found
+
+    def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """Remember and return the claims of a place; the older generation is forgotten when the younger is full."""
+        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
+            self.young, self._old, self._bytes = {}, self.young, 0
+        self._bytes += sum(map(len, place[1]))
+        self.young[place] = claims
+        return claims
+
+
+class Placement:
+    """
+    Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
+
+    In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str
+    or an int; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults included.
+
+    Raises:
+        HandlerError: the template names no parameter of the handler, or uses a format or attribute.
+    """
+
+    def __init__(self, hint: object, handler: Handler) -> None:
+        self._handler = handler
+        self._callable: Callable[..., object] | None = None
+        self._fixed: Path | None = None
+        self._segments: list[list[tuple[str, str | None]]] = []
+        self._names: frozenset[str] = frozenset()
+        self._plain: tuple[str, ...] | None = None
+        """The names of a template whose segments are nothing but one placeholder each."""
+        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = lambda _arguments: ()
+        """Gives the arguments of these names."""
+        self._known = _Recent()
+        if hint is None:
+            return
+        if callable(hint):
+            self._callable = hint
+            return
+        path = parse_hint(hint)
+        assert path is not None
+        self._segments = [
+            _parse(segment, handler, "queue_hint segment", "; pass a callable for odd cases") for segment in path
+        ]
+        self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
+        if not self._names:
+            self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
+        elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
+            names = self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+            # Of one name it would give no tuple.
+            self._pick = itemgetter(*names) if len(names) > 1 else lambda arguments: (arguments[names[0]],)
+
+    def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
+        """
+        Return the claims of a call's job: one, or none without a place. Jobs at one place share the value.
+
+        Raises:
+            InvalidHintError: the template or the callable gives no valid hint.
+        """
+        known = self._known
+        if self._plain is not None:
+            place: tuple[Any, ...]
+            try:
+                place = self._pick(arguments)
+            except KeyError:  # a default, to be filled in
+                place = (None,)
+            if _is_texts(map(type, place)):
+                found = known.young.get((mode, place)) or known.get((mode, place))
+                if found is not None:
+                    return found
+                # As a list of texts it says what the filled template would.
+                return known.put((mode, place), (Claim(parse_hint(place) or (), mode),))
+        path = self.path(arguments)
+        if path is None:
+            return ()
+        return known.get((mode, path)) or known.put((mode, path), (Claim(path, mode),))
+
+    def path(self, arguments: Mapping[str, Any]) -> Path | None:
+        """
+        Return the path of a call's job.
+
+        Raises:
+            InvalidHintError: the template or the callable gives no valid hint.
+        """
+        if self._callable is not None:
+            return parse_hint(self._callable(**self._handler.with_defaults(arguments)))
+        if not self._segments:
+            return self._fixed
+        if self._names:
+            if not self._names <= arguments.keys():
+                arguments = self._handler.with_defaults(arguments)
+            return parse_hint([self._fill(parts, arguments) for parts in self._segments])
+        return self._fixed
+
+    def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
+        filled = ""
+        for text, name in parts:
+            filled += text
+            if name is not None:
+                value = arguments.get(name)
+                if type(value) is not str:
+                    if type(value) is not int and not isinstance(value, str):
+                        raise InvalidHintTypeError(
+                            f"queue_hint: argument {name!r} must be str or int to name a place, "
+                            f"got {type(value).__name__}"
+                        )
+                    value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
+                filled += value
+        return filled
+
+
+class UserTemplate:
+    """
+    Whose the jobs of a task are: a text such as ``"{author}"``, filled from the arguments of a call as a place is.
+
+    Raises:
+        HandlerError: it names no parameter of the handler, or uses a format or attribute.
+    """
+
+    def __init__(self, text: str, handler: Handler) -> None:
+        self._handler = handler
+        self._parts = _parse(text, handler, "user")
+        self._names = frozenset(name for _, name in self._parts if name is not None)
+        self.fixed = None if self._names else check_name("".join(text for text, _ in self._parts), parameter="user")
+        """The user, if it is the same for all calls."""
+
+    def user(self, arguments: Mapping[str, Any]) -> str | None:
+        """
+        Return the user of a call's job; None where the text is but a placeholder, and its argument None.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: the arguments name no user.
+        """
+        if not self._names <= arguments.keys():
+            arguments = self._handler.with_defaults(arguments)
+        filled = ""
+        for text, name in self._parts:
+            filled += text
+            if name is None:
+                continue
+            value = arguments.get(name)
+            if value is None and len(self._parts) == 1 and not text:
+                return None
+            if type(value) is not int and not isinstance(value, str):
+                kind = type(value).__name__
+                raise InvalidJobTypeError(f"user: argument {name!r} must be str or int to name a user, got {kind}")
+            if not isinstance(value, str) and abs(value) >= _INT_END:
+                raise InvalidJobError(f"user: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
+            filled += str.__str__(value) if isinstance(value, str) else str(value)
+        return check_name(filled, parameter="user")
+
+
+def _parse(template: str, handler: Handler, parameter: str, way_out: str = "") -> list[tuple[str, str | None]]:
+    """Return the parts of a template: text, and the name of the argument after it, if there is one."""
+    try:
+        fields = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise HandlerError(f"{parameter} {template!r}: {error}") from None
+    parts: list[tuple[str, str | None]] = []
+    for text, name, spec, conversion in fields:
+        if name is not None and (spec or conversion or not name.isidentifier()):
+            raise HandlerError(
+                f"{parameter} {template!r}: write {{name}} for an argument; attributes, indexes and formats are not "
+                f"filled in{way_out}"
+            )
+        parameters = handler.parameters
+        if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
+            known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
+            raise HandlerError(f"{parameter} {template!r}: {handler.name} has no parameter {name!r}; it has {known}")
+        parts.append((text, name))
+    return parts
+
+
+def _digits(name: str, value: int) -> str:
+    # Of more digits Python writes none, and a segment has room for fewer.
+    if abs(value) >= _INT_END:
+        raise InvalidHintError(f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
+    return str(value)

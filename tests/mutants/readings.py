@@ -1,0 +1,130 @@
+"""Mutants of reading: exactly, or not at all, and what handlers of a release know."""
+
+from tests.mutants.gate import Catcher, Mutant, tests
+
+CONVERTER, DIGEST = "handlers/conversion/converter.py", "handlers/conversion/digest.py"
+
+
+def codec(words: str) -> Catcher:
+    """Return the tests of the codec whose names hold some words."""
+    return tests("tests/unit/test_codec.py", "-k", words)
+
+
+def handler(words: str) -> Catcher:
+    """Return the tests of handlers whose names hold some words."""
+    return tests("tests/unit/test_handler.py", "-k", words)
+
+
+def digest(words: str) -> Catcher:
+    """Return the tests of digests whose names hold some words."""
+    return tests("tests/unit/test_digest.py", "-k", words)
+
+
+LATER = codec("of_a_later_release")
+
+MUTANTS = (
+    Mutant(
+        name="A field that a class does not have is dropped",
+        kind="worker",
+        file=CONVERTER,
+        old="make_converter(forbid_extra_keys=True)",
+        new="make_converter()",
+        caught_by=(LATER, tests("tests/integration/test_releases.py", "-k", "value_of_a_later_release")),
+    ),
+    Mutant(
+        name="A member that an enum does not have fails its job",
+        kind="worker",
+        file=CONVERTER,
+        old="        if type(value) in {type(member.value) for member in kind}:\n",
+        new="        if False:\n",
+        caught_by=(LATER,),
+    ),
+    Mutant(
+        name="A flag drops the bits that it does not know",
+        kind="worker",
+        file=CONVERTER,
+        old="(issubclass(kind, Flag) and found.value != value)",
+        new="(issubclass(kind, Flag) and found.value > value)",
+        caught_by=(codec("flag_that_drops"),),
+    ),
+    Mutant(
+        name="A value of an enum is of any type that is equal",
+        kind="worker",
+        file=CONVERTER,
+        old="type(found.value) is not type(value):\n        raise TypeError",
+        new="type(found.value) is not type(value):\n        pass",
+        caught_by=(codec("wrong_type"),),
+    ),
+    Mutant(
+        name="A text is read as a number",
+        kind="worker",
+        file=CONVERTER,
+        old="        if not isinstance(value, bool if kind is bool else kinds):\n            raise TypeError\n",
+        new="        if not isinstance(value, bool if kind is bool else kinds):\n            return kind(value)\n",
+        caught_by=(codec("wrong_type"),),
+    ),
+    Mutant(
+        name="A wrong type hides what is of a later release",
+        kind="worker",
+        file="handlers/codec.py",
+        old="if refusal is None or isinstance(found, UnknownToReleaseError):",
+        new="if refusal is None:",
+        caught_by=(codec("outweighs"),),
+    ),
+    Mutant(
+        name="A literal that the signature lacks is run",
+        kind="worker",
+        file="handlers/handler.py",
+        old="            if self._literals:\n",
+        new="            if False:\n",
+        caught_by=(handler("later_release"), tests("tests/integration/test_releases.py", "-k", "later_release")),
+    ),
+    Mutant(
+        name="A wrong type hides a parameter of a later release",
+        kind="worker",
+        file="handlers/handler.py",
+        old="                self._refuse_unknown(codec.loads(payload, {}))\n",
+        new="",
+        caught_by=(handler("later_release"),),
+    ),
+    Mutant(
+        name="An upgrade that fails loses the job of a later release",
+        kind="worker",
+        file="handlers/handler.py",
+        old="            if isinstance(misfit, UnknownToReleaseError):\n",
+        new="            if False:\n",
+        caught_by=(handler("upgrade_that_fails"),),
+    ),
+    Mutant(
+        name="A process fails a job of a later release",
+        kind="worker",
+        file="worker/processes/child.py",
+        old="            return end_of_unread(error)\n",
+        new="            return end_of_error(error)\n",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "later_release"),),
+    ),
+    Mutant(
+        name="The order of a set is part of a digest",
+        kind="worker",
+        file=DIGEST,
+        old="{','.join(sorted(map(_stable, value)))}",
+        new="{','.join(map(_stable, value))}",
+        caught_by=(digest("every_process"),),
+    ),
+    Mutant(
+        name="Members of an enum are no part of a digest",
+        kind="worker",
+        file=DIGEST,
+        old="    if issubclass(kind, Enum):\n",
+        new="    if issubclass(kind, Enum):\n        return []\n    if issubclass(kind, Enum):\n",
+        caught_by=(digest("other_values"),),
+    ),
+    Mutant(
+        name="The code of an upgrade is no part of a digest",
+        kind="worker",
+        file=DIGEST,
+        old="else _code(handler.upgrade)]",
+        new="else True]",
+        caught_by=(digest("upgrades"),),
+    ),
+)
