@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import sys
 from typing import Any
 
 pytest_plugins = ["tests.forks"]
@@ -27,6 +28,10 @@ def pytest_configure() -> None:
     pattern = example_re.pattern.replace(prompt, prompt + "(?![ ]*```)")
     setattr(doctest.DocTestParser, "_EXAMPLE_RE", re.compile(pattern, example_re.flags))  # noqa: B010
     setattr(doctest.DocTestParser, "get_doctest", get_doctest)  # noqa: B010
+    # The code of a page stands for a program with a file; a worker process of xdist has none as its main module.
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) is None:
+        main.__file__ = __file__
 
 
 def get_doctest(
