@@ -108,12 +108,20 @@ def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, k
             assert Talk(session, Tick()).command == ("INFO", "everything")
 
 
-def test_a_user_who_may_not_run_what_scripts_run_is_denied_before_anything_is_changed(time: Time) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The user executing the script can't run this command or subcommand script: 12ab, on @user_script:1.",
+        "ACL failure in script: User ann can't run this command script: 12ab, on @user_script:7.",
+        "ACL failure in script: User ann has no permissions to run the 'zadd' command script: 12ab, on @user_script:1.",
+    ],
+    ids=["redis 7.0", "redis 7.2", "redis 8"],
+)
+def test_script_without_rights_is_denied_before_any_change(time: Time, message: str) -> None:
     session, talk = first_call(time)
     talk.answer(INFO)
     talk.answer(types_of())
     assert script_of(talk) == "probe"
-    message = "ACL failure in script: User ann can't run this command script: 12ab, on @user_script:7."
     assert type(talk.fail(driver.ResponseError(message)).error) is BackendDeniedError
     assert script_of(Talk(session, Tick())) == "probe"
 

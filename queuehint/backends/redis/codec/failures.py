@@ -18,7 +18,9 @@ from queuehint.errors import (
 )
 from queuehint.operations import Enqueue, Operation
 
-_DENIED: Final = re.compile(r"^NOPERM|can't run this command|can't access at least one of the keys")
+_DENIED: Final = re.compile(
+    r"^NOPERM|ACL failure in script|can't run this command|can't access at least one of the keys"
+)
 
 
 class Failures:
