@@ -37,4 +37,12 @@ MUTANTS = (
         new="    return refusal(operation, message) is not None\n",
         caught_by=(tests("tests/unit/test_redis_session.py", "-k", "lost_reply"),),
     ),
+    Mutant(
+        name="Certificates are read by the event loop",
+        kind="wire",
+        file="backends/redis/connections/async_link.py",
+        old="await asyncio.get_running_loop().run_in_executor(reader, connection.ssl_context.get)",
+        new="connection.ssl_context.get()",
+        caught_by=(tests("tests/faults/test_certificates.py"),),
+    ),
 )

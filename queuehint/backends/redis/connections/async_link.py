@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import redis.asyncio
@@ -19,6 +20,8 @@ from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, op
 from queuehint.backends.redis.transport import NotSent, Redirect, Send
 
 if TYPE_CHECKING:
+    import ssl
+
     from queuehint.backends.redis.address import Address, Node
 
 
@@ -74,7 +77,6 @@ class _AsyncLink(Link, abc.ABC):
     def __init__(self, address: Address, timeout_s: float) -> None:
         super().__init__(address, redis.asyncio, Retry(NoBackoff(), 0))
         self._timeout_s = timeout_s
-        self._tls = self._library.SSLConnection(**self._options).ssl_context.get() if address.is_tls else None
 
     @abc.abstractmethod
     def _leave(self) -> None:
@@ -88,7 +90,8 @@ class _AsyncLink(Link, abc.ABC):
     async def _connect(self, node: Node | None) -> Pipeline:
         address = self._where.address
         host, port = node or ("localhost", 0)
-        endpoint = Endpoint(host, port, path=address.path, tls=self._tls, greeting=_greeting(address.options))
+        tls = await _read_tls(self._library.SSLConnection(**self._options)) if address.is_tls else None
+        endpoint = Endpoint(host, port, path=address.path, tls=tls, greeting=_greeting(address.options))
         return await open_pipeline(endpoint, self._timeout_s)
 
     async def _node(self) -> Node | None:
@@ -107,6 +110,8 @@ class _AsyncLink(Link, abc.ABC):
         for sentinel in self._where.sentinels():
             connection = self._to_sentinel(sentinel)
             try:
+                if self._where.address.is_tls:
+                    await _read_tls(connection)
                 await connection.connect()
                 await connection.send_command(*self._question)
                 found = await connection.read_response()
@@ -328,6 +333,27 @@ class WaitLink(_AsyncLink):
         for line in self._idle:
             line.abort()
         self._idle.clear()
+
+
+async def _read_tls(connection: Any) -> ssl.SSLContext:
+    """
+    Return what a connection of the driver is encrypted with, read from the files for this connection alone.
+
+    A certificate or an authority that was renewed counts from the next connection on. The files are read by a thread of
+    its own: threads that all calls share may be waiting for this very connection.
+
+    Raises:
+        NotSent: a file is not there, or is no certificate, as for a moment while it is replaced.
+    """
+    reader = ThreadPoolExecutor(1, thread_name_prefix="queuehint-tls")
+    try:
+        # The context stays with this connection of the driver, which reads no file again.
+        context: ssl.SSLContext = await asyncio.get_running_loop().run_in_executor(reader, connection.ssl_context.get)
+    except OSError as error:
+        raise NotSent from driver.ConnectionError(f"the TLS files cannot be read: {error}")
+    finally:
+        reader.shutdown(wait=False)
+    return context
 
 
 def _greeting(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
