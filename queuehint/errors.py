@@ -86,13 +86,29 @@ class TemplateError(QueueHintError, ValueError):
 
 
 class WouldDeadlockError(QueueHintError, RuntimeError):
-    """Code inside a handler, or on the thread that runs the handlers, asked to wait for a job; neither ever may."""
+    """
+    Code asked to wait for what cannot come while it waits.
 
-    def __init__(self, call: str, job_id: str | None = None, *, where: str = "inside a handler") -> None:
+    Code inside a handler, or on the thread that runs the handlers, never waits for a job; code that holds a place by
+    `Scheduler.exclusive` not for what needs this place.
+
+    Args:
+        held: the place that the caller holds, as a queue key.
+    """
+
+    def __init__(
+        self, call: str, job_id: str | None = None, *, where: str = "inside a handler", held: str | None = None
+    ) -> None:
         self.call = call
         self.job_id = job_id
+        self.held = held
         which = f" for job {job_id!r}" if job_id else ""
-        if where.startswith("on the thread"):
+        if held is not None:
+            where = f"inside exclusive() of {held}"
+            advice = "would wait for ever: what it waits for needs the place that is held here. Leave the block first"
+            if call.startswith("exclusive"):
+                advice += ", or hold all that is needed by the outer one, at a path above both"
+        elif where.startswith("on the thread"):
             awaited = call.replace("_sync", "")
             advice = f"would block the loop that has to run it; here write `await {awaited}` instead"
             if awaited.startswith("exclusive"):

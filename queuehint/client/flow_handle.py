@@ -209,7 +209,8 @@ class FlowHandle:
             JobFailedError, JobCanceledError: a job ended so; raised once none of the flow is SCHEDULED, QUEUED or
                 STARTED.
             ResultTimeoutError: it is not over in time, and says why; it goes on.
-            WouldDeadlockError: called inside a handler, and the flow is not over.
+            WouldDeadlockError: called inside a handler, or below an `exclusive` whose place a job of it needs, and the
+                flow is not over.
         """
         return await run_steps(self._client.backend, self._result(timeout, "flow.result()"))
 
@@ -317,7 +318,8 @@ class FlowHandle:
                     yield from self._keep()
             if awaited and (watch is None or watch.job_id != awaited[-1]):
                 # Behind a dead job the others of the flow go on: what that means for it is seen above.
-                watch = StuckWatch(self._client.backend, awaited[-1], call, raises=False)
+                is_bounded = limit_ms is not None
+                watch = StuckWatch(self._client.backend, awaited[-1], call, raises=False, is_bounded=is_bounded)
             if watch is not None:
                 yield from watch.look()
             if limit_ms is not None and asked_s >= deadline:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
 from queuehint.client.record_reads import read_record
-from queuehint.client.stuck import StuckWatch, failure_of
+from queuehint.client.stuck import HoldWatch, StuckWatch, failure_of, identity_of
 from queuehint.errors import (
     InvalidJobError,
     InvalidTransitionError,
@@ -29,7 +29,7 @@ from queuehint.values.report import Reason
 from queuehint.values.spec import Dependency, When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -166,7 +166,7 @@ class JobHandle(Generic[R]):
             job = f"{parameter}: job {shown(self.id)}"
             if mine.namespace != client.namespace:
                 raise InvalidJobError(f"{job} is of namespace {shown(mine.namespace)}, not {shown(client.namespace)}")
-            if _identity(mine.backend) != _identity(client.backend):
+            if identity_of(mine.backend) != identity_of(client.backend):
                 raise InvalidJobError(f"{job} is of another store; if both are the same store, give its id")
         return self.id
 
@@ -253,12 +253,15 @@ class JobHandle(Generic[R]):
                 that one is redriven. If it may be, ask again.
             ResultTimeoutError: it is not over in time, and says why; it goes on.
             JobNotFoundError: its record has expired.
-            WouldDeadlockError: called inside a handler, and the job is not over.
+            WouldDeadlockError: called inside a handler, or below an `exclusive` whose place the job needs, and the job
+                is not over.
         """
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        watch = StuckWatch(backend, self.id, "result()")
+        watch = StuckWatch(backend, self.id, "result()", is_bounded=limit_ms is not None)
+        if limit_ms != 0 and watch.holds.is_due:
+            await run_steps(backend, watch.look())
         while True:
             # It waits before it looks: what ends in between is then kept for it, however short its retention.
             if not is_in_handler() and (wait_s := _wait_s(deadline, watch)):
@@ -284,7 +287,9 @@ class JobHandle(Generic[R]):
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         backend = self._client.backend
         deadline = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        watch = StuckWatch(backend, self.id, "result_sync()")
+        watch = StuckWatch(backend, self.id, "result_sync()", is_bounded=limit_ms is not None)
+        if limit_ms != 0 and watch.holds.is_due:
+            run_steps_sync(backend, watch.look())
         while True:
             may_wait = not is_in_handler() and not self._client.runs_workers_here()
             if may_wait and (wait_s := _wait_s(deadline, watch)):
@@ -309,6 +314,7 @@ class JobHandle(Generic[R]):
         Changes that follow one another quickly may be seen as one; the last state is always seen.
         """
         version = 0
+        holds = HoldWatch(self._client.backend, "events()")
         while True:
             record = self._found(await read_record(self._client.backend, self.id))
             if record.version != version:
@@ -317,6 +323,8 @@ class JobHandle(Generic[R]):
             if record.state.is_over:
                 return
             refuse_to_wait("events()", self.id)
+            if holds.is_due:
+                await run_steps(self._client.backend, holds.look((self.id,)))
             is_in_vain = True
             while is_in_vain:
                 begun_s = time.monotonic()
@@ -344,11 +352,6 @@ def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     """Return how long to wait for at most until the next look; 0 when the time is over."""
     wait_s = min(watch.rest_s or WAIT_CEILING_S, WAIT_CEILING_S)
     return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
-
-
-def _identity(backend: Backend) -> Hashable:
-    # A backend need not inherit from the protocol.
-    return cast("Hashable", getattr(backend, "identity", id(backend)))
 
 
 def asked_why(job_id: str, chain: object) -> Operation[Any]:

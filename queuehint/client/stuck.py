@@ -1,33 +1,45 @@
 """
-Detection of stuck waits: for a job that no worker serves, or one behind a dead job.
+Detection of stuck waits: for a job that no worker serves, one behind a dead job, or one behind the caller's own hold.
 
 A wait for a result asks at growing intervals why the job waits, and follows up to `JOBS_MAX` of the jobs that it waits
 for; all waits together ask a question every few seconds at most. A cause that only an operator or a new worker can
 remove is logged as a warning, once. Behind a dead dependency the wait ends: that job's failure is raised, although it
 may yet be redriven.
+
+Code that holds a place by `exclusive` has a mark of it in its context variables, which tasks that it starts and calls
+in threads inherit. Whatever waits below such a mark checks at once, and again when the wait lasts, whether its target
+needs the place: a job that conflicts with the hold, or one that waits for the hold through up to `JOBS_MAX` others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
+import threading
 import time
 import warnings
+import weakref
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from queuehint.errors import BackendError, JobFailedError, JobNotFoundError, QueueHintWarning
-from queuehint.operations import Get, Why
+import attrs
+
+from queuehint.errors import BackendError, JobFailedError, JobNotFoundError, QueueHintWarning, WouldDeadlockError
+from queuehint.operations import IDS_MAX, Get, ListLimits, Why
+from queuehint.values.hint import conflict, is_prefix, parse_key, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import Reason, ReasonKind
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from queuehint.backends.base import Backend
     from queuehint.backends.steps import Steps
+    from queuehint.values.hint import Claim
     from queuehint.values.record import JobRecord
 
 LOOK_AFTER_S = 3.0
@@ -44,6 +56,164 @@ _ASYNCIO = str(Path(contextlib.__file__).parent / "asyncio") + os.sep
 
 _told: WeakKeyDictionary[Backend, set[Hashable]] = WeakKeyDictionary()
 """The causes that were warned of, by store."""
+
+
+@attrs.frozen(eq=False)
+class HeldPlace:
+    """
+    A place that plain code holds.
+
+    Args:
+        job_id, token: of the job that stands for it.
+        store: the identity of its store.
+        is_held: whether it is held still, as far as its holder knows.
+    """
+
+    job_id: str
+    token: int
+    claims: tuple[Claim, ...]
+    store: Hashable
+    is_held: Callable[[], bool]
+    holder: weakref.ref[object] = attrs.field(factory=lambda: weakref.ref(_caller()))
+    """The task that has entered it, or the thread."""
+
+
+def _caller() -> object:
+    with contextlib.suppress(RuntimeError):
+        if (task := asyncio.current_task()) is not None:
+            return task
+    return threading.current_thread()
+
+
+_HELD: ContextVar[tuple[HeldPlace, ...]] = ContextVar("queuehint_held", default=())
+"""The places that the caller holds, the newest last."""
+
+
+def mark_held(held: HeldPlace) -> None:
+    """Mark a place as held by the caller, and by what it starts from now on."""
+    _HELD.set((*[each for each in _HELD.get() if each.is_held()], held))
+
+
+def forget_left() -> None:
+    """Drop the marks of places that are held no more."""
+    _HELD.set(tuple([each for each in _HELD.get() if each.is_held()]))
+
+
+def identity_of(backend: Backend) -> Hashable:
+    """Return the identity of a store; a backend need not inherit from the protocol."""
+    identity: Hashable = getattr(backend, "identity", id(backend))
+    return identity
+
+
+class HoldWatch:
+    """
+    Watches one wait of a caller that may hold places of the same store itself.
+
+    Args:
+        call: the call that waits, for the error.
+        is_bounded: the wait ends by itself, so that it is refused only to the very task or thread that holds the place:
+            the holder of another one may leave it in time.
+    """
+
+    def __init__(self, backend: Backend, call: str, *, is_bounded: bool = False) -> None:
+        self._backend = backend
+        self._call = call
+        self._is_bounded = is_bounded
+        self._pause_s = LOOK_AFTER_S
+        self._next_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the caller holds a place, and a look is due: at once, and again at growing intervals."""
+        return bool(_HELD.get()) and time.monotonic() >= self._next_s and bool(self._marks())
+
+    def _marks(self) -> list[HeldPlace]:
+        store = identity_of(self._backend)
+        caller = _caller() if self._is_bounded else None
+        return [
+            held
+            for held in _HELD.get()
+            if held.store == store and held.is_held() and (caller is None or held.holder() is caller)
+        ]
+
+    def _held(self) -> Steps[list[HeldPlace]]:
+        """Return the places that the caller holds, by the store."""
+        marks = self._marks()[:IDS_MAX] if _HELD.get() else []
+        if not marks:
+            return []
+        records = (yield Get(tuple([mark.job_id for mark in marks]))).records
+        return [
+            mark
+            for mark, record in zip(marks, records, strict=True)
+            if record is not None and record.state is JobState.STARTED and record.token == mark.token
+        ]
+
+    def refuse_claims(self, claims: tuple[Claim, ...]) -> Steps[None]:
+        """
+        Refuse to wait for a place.
+
+        Raises:
+            WouldDeadlockError: it conflicts with one that the caller holds.
+        """
+        for held in (yield from self._held()):
+            if conflict(claims, held.claims):
+                raise self._error(held)
+
+    def refuse_path(self, path: tuple[str, ...] | None) -> Steps[None]:
+        """
+        Refuse to wait until no job is left at or below a path, or anywhere, while there are some.
+
+        Raises:
+            WouldDeadlockError: the job that stands for a held place is there itself, or all there conflict with it.
+        """
+        for held in (yield from self._held()):
+            for claim in held.claims:
+                is_there = path is None or is_prefix(path, claim.path)
+                if is_there or (claim.mode == "exclusive" and is_prefix(claim.path, path or ())):
+                    raise self._error(held)
+
+    def look(self, job_ids: Sequence[str]) -> Steps[None]:
+        """
+        Refuse to wait for jobs of which one waits for the caller.
+
+        Raises:
+            WouldDeadlockError: naming that job.
+        """
+        self._next_s, self._pause_s = time.monotonic() + self._pause_s, min(self._pause_s * 2, LOOK_EVERY_MAX_S)
+        with contextlib.suppress(BackendError):
+            held = {each.job_id: each for each in (yield from self._held())}
+            records = (yield Get(tuple(job_ids[:JOBS_MAX]))).records if held else ()
+            todo: dict[str, str] = {}
+            for record in records:
+                if record is None or record.state.is_over:
+                    continue
+                for each in held.values():
+                    if record.id == each.job_id or conflict(record.spec.claims, each.claims):
+                        raise self._error(each, record.id)
+                todo[record.id] = record.id
+            for _ in range(JOBS_MAX):
+                if todo:
+                    job_id = next(iter(todo))
+                    yield from self._look_at(job_id, todo.pop(job_id), held, todo)
+
+    def _look_at(self, job_id: str, waiting_id: str, held: dict[str, HeldPlace], todo: dict[str, str]) -> Steps[None]:
+        """Look why a job waits for which the awaited one waits; add the jobs in its way to those to be looked at."""
+        with contextlib.suppress(JobNotFoundError):
+            reason: Reason = yield Why(job_id)
+            if reason.kind is ReasonKind.LIMIT and reason.path_key is not None:
+                path = parse_key(reason.path_key)
+                own = [each for each in held.values() if any(is_prefix(path, claim.path) for claim in each.claims)]
+                for limit in [state.limit for state in (yield ListLimits()).limits] if own else ():
+                    at = path[:-1] if limit.each else path
+                    if limit.path == at and limit.most is not None and len(own) >= limit.most:
+                        raise self._error(own[-1], waiting_id)
+            for other in reason.jobs if reason.kind in _WAITS_FOR_JOBS else ():
+                if other in held:
+                    raise self._error(held[other], waiting_id)
+                todo.setdefault(other, waiting_id)
+
+    def _error(self, held: HeldPlace, job_id: str | None = None) -> WouldDeadlockError:
+        return WouldDeadlockError(self._call, job_id, held=queue_key(held.claims[0].path))
 
 
 class _Allowance:
@@ -78,13 +248,17 @@ class StuckWatch:
     Args:
         call: what waits, for the warning.
         raises: whether a dead dependency ends the wait.
+        is_bounded: as of `HoldWatch`.
     """
 
-    def __init__(self, backend: Backend, job_id: str, call: str, *, raises: bool = True) -> None:
+    def __init__(
+        self, backend: Backend, job_id: str, call: str, *, raises: bool = True, is_bounded: bool = False
+    ) -> None:
         self._backend = backend
         self.job_id = job_id
         self._call = call
         self._raises = raises
+        self.holds = HoldWatch(backend, call, is_bounded=is_bounded)
         self._asked = 0
         self._pause_s = LOOK_AFTER_S
         self._next_s = time.monotonic() + LOOK_AFTER_S
@@ -100,7 +274,10 @@ class StuckWatch:
 
         Raises:
             JobFailedError: a job that it depends on is FAILED.
+            WouldDeadlockError: the job waits for a place that the caller holds.
         """
+        if self.holds.is_due:
+            yield from self.holds.look((self.job_id,))
         if self.rest_s:
             return
         allowance = _allowances.setdefault(self._backend, _Allowance())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import math
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.client.stuck import HoldWatch
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import CountPending, List, Pending
@@ -69,7 +71,8 @@ class Draining(Hosting):
         Raises:
             DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.
             DrainTimeoutError: jobs are left when the time is over; what it ran itself is given back.
-            WouldDeadlockError: inside a handler, unless nothing is left.
+            WouldDeadlockError: inside a handler, or below an `exclusive` whose place a job that is left needs; unless
+                nothing is left.
         """
         question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
@@ -79,6 +82,8 @@ class Draining(Hosting):
         if not (await self.backend.call(question)).unfinished:
             return
         refuse_to_wait("drain()")
+        holds = HoldWatch(self.backend, "drain()", is_bounded=limit_ms is not None)
+        await run_steps(self.backend, holds.refuse_path(question.path))
         loop = asyncio.get_running_loop()
         deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
@@ -92,6 +97,8 @@ class Draining(Hosting):
                     _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms, advice)
                     if not pending.unfinished:
                         return
+                    if holds.is_due:
+                        await run_steps(self.backend, holds.look(await self._last(question)))
                     least_s = min(max(POLL_MIN_S, pending.unfinished / JOBS_A_SECOND), POLL_MAX_S)
                     if pending.unfinished != left:
                         left, pause_s, last = pending.unfinished, least_s, ()
@@ -150,6 +157,8 @@ class Draining(Hosting):
         if not self.backend.call_sync(question).unfinished:
             return
         refuse_to_wait("drain_sync()")
+        holds = HoldWatch(self.backend, "drain_sync()", is_bounded=limit_ms is not None)
+        run_steps_sync(self.backend, holds.refuse_path(question.path))
         self._refuse_to_block("drain_sync()")
         options: dict[str, Any] = {"timeout": limit, "include_scheduled": question.include_scheduled, "run": run}
         _run_beside(lambda: self.drain(question.path, **options))
@@ -188,7 +197,7 @@ def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
         except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
             done.set_exception(error)
 
-    thread = threading.Thread(target=run, name="queuehint-drain")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="queuehint-drain")
     thread.start()
     thread.join()
     return done.result()

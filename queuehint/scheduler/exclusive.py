@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, was_in_vain, with_room
+from queuehint.client.stuck import HeldPlace, HoldWatch, forget_left, identity_of, mark_held
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
@@ -204,6 +205,10 @@ class _Request:
         else:
             self.hold.extend(self.until_s(sent_s))
 
+    def is_held(self) -> bool:
+        """Return whether the block holds the place now, as far as is known here."""
+        return self.hold is not None and not self.is_left and not self.hold.lost
+
     def check_alive(self, record: JobRecord | None) -> None:
         """Raise if the job of the caller was canceled or deleted."""
         if record is None or record.state.is_over:
@@ -237,6 +242,7 @@ class _Entrance(abc.ABC):
         refuse: Callable[[], None],
     ) -> None:
         self._backend = backend
+        self._claims = claims
         self._refuse = refuse
         self._make: Callable[[], _Request] = lambda: _Request(
             claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
@@ -244,6 +250,10 @@ class _Entrance(abc.ABC):
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
         self._lock = threading.Lock()
+
+    @property
+    def _call(self) -> str:
+        return "exclusive()"
 
     def _begin(self) -> _Request:
         self._refuse()
@@ -256,6 +266,9 @@ class _Entrance(abc.ABC):
             return self._request
 
     def _enter(self, request: _Request) -> Steps[Hold]:
+        holds = HoldWatch(self._backend, self._call, is_bounded=request.timeout_ms is not None)
+        if request.timeout_ms != 0:
+            yield from holds.refuse_claims(self._claims)
         enqueued = yield from with_room(Enqueue((request.spec,)))
         request.token = enqueued.jobs[0].presence_token or 0
         self._forget = self._backend.adopt(request.leases)
@@ -266,7 +279,10 @@ class _Entrance(abc.ABC):
             sent_s = now_s()
             hold = request.granted((yield request.claim()).grants, sent_s)
             if hold is not None:
+                mark_held(HeldPlace(request.id, hold.token, self._claims, identity_of(self._backend), request.is_held))
                 return hold
+            if request.timeout_ms != 0 and holds.is_due:
+                yield from holds.look((request.id,))
             if not is_in_vain:
                 request.check_alive((yield Get((request.id,))).records[0])
             begun_s, pause_s = time.monotonic(), request.pause_s()
@@ -296,6 +312,7 @@ class _Entrance(abc.ABC):
         if self._forget is not None:
             self._forget()
         self._request = None
+        forget_left()
 
     @abc.abstractmethod
     def _begin_to_renew(self, request: _Request) -> None:
@@ -368,6 +385,10 @@ class ExclusiveSync(_Entrance):
     """``with`` holds the place, for code without a loop; raises as `Exclusive`."""
 
     _done: threading.Event | None = None
+
+    @property
+    def _call(self) -> str:
+        return "exclusive_sync()"
 
     def __enter__(self) -> Hold:
         request = self._begin()

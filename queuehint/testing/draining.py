@@ -22,7 +22,8 @@ import attrs
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from queuehint.backends.steps import run_steps
+from queuehint.backends.steps import run_steps, run_steps_sync
+from queuehint.client.stuck import HoldWatch
 from queuehint.clock import FakeClock
 from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
@@ -148,12 +149,14 @@ async def drain(
         TooManyRunsError: jobs keep coming.
         JobFailedError: with *raise_errors*, an attempt failed of which no handler ran.
         ValueError: the scheduler's clock is no `FakeClock`.
-        WouldDeadlockError: inside a handler.
+        WouldDeadlockError: inside a handler, or inside an `exclusive` of the scheduler unless *within* is given.
 
     .. versionadded:: 1.0.0
     """
     refuse_to_wait("drain()")
     options = _Options(sched, within, raise_errors, concurrency, runs_max)
+    if within is None:
+        await run_steps(sched.backend, HoldWatch(sched.backend, "drain()").refuse_path(None))
     return await _drain(sched, options, None)
 
 
@@ -174,6 +177,8 @@ def drain_sync(
     """
     refuse_to_wait("drain_sync()")
     sched._refuse_to_block("drain_sync()")
+    if within is None:
+        run_steps_sync(sched.backend, HoldWatch(sched.backend, "drain_sync()").refuse_path(None))
     options = _Options(sched, within, raise_errors, concurrency, runs_max)
     caller = _Caller()
     return caller.run(lambda: _drain(sched, options, caller))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from datetime import timedelta
 
 import pytest
@@ -57,7 +58,7 @@ async def test_a_handler_that_raises_after_it_was_asked_to_stop_has_not_failed()
 async def test_a_caller_of_exclusive_hears_why_it_was_canceled() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["doc"]):
-        waiting = asyncio.ensure_future(sched.exclusive(["doc"]).__aenter__())
+        waiting = asyncio.create_task(sched.exclusive(["doc"]).__aenter__(), context=contextvars.Context())
         jobs = memory(sched).engine.table.jobs
         await until(lambda: len(jobs) == 2)
         await sched.cancel([list(jobs)[-1]], reason="maintenance")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -249,7 +250,7 @@ async def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() 
         async with sched.exclusive(["a"]):
             pass
 
-    task = asyncio.create_task(waits())
+    task = asyncio.create_task(waits(), context=contextvars.Context())
     await turns()
     backend.close_sync()
     task.cancel()

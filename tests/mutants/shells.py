@@ -26,10 +26,43 @@ ANSWERS = tests("tests/integration/test_worker_blocking.py", "-k", "only_an_answ
 BLOCKED = tests("tests/integration/test_worker_blocking.py", "-k", "blocks_the_loop or holds_the_gil")
 DRAIN = tests("tests/integration/test_api_draining.py", "-k", "ends_with_the_last_job and memory and None and False")
 SHARING = "tests/integration/test_sqlite_sharing.py"
+OWN_HOLDS = tests("tests/integration/test_own_holds.py", "-k", "not redis and not sqlite")
 LOST_DATA = tests("tests/integration/test_lost_data.py", "-k", "not flush")
 FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
+    Mutant(
+        name="A hold leaves no mark in its caller's context",
+        kind="worker",
+        file="scheduler/exclusive.py",
+        old="                mark_held(",
+        new="                (lambda _: None)(",
+        caught_by=(OWN_HOLDS,),
+    ),
+    Mutant(
+        name="A wait for the own hold through other jobs is not refused",
+        kind="worker",
+        file="client/stuck.py",
+        old="                todo.setdefault(other, waiting_id)\n",
+        new="                pass\n",
+        caught_by=(OWN_HOLDS,),
+    ),
+    Mutant(
+        name="A hold of another store refuses waits",
+        kind="worker",
+        file="client/stuck.py",
+        old="            if held.store == store and held.is_held()",
+        new="            if held.is_held()",
+        caught_by=(OWN_HOLDS,),
+    ),
+    Mutant(
+        name="A wait that comes to need the held place is not looked at again",
+        kind="worker",
+        file="client/stuck.py",
+        old="        self._next_s, self._pause_s = time.monotonic() + self._pause_s,",
+        new='        self._next_s, self._pause_s = float("inf"),',
+        caught_by=(OWN_HOLDS,),
+    ),
     Mutant(
         name="A worker declares nothing again when its grants are of another epoch",
         kind="worker",
