@@ -14,7 +14,9 @@ from queuehint.backends.redis.functions import calls
 from queuehint.backends.redis.functions.library import PREFIX, Library, library
 from queuehint.backends.redis.transport import Send
 from queuehint.errors import BackendFullError
-from queuehint.operations import Draw, Enqueue, Exchange, Verdict
+from queuehint.operations import Cancel, Draw, Enqueue, Exchange, Verdict
+from queuehint.values.hint import Claim
+from queuehint.values.spec import JobSpec
 from tests.calls import load
 from tests.faults import checks
 from tests.faults.test_failover import in_step
@@ -165,3 +167,18 @@ def test_two_releases_run_side_by_side(
     assert libraries_of(server) == {library().name, other.name}
     assert all(name.startswith(PREFIX) for name in libraries_of(server))
     store.close_sync()
+
+
+def test_library_remembers_no_long_claims(start_server: StartServer, namespace: str) -> None:
+    server = start_server()
+    store = checks.open_store(f"{server.url}?functions=always", namespace)
+    run_jobs(store, "a")
+    before = server.info("memory")["used_memory_vm_functions"]
+    for number in range(12):
+        paths = [tuple(f"{number}-{at}-{depth}".ljust(63, "x") for depth in range(64)) for at in range(64)]
+        store.call_sync(Enqueue((JobSpec(id=str(number), task="t", claims=tuple(map(Claim, paths))),)))
+        store.call_sync(Cancel((str(number),)))
+    kept = server.info("memory")["used_memory_vm_functions"] - before
+    store.close_sync()
+    # 10 MB a job where they are remembered; what one call has used may not be collected yet.
+    assert kept < 40 << 20

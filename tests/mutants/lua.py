@@ -869,6 +869,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor.py", "-k", "one_by_one"),),
     ),
     Mutant(
+        name="Lua: the library remembers claims of whatever length",
+        kind="memory",
+        file=f"{LUA}/lib/jobs/fields.lua",
+        old="KEYS_BYTES_MAX = 1000, 512, 1048576 -- @const",
+        new="KEYS_BYTES_MAX = 1000, 512000, 1048576000000000 -- @const",
+        caught_by=(tests("tests/faults/test_functions.py", "-k", "no_long_claims"),),
+    ),
+    Mutant(
         name="Lua: the state of a namespace has a time to live",
         kind="records",
         file=f"{LUA}/lib/request/write.lua",

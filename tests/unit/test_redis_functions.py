@@ -232,7 +232,7 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
         # Parsed texts, which are the same in every call.
         ("lib/request/arguments", "local numbers_known, numbers_count = {}, 0"),
         ("lib/request/session", "local services_known = {}"),
-        ("lib/jobs/fields", "local claims_parsed, claims_count = {}, 0"),
+        ("lib/jobs/fields", "local claims_parsed, claims_count, claims_bytes = {}, 0, 0"),
         ("lib/jobs/fields", "local policies, policies_count = {[''] = DEFAULT_POLICY}, 0"),
         ("lib/request/asked", "local common_known, common_count = {}, 0"),
         ("lib/request/asked", "local last_text, last_common = '', false"),

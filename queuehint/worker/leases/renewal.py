@@ -418,7 +418,7 @@ class Renewal:
             self._more()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _say_renewed_by_thread(lease_s: float) -> None:
     """Log the limits of a worker without a helper, once in a process for each length of leases."""
     logger.info(

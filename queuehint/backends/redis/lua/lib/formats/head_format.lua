@@ -27,7 +27,7 @@ local function put_special(job, at, value)
   rawset(job, at, value)
 end
 
--- Texts mean the same in every call, so what they mean is kept, as long as there is not too much of it.
+-- Facts that were taken apart, as in lib/jobs/fields.
 local facts_known, facts_count = {}, 0 -- @once
 
 -- The facts of a text: a metatable by which the jobs that have them answer for them, and what the record index has of them.
@@ -53,8 +53,10 @@ function heads.facts(text)
       },
       __newindex = put_special,
     }
-    if facts_count >= TEXTS_KEPT then facts_known, facts_count = {}, 0 end
-    facts_known[text], facts_count = facts, facts_count + 1
+    if #text <= TEXT_BYTES_MAX then
+      if facts_count >= TEXTS_KEPT then facts_known, facts_count = {}, 0 end
+      facts_known[text], facts_count = facts, facts_count + 1
+    end
   end
   return facts
 end

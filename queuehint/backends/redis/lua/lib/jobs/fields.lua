@@ -111,9 +111,12 @@ function form.less(left, right)
   end
 end
 
--- Claims that were taken apart; they are the same in every call.
-local TEXTS_KEPT = 1000 -- @const
-local claims_parsed, claims_count = {}, 0 -- @once
+-- What texts mean is the same in every call, so it is remembered: at most so many texts in a table, each of so many bytes. A table
+-- that is full begins anew. docs/reference/limits.md lists all of them.
+local TEXTS_KEPT, TEXT_BYTES_MAX, KEYS_BYTES_MAX = 1000, 512, 1048576 -- @const
+-- Claims that were taken apart, the number of their texts, and more than the bytes of their keys; and those of this call that are longer.
+local claims_parsed, claims_count, claims_bytes = {}, 0, 0 -- @once
+local claims_of_call = {}
 
 -- A claim with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
 local function parse_claim(claim_text)
@@ -142,7 +145,7 @@ end
 
 -- The claims of a text.
 function form.claims(claims_text)
-  local claims = claims_parsed[claims_text]
+  local claims = claims_parsed[claims_text] or claims_of_call[claims_text]
   if not claims then
     claims = {}
     if string.find(claims_text, '\n', 1, true) then
@@ -150,8 +153,14 @@ function form.claims(claims_text)
     elseif claims_text ~= '' then
       claims[1] = parse_claim(claims_text)
     end
-    if claims_count >= TEXTS_KEPT then claims_parsed, claims_count = {}, 0 end
-    claims_parsed[claims_text], claims_count = claims, claims_count + 1
+    if #claims_text > TEXT_BYTES_MAX then
+      claims_of_call[claims_text] = claims
+      return claims
+    end
+    local bytes = claims_bytes
+    for at = 1, #claims do bytes = bytes + #claims_text * #claims[at].keys end
+    if claims_count >= TEXTS_KEPT or bytes > KEYS_BYTES_MAX then claims_parsed, claims_count, bytes = {}, 0, bytes - claims_bytes end
+    claims_parsed[claims_text], claims_count, claims_bytes = claims, claims_count + 1, bytes
   end
   return claims
 end
@@ -184,6 +193,7 @@ function form.policy(job)
     for word in string.gmatch(job[POLICY], '[^ ]+') do
       policy[#policy + 1] = tonumber(word) or (word ~= '-' and word)
     end
+    if #job[POLICY] > TEXT_BYTES_MAX then return policy end
     if policies_count >= TEXTS_KEPT then policies, policies_count = {[''] = DEFAULT_POLICY}, 0 end
     policies[job[POLICY]], policies_count = policy, policies_count + 1
   end

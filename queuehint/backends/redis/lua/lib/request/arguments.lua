@@ -7,7 +7,7 @@
   ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/request/retention); ms
   ARGV[8] budget    int  units of follow-up work
   A question uses the time alone. The arguments of a script's own begin at ARGV[9]; its header describes them. ]]
-local INT_MAX, SETTINGS_KEPT = 9007199254740992, 100 -- @const
+local INT_MAX, SETTINGS_KEPT, SETTING_BYTES_MAX = 9007199254740992, 100, 32 -- @const
 
 local function refuse_argument(what) error('BAD_ARGUMENT ' .. what, 0) end
 
@@ -31,6 +31,7 @@ local args = {
     local number = numbers_known[text or '']
     if not number then
       number = whole(text, at)
+      if #text > SETTING_BYTES_MAX then return number end
       if numbers_count >= SETTINGS_KEPT then numbers_known, numbers_count = {}, 0 end
       numbers_known[text], numbers_count = number, numbers_count + 1
     end

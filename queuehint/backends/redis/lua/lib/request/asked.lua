@@ -64,8 +64,10 @@ local function parse_asked(at)
     local known = common_known[text]
     if not known then
       known = parse_common(text, at)
-      if common_count >= TEXTS_KEPT then common_known, common_count = {}, 0 end
-      common_known[text], common_count = known, common_count + 1
+      if #text <= TEXT_BYTES_MAX then
+        if common_count >= TEXTS_KEPT then common_known, common_count = {}, 0 end
+        common_known[text], common_count = known, common_count + 1
+      end
     end
     last_text, last_common = text, known
   end
