@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         WouldDeadlockError,
     )
     from queuehint.handlers.calls import Call
-    from queuehint.handlers.codec import Codec, JsonCodec
+    from queuehint.handlers.codec import Codec, IdentifyingCodec, JsonCodec
     from queuehint.handlers.codecs.blobs import BlobCodec, BlobStore, DirectoryStore
     from queuehint.handlers.codecs.encrypted import EncryptedCodec
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
@@ -143,6 +143,7 @@ __all__ = [
     "FlowStats",
     "HandlerError",
     "Hold",
+    "IdentifyingCodec",
     "InvalidHintError",
     "InvalidHintTypeError",
     "InvalidJobError",
@@ -259,7 +260,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "WouldDeadlockError",
     ),
     "handlers.calls": ("Call",),
-    "handlers.codec": ("Codec", "JsonCodec"),
+    "handlers.codec": ("Codec", "IdentifyingCodec", "JsonCodec"),
     "handlers.codecs.blobs": ("BlobCodec", "BlobStore", "DirectoryStore"),
     "handlers.codecs.encrypted": ("EncryptedCodec",),
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),

@@ -12,6 +12,7 @@ from queuehint.client.options import UNSET, Awaited, Options, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown, shows_itself
 from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
+from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.handler import Handler
 from queuehint.handlers.placement import Placement, UserTemplate
 from queuehint.handlers.references import PLAIN, Extracted, extract, target
@@ -46,6 +47,7 @@ RIGHT_MAX = 64
 """How many combinations of names and types of arguments a job remembers to be right."""
 _NO_WORDS: Mapping[str, Any] = {}
 _NOTHING: Mapping[str, frozenset[type]] = {}
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 @shows_itself
@@ -295,11 +297,14 @@ class Job(Generic[P, R]):
         if self._inherited or (of_now and self._scheduler.header_sources):
             headers = self._gathered(of_now=of_now)
         pointers: tuple[str, ...] = ()
-        if extracted is None:
-            payload = self._handler.dumps(self._scheduler.codec, arguments)
+        codec, plain = self._scheduler.codec, _NO_NAMES
+        identity: tuple[str, ...] = ()
+        if extracted is not None:
+            pointers, arguments, plain = extracted.pointers, extracted.arguments, extracted.names
+        if type(codec) is JsonCodec:
+            payload = self._handler.dumps(codec, arguments, plain)
         else:
-            pointers = extracted.pointers
-            payload = self._handler.dumps(self._scheduler.codec, extracted.arguments, extracted.names)
+            payload, identity = self._handler.dumps_identified(codec, arguments, plain)
         # The options were checked when they were given; a codec of the application's may return anything.
         is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
         return new_spec(
@@ -327,6 +332,7 @@ class Job(Generic[P, R]):
             None,
             None,
             options.policy,
+            identity,
             is_checked=is_plain and not edges and not pointers and type(options.policy.backoff) is Backoff,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 
 TASKS_MAX = 1000
+BOUND_LENGTH = 32
+"""The length of a digest of the arguments of one job; longer ones do not depend on the job."""
 
 
 class Unset:
@@ -238,3 +242,19 @@ def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
     if may_lack_id and spec.id == "":
         return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
     return spec.check()
+
+
+_identity_of: Final = attrgetter("identity")
+
+
+def bound(specs: tuple[JobSpec, ...]) -> tuple[JobSpec, ...]:
+    """Return specs with identities of their tasks and ids: equal arguments of two jobs do not show in a store."""
+    if not any(map(_identity_of, specs)):
+        return specs
+    return tuple([evolved(spec, identity=tuple([_bound(spec, each) for each in spec.identity])) for spec in specs])
+
+
+def _bound(spec: JobSpec, digest: str) -> str:
+    if len(digest) == BOUND_LENGTH:
+        return digest
+    return hashlib.sha256(f"{spec.task}\0{spec.id}\0{digest}".encode()).hexdigest()[:BOUND_LENGTH]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from queuehint.backends.steps import Abandoned, Steps, each_ahead, find_room, tick_until_done, with_room, withdraw
+from queuehint.client.options import bound
 from queuehint.errors import (
     BackendUnavailableError,
     CycleError,
@@ -129,7 +130,7 @@ def submit(
         operations: list[Enqueue | Depend] = []
         for part in parts:
             timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
-            operations.append(Enqueue(part, staged, parent, None, flow, timeout_ms, is_further=is_further))
+            operations.append(Enqueue(bound(part), staged, parent, None, flow, timeout_ms, is_further=is_further))
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
         for step in each_ahead(operations) if small_parts else operations:
@@ -181,7 +182,7 @@ def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
 
 def _is_plain(spec: JobSpec) -> bool:
     """Return whether a checked spec can be sent alone as it is."""
-    return not (spec.depends_on or spec.templates or spec.name) and spec.id != ""
+    return not (spec.depends_on or spec.templates or spec.name or spec.identity) and spec.id != ""
 
 
 def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Timetable:
             if len(self) >= SCHEDULES_MAX:
                 raise InvalidJobError(TOO_MANY_SCHEDULES)
             there = Schedule(name=asked.name, spec=asked.spec, recurrence=asked.recurrence, version=0, next_ms=None)
-        elif (there.spec, there.recurrence) == (asked.spec, asked.recurrence):
+        elif there.recurrence == asked.recurrence and there.spec.is_alike(asked.spec):
             return False
         elif there.recurrence == asked.recurrence:
             next_ms = there.next_ms

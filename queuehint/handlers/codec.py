@@ -12,13 +12,20 @@ import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
-from queuehint.errors import VALUE_LENGTH_MAX, PayloadError, UnknownToReleaseError, shown
+from queuehint.errors import (
+    VALUE_LENGTH_MAX,
+    InvalidJobError,
+    InvalidJobTypeError,
+    PayloadError,
+    UnknownToReleaseError,
+    shown,
+)
 from queuehint.handlers.arguments import called
-from queuehint.values.checks import check_object
+from queuehint.values.checks import IDENTITY_MAX, check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import cattrs
 
@@ -41,6 +48,10 @@ class Codec(Protocol):
     """
     How values become bytes; an object the application passes in code, never named by a message.
 
+    Jobs are compared by these bytes, so the same values have to become the same ones; a codec that may write them
+    differently is an `IdentifyingCodec`. With an attribute ``is_deterministic`` that is True, bytes once written may be
+    used again for the same values.
+
     Raises:
         PayloadError: from each method, for what cannot be turned.
     """
@@ -52,6 +63,51 @@ class Codec(Protocol):
         """Turn bytes back into values by name."""
 
 
+class IdentifyingCodec(Codec, Protocol):
+    """
+    A codec that may write the same values as different bytes, such as one that encrypts with a random nonce.
+
+    .. versionadded:: 1.0.0
+    """
+
+    def dumps_identified(
+        self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
+    ) -> tuple[bytes, Sequence[bytes]]:
+        """
+        Turn values by name into bytes, as `dumps` does, and into up to 4 digests.
+
+        Two calls of one id are the same job if they share a digest. Values that are equal have one in common, others
+        have none, and nobody can make one who may not read the values: a store keeps them, hashed with task and id.
+        Without digests the bytes are compared.
+        """
+
+
+def dump_identified(
+    codec: Codec, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
+) -> tuple[bytes, Sequence[bytes]]:
+    """
+    Return values as a codec's bytes, and its digests; none of a codec that is compared by its bytes.
+
+    Raises:
+        InvalidJobTypeError, InvalidJobError: what the codec returns is not bytes and up to 4 digests.
+    """
+    write = getattr(codec, "dumps_identified", None)
+    if write is None:
+        return codec.dumps(values, annotations, bytes_max=bytes_max), ()
+    written = write(values, annotations, bytes_max=bytes_max)
+    payload, digests = written if isinstance(written, tuple) and len(written) == 2 else (written, None)
+    if not isinstance(digests, (tuple, list)) or not all(isinstance(digest, bytes) for digest in digests):
+        raise InvalidJobTypeError(
+            f"dumps_identified() of codec {type(codec).__name__} must return bytes and a list of bytes"
+        )
+    if len(digests) > IDENTITY_MAX:
+        name = type(codec).__name__
+        raise InvalidJobError(
+            f"dumps_identified() of codec {name} returned {len(digests)} digests, limit {IDENTITY_MAX}"
+        )
+    return payload, digests
+
+
 class JsonCodec:
     """
     JSON through cattrs.
@@ -60,6 +116,8 @@ class JsonCodec:
         converter: your own, with hooks for your own types; by default cattrs' preconfigured one for JSON, with hooks
             for UUID, Decimal, timedelta, time, dictionaries by int or float and the models of pydantic.
     """
+
+    is_deterministic = True
 
     def __init__(self, converter: cattrs.Converter | None = None) -> None:
         self._own: cattrs.Converter | None = converter

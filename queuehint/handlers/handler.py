@@ -7,6 +7,7 @@ annotations.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import types
 import typing
@@ -20,6 +21,7 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.handlers.arguments import checks_of, holds_literal, refuse_unread
+from queuehint.handlers.codec import dump_identified
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
@@ -143,6 +145,14 @@ class Handler:
         annotations = self._annotations_less(plain) if plain else self.annotations
         return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
 
+    def dumps_identified(
+        self, codec: Codec, arguments: Mapping[str, Any], plain: frozenset[str] = frozenset()
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the arguments as `dumps` does, and the digests by which they are compared."""
+        annotations = self._annotations_less(plain) if plain else self.annotations
+        payload, digests = dump_identified(codec, arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        return payload, tuple([hashlib.sha256(digest).hexdigest() for digest in digests])
+
     def _annotations_less(self, plain: frozenset[str]) -> dict[str, Any]:
         annotations = self._partly_plain.get(plain)
         if annotations is None:
@@ -243,7 +253,8 @@ class Handler:
         if result is None and self._nothing is not None and self._nothing[0] is codec:
             return self._nothing[1]
         payload = codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
-        if result is None:
+        # Of a codec that encrypts each None is another text.
+        if result is None and getattr(codec, "is_deterministic", False) is True:
             self._nothing = (codec, payload)
         return payload
 

@@ -45,6 +45,7 @@ TEXTS: Final = {
     "cron": ERROR_TEXT_MAX,
     "first": KEY_LENGTH_MAX,
     "headers": HEADERS_BYTES_MAX,
+    "identity": 64,
     "lines": ERROR_TEXT_MAX,
     "message": ERROR_TEXT_MAX,
     "note": ERROR_TEXT_MAX,

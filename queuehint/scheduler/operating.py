@@ -8,7 +8,7 @@ import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
-from queuehint.client.options import check_spec
+from queuehint.client.options import bound, check_spec
 from queuehint.client.submission import arrange
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
@@ -427,7 +427,7 @@ def _close_with(path: Any, last: Any, waiting: Any, codec: Codec) -> Steps[tuple
         raise InvalidJobTypeError(
             f"last must be a JobSpec, as job.spec(...) returns it, got {type(last).__name__}: {shown(last)}"
         )
-    spec = arrange([check_spec(last, may_lack_id=False)], codec=codec).parts[0][0]
+    spec = bound(arrange([check_spec(last, may_lack_id=False)], codec=codec).parts[0])[0]
     check_last(spec, closing.path)
     try:
         enqueued = yield Enqueue((spec,), closing=closing)

@@ -11,6 +11,7 @@ import attrs
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.job import Job
+from queuehint.client.options import bound
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.scheduler.base import SchedulerBase
@@ -345,7 +346,7 @@ class Scheduling(SchedulerBase):
         if spec.depends_on or spec.templates:
             raise InvalidJobError(f"schedule {shown(name)}: its jobs cannot wait for others, or be given their results")
         check_payload_size(spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
-        return Definition(name=name, spec=attrs.evolve(spec, id=name), recurrence=recurrence)
+        return Definition(name=name, spec=bound((attrs.evolve(spec, id=name),))[0], recurrence=recurrence)
 
 
 def _planned(*, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **when: Any) -> _Plan:

@@ -21,6 +21,7 @@ ID_BYTES_MAX = 128
 NAME_BYTES_MAX = 256
 TAGS_MAX = 8
 TAG_BYTES_MAX = 64
+IDENTITY_MAX = 4
 HEADERS_BYTES_MAX = 4096
 TEN_YEARS_MS = 10 * 366 * 24 * 3600 * 1000
 RETENTION_MAX_MS = TEN_YEARS_MS
@@ -34,6 +35,7 @@ _NOT_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
+_DIGEST = re.compile("[0-9a-f]{32}|[0-9a-f]{64}", re.ASCII)
 _SIZED = frozenset({list, tuple, set, frozenset, dict, range})
 
 Choice = TypeVar("Choice", bound=str)
@@ -66,6 +68,15 @@ def check_tags(value: object) -> tuple[str, ...]:
         return ()
     items = check_items(value, parameter="tags", most=TAGS_MAX)
     return tuple(sorted({check_tag(item, parameter=f"tags[{index}]") for index, item in enumerate(items)}))
+
+
+def check_identity(value: object) -> tuple[str, ...]:
+    """Check up to 4 digests of arguments: 32 digits of base 16 of those of one job, 64 of those of any."""
+    items = check_items(value, parameter="identity", most=IDENTITY_MAX)
+    for item in items:
+        if not isinstance(item, str) or not _DIGEST.fullmatch(item):
+            raise InvalidJobError(f"identity must be digests of 32 or 64 of 0-9 a-f, got {shown(item)}")
+    return tuple([str.__str__(item) for item in items])
 
 
 def check_headers(value: object) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ from queuehint.values.checks import (
     check_choice,
     check_headers,
     check_id,
+    check_identity,
     check_int,
     check_name,
     check_str,
@@ -146,6 +147,8 @@ class JobSpec(_Checked):
         parent: the id of the job whose handler made it.
         schedule, scheduled_ms: the name of the schedule that fired it, and the due time it was fired for.
         policy: retries, timeouts and failure rules.
+        identity: at most 4 digests that stand for the arguments where jobs are compared, for a codec may write the same
+            ones differently: two jobs have the same arguments if they share a digest. Without digests, the bytes count.
     """
 
     id: str
@@ -172,6 +175,7 @@ class JobSpec(_Checked):
     schedule: str | None = None
     scheduled_ms: int | None = None
     policy: Policy = DEFAULT_POLICY
+    identity: tuple[str, ...] = attrs.field(default=(), repr=False)
 
     def check(self) -> JobSpec:
         """
@@ -216,6 +220,8 @@ class JobSpec(_Checked):
             plain["tags"] = check_tags(self.tags)
         if self.headers != () or type(self.headers) is not tuple:
             plain["headers"] = check_headers(self.headers)
+        if self.identity != () or type(self.identity) is not tuple:
+            plain["identity"] = check_identity(self.identity)
         if self.templates is not False:
             plain["templates"] = check_templates(self.templates)
         if not isinstance(self.policy, Policy):
@@ -223,7 +229,7 @@ class JobSpec(_Checked):
                 f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
             )
         changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
-        for name in ("depends_on", "tags", "templates"):
+        for name in ("depends_on", "identity", "tags", "templates"):
             if name in plain and not _are_the_same(plain[name], getattr(self, name)):
                 changed[name] = plain[name]
         if "headers" in plain:
@@ -253,8 +259,22 @@ class JobSpec(_Checked):
         return [
             field.name
             for field in attrs.fields(JobSpec)
-            if field.name != "headers" and getattr(self, field.name) != getattr(other, field.name)
+            if field.name not in {"headers", "identity"}
+            and not (
+                self._has_arguments_of(other)
+                if field.name == "arguments"
+                else getattr(self, field.name) == getattr(other, field.name)
+            )
         ]
+
+    def is_alike(self, other: JobSpec) -> bool:
+        """Return whether two specs ask for the same, headers included, whatever a codec has made of the arguments."""
+        return self.headers == other.headers and not self.differing_fields(other)
+
+    def _has_arguments_of(self, other: JobSpec) -> bool:
+        if self.identity or other.identity:
+            return not frozenset(self.identity).isdisjoint(other.identity)
+        return self.arguments == other.arguments
 
 
 _DRAFT: Final = draft_of(JobSpec)
@@ -286,6 +306,7 @@ def new_spec(
     schedule: str | None,
     scheduled_ms: int | None,
     policy: Policy,
+    identity: tuple[str, ...] = (),
     *,
     is_checked: bool = False,
 ) -> JobSpec:
@@ -317,6 +338,7 @@ def new_spec(
     draft.schedule = schedule
     draft.scheduled_ms = scheduled_ms
     draft.policy = policy
+    draft.identity = identity
     draft.__class__ = JobSpec
     spec: JobSpec = draft
     return spec

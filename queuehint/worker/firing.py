@@ -87,7 +87,7 @@ def find(name: str) -> Steps[tuple[Schedule | None, int]]:
 def store(definition: Definition) -> Steps[bool]:
     """Store a schedule's definition; return whether that changed it."""
     there, now_ms = yield from find(definition.name)
-    if there is not None and (there.spec, there.recurrence) == (definition.spec, definition.recurrence):
+    if there is not None and there.recurrence == definition.recurrence and there.spec.is_alike(definition.spec):
         return False
     next_ms = first_due(definition.recurrence, now_ms)
     reply = yield PutSchedule(definition.name, definition.spec, definition.recurrence, next_ms)

@@ -11,6 +11,16 @@ def codec(words: str) -> Catcher:
     return tests("tests/unit/test_codecs.py", "-k", words)
 
 
+def identity(words: str) -> Catcher:
+    """Return the tests of digests whose names hold some words."""
+    return tests("tests/unit/test_identity.py", "-k", words)
+
+
+def digests(store: str) -> Catcher:
+    """Return the rules of digests for a store."""
+    return tests(f"tests/contract/test_{store}.py", "-k", "digest")
+
+
 def process(words: str) -> Catcher:
     """Return the tests of handlers in processes whose names hold some words."""
     return tests("tests/integration/test_processes.py", "-k", words)
@@ -48,9 +58,97 @@ MUTANTS = (
         name="Encryption makes a payload longer than the store takes",
         kind="bounds",
         file=ENCRYPTED,
-        old="bytes_max=bytes_max - added)",
-        new="bytes_max=bytes_max)",
+        old="        return bytes_max - len(self._header) - NONCE_BYTES - TAG_BYTES\n",
+        new="        return bytes_max\n",
         caught_by=(codec("keeps_the_limit"),),
+    ),
+    Mutant(
+        name="Digests are made with the key that encrypts alone",
+        kind="wire",
+        file=ENCRYPTED,
+        old="        named = [encrypts, *[key_id for key_id in keys if key_id != encrypts][-(IDENTITY_MAX - 1) :]]\n",
+        new="        named = [encrypts]\n",
+        caught_by=(identity("each_step_of_a_rotation"),),
+    ),
+    Mutant(
+        name="Who has no key can make the digest of arguments",
+        kind="wire",
+        file=ENCRYPTED,
+        old='        digests = [hmac.digest(key, text, "sha256") for key in self._identity_keys for text in texts]\n',
+        new="        digests = list(texts)\n",
+        caught_by=(identity("more_than_the_values"),),
+    ),
+    Mutant(
+        name="Digests show which jobs have equal arguments",
+        kind="wire",
+        file="client/options.py",
+        old="    if len(digest) == BOUND_LENGTH:\n        return digest\n    return",
+        new="    if True:\n        return digest[:BOUND_LENGTH]\n    return",
+        caught_by=(identity("of_one_job_each"),),
+    ),
+    Mutant(
+        name="All results None of a handler are the same encrypted bytes",
+        kind="wire",
+        file="handlers/handler.py",
+        old='        if result is None and getattr(codec, "is_deterministic", False) is True:\n',
+        new="        if result is None:\n",
+        caught_by=(identity("none_is_encrypted"),),
+    ),
+    Mutant(
+        name="Encryption around references to blobs is taken",
+        kind="api",
+        file=ENCRYPTED,
+        old="        if isinstance(self._inner, BlobCodec):\n",
+        new="        if False:\n",
+        caught_by=(codec("around_blobs_is_refused"),),
+    ),
+    Mutant(
+        name="The last job of a path has another digest each time",
+        kind="api",
+        file="scheduler/operating.py",
+        old="    spec = bound(arrange([check_spec(last, may_lack_id=False)], codec=codec).parts[0])[0]\n",
+        new="    spec = attrs.evolve(arrange([last], codec=codec).parts[0][0], identity=())\n",
+        caught_by=(identity("encrypted_last_job"),),
+    ),
+    Mutant(
+        name="A schedule written as other bytes is stored anew",
+        kind="schedules",
+        file="core/schedules.py",
+        old="there.spec.is_alike(asked.spec)",
+        new="there.spec == asked.spec",
+        caught_by=(digests("memory"),),
+    ),
+    Mutant(
+        name="Bytes without a digest stand for those with one",
+        kind="wire",
+        file="values/spec.py",
+        old="        if self.identity or other.identity:\n",
+        new="        if self.identity and other.identity:\n",
+        caught_by=(digests("memory"),),
+    ),
+    Mutant(
+        name="Lua: a schedule written as other bytes is stored anew",
+        kind="schedules",
+        file="backends/redis/lua/put_schedule.lua",
+        old="is_alike(schedule[ASKED_SPEC], ARGV[12])",
+        new="schedule[ASKED_SPEC] == ARGV[12]",
+        caught_by=(digests("redis"),),
+    ),
+    Mutant(
+        name="Lua: one shared digest of several does not count",
+        kind="wire",
+        file="backends/redis/lua/lib/jobs/jobs.lua",
+        old="  for digest in string.gmatch(digests, '%S+') do\n",
+        new="  for digest in string.gmatch(digests, '.+') do\n",
+        caught_by=(digests("redis"),),
+    ),
+    Mutant(
+        name="Lua: the digests of a submission that was replaced go with its record",
+        kind="records",
+        file="backends/redis/lua/lib/jobs/jobs.lua",
+        old="  return (digests and '\\2' .. digests .. '\\2' or '') .. DIGEST_MARK",
+        new="  return DIGEST_MARK",
+        caught_by=(digests("redis"),),
     ),
     Mutant(
         name="A key of any length is taken until it is used",

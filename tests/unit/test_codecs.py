@@ -121,6 +121,11 @@ def large(size: int = 2000) -> dict[str, Any]:
     return {"text": "x" * size}
 
 
+def test_encrypted_codec_around_blobs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJobError, match=r"inner must not be a BlobCodec, .* BlobCodec\(store, inner=Encr"):
+        EncryptedCodec({"a": OLD}, inner=BlobCodec(DirectoryStore(tmp_path)))
+
+
 def test_a_large_payload_is_a_reference_and_a_small_one_stays(tmp_path: Path) -> None:
     codec = BlobCodec(DirectoryStore(tmp_path), over=1024)
     assert written(codec) == b'{"doc":"secret","n":5}'

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from queuehint.errors import InvalidJobTypeError, PayloadError, shown
-from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.codec import JsonCodec, dump_identified
 from queuehint.values.checks import check_duration, check_int, check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.handlers.codec import Codec
@@ -170,13 +170,19 @@ class BlobCodec:
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into bytes, or into a reference to the blob that holds them."""
-        payload = self._inner.dumps(values, annotations, bytes_max=self._bytes_max)
+        return self.dumps_identified(values, annotations, bytes_max=bytes_max)[0]
+
+    def dumps_identified(
+        self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
+    ) -> tuple[bytes, Sequence[bytes]]:
+        """Turn values by name into bytes or a reference, and into the digests of the inner codec."""
+        payload, digests = dump_identified(self._inner, values, annotations, bytes_max=self._bytes_max)
         # A payload that begins like a reference would be read as one.
         if len(payload) <= min(self._over, bytes_max) and not payload.startswith(MAGIC):
-            return payload
-        digest = hashlib.sha256(payload)
-        self._store.put(digest.hexdigest(), payload)
-        return _REFERENCE.pack(MAGIC, len(payload), digest.digest())
+            return payload, digests
+        name = hashlib.sha256(payload)
+        self._store.put(name.hexdigest(), payload)
+        return _REFERENCE.pack(MAGIC, len(payload), name.digest()), digests
 
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """

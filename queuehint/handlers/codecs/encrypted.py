@@ -12,13 +12,16 @@ the store can swap the payloads of two jobs, but neither read nor forge one.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError, PayloadError, shown
-from queuehint.handlers.codec import JsonCodec
-from queuehint.values.checks import check_object
+from queuehint.handlers.codec import JsonCodec, dump_identified
+from queuehint.handlers.codecs.blobs import BlobCodec
+from queuehint.values.checks import IDENTITY_MAX, check_object
 
 try:
     from cryptography.exceptions import InvalidTag
@@ -27,11 +30,13 @@ except ImportError:
     raise MissingExtraError("crypto", "encrypted arguments and results") from None
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from queuehint.handlers.codec import Codec
 
 MAGIC = b"qhE1"
+_IDENTITY = b"queuehint: which arguments are equal"
+"""What the keys of digests are made for: no key is used for two things."""
 KEY_BYTES = 32
 KEYS_MAX = 100
 NONCE_BYTES, TAG_BYTES = 12, 16
@@ -83,7 +88,12 @@ class EncryptedCodec:
         self._inner: Codec = (
             JsonCodec() if inner is None else check_object(inner, "dumps", "loads", parameter="inner", what=what)
         )
+        if isinstance(self._inner, BlobCodec):
+            way_out = "write BlobCodec(store, inner=EncryptedCodec(keys))"
+            raise InvalidJobError(f"inner must not be a BlobCodec, whose blobs would be plain text: {way_out}")
         self._cipher = self._ciphers[encrypts]
+        named = [encrypts, *[key_id for key_id in keys if key_id != encrypts][-(IDENTITY_MAX - 1) :]]
+        self._identity_keys = [hmac.digest(keys[key_id], _IDENTITY, "sha256") for key_id in named]
         self._header = MAGIC + bytes([len(encrypts)]) + encrypts.encode()
         self._reads_plain = reads_plain
 
@@ -92,8 +102,28 @@ class EncryptedCodec:
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into encrypted bytes; encryption adds up to 97 bytes."""
-        added = len(self._header) + NONCE_BYTES + TAG_BYTES
-        plain = self._inner.dumps(values, annotations, bytes_max=bytes_max - added)
+        return self._encrypted(self._inner.dumps(values, annotations, bytes_max=self._room(bytes_max)))
+
+    def dumps_identified(
+        self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
+    ) -> tuple[bytes, Sequence[bytes]]:
+        """
+        Turn values by name into encrypted bytes, and into digests of the plain ones under up to 4 of the keys.
+
+        These are the key that encrypts and the last three of the others: while keys are rotated, codecs that have one
+        of these in common recognise the same values.
+        """
+        plain, inner = dump_identified(self._inner, values, annotations, bytes_max=self._room(bytes_max))
+        # One that the inner codec may write differently is known by its digests.
+        texts = inner or [hashlib.sha256(plain).digest()]
+        digests = [hmac.digest(key, text, "sha256") for key in self._identity_keys for text in texts]
+        return self._encrypted(plain), digests[:IDENTITY_MAX]
+
+    def _room(self, bytes_max: int) -> int:
+        """Return how long plain bytes may be."""
+        return bytes_max - len(self._header) - NONCE_BYTES - TAG_BYTES
+
+    def _encrypted(self, plain: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
         return self._header + nonce + self._cipher.encrypt(nonce, plain, self._header)
 

@@ -118,6 +118,7 @@ def _spec(spec: JobSpec) -> dict[str, Any]:
     fields["policy"]["backoff"] = said | {"waits": list(backoff.waits)}
     fields["tags"] = list(spec.tags)
     fields["headers"] = dict(spec.headers)
+    fields["identity"] = list(spec.identity)
     del fields["arguments"]
     fields |= _payload("arguments", spec.arguments)
     return fields

@@ -44,7 +44,7 @@ from queuehint.testing.contract.fairness import Levels, Served, Turns
 from queuehint.testing.contract.fan_in import FanIn
 from queuehint.testing.contract.flow_timeouts import FlowTimeouts
 from queuehint.testing.contract.flows import Counts, Flows, Parts
-from queuehint.testing.contract.identity import Identity, Records
+from queuehint.testing.contract.identity import Digests, Identity, Records
 from queuehint.testing.contract.kept_places import Callers, Grants, KeptPlaces
 from queuehint.testing.contract.keys import KeyHolders, Keys
 from queuehint.testing.contract.labels import Headers, Tags
@@ -95,6 +95,7 @@ __all__ = [
     "Debounces",
     "Deletion",
     "Dependents",
+    "Digests",
     "Downstream",
     "Edges",
     "EdgesTold",
@@ -206,6 +207,7 @@ class BackendConformance(
     Debounces,
     Throttles,
     Identity,
+    Digests,
     Records,
     Edges,
     Refusals,

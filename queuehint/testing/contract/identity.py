@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import attrs
 import pytest
 
 from queuehint import (
@@ -19,11 +20,14 @@ from queuehint import (
 from queuehint.backends.base import Interest
 from queuehint.operations import (
     Delete,
+    Enqueue,
+    PutSchedule,
     Tree,
 )
 from queuehint.testing.contract.store import DAY_MS, Store
 from queuehint.testing.driver import SHARED, job
-from queuehint.values.spec import PAYLOAD_BYTES_MAX
+from queuehint.values.schedule import Recurrence
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, JobSpec
 
 Reply = TypeVar("Reply")
 
@@ -116,6 +120,107 @@ class Identity:
         assert store.find("a") is None
         with pytest.raises(JobNotFoundError):
             store.why("a")
+
+
+def written(digests: str, *, as_: bytes = b"1", **fields: Any) -> JobSpec:
+    """Return a job whose arguments a codec has written as some bytes, and whose digests begin with these digits."""
+    return job("a", ["doc"], arguments=as_ * 500, identity=tuple([digit * 32 for digit in digests]), **fields)
+
+
+class Digests:
+    """Of arguments that a codec may write as other bytes a digest is compared."""
+
+    def test_other_bytes_of_a_shared_digest_are_the_same_job(self, store: Store) -> None:
+        first = store.enqueue(written("a")).jobs[0]
+        for digests in ("a", "ab", "cab"):
+            again = store.enqueue(written(digests, as_=b"2")).jobs[0]
+            assert (again.created, again.number) == (False, first.number)
+        assert store.record("a").spec == written("a")
+
+    @pytest.mark.parametrize("digests", ["b", "bc", ""])
+    def test_no_shared_digest_is_another_job(self, store: Store, digests: str) -> None:
+        store.enqueue(written("a"))
+        for as_ in (b"1", b"2"):
+            with pytest.raises(DuplicateJobError) as caught:
+                store.enqueue(written(digests, as_=as_))
+            assert caught.value.fields == ("arguments",)
+
+    def test_bytes_without_a_digest_are_not_those_with_one(self, store: Store) -> None:
+        store.enqueue(written(""))
+        with pytest.raises(DuplicateJobError):
+            store.enqueue(written("a"))
+
+    def test_another_field_beside_a_shared_digest_is_refused(self, store: Store) -> None:
+        store.enqueue(written("a", as_=b"\0\2"))
+        for fields in ({"user": "ann"}, {"flow": "f"}, {"priority": 5}, {"pool": "p"}):
+            with pytest.raises(DuplicateJobError) as caught:
+                store.enqueue(written("a", as_=b"2", **fields))
+            assert caught.value.fields == tuple(fields)
+        assert not store.enqueue(written("a", as_=b"2", headers=(("h", "1"),))).jobs[0].created
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_digests_are_compared_when_the_record_is_gone(self, store: Store, is_deleted: bool) -> None:
+        ms = DAY_MS if is_deleted else 0
+        store.enqueue(written("ab", retention_ms=ms))
+        store.run()
+        if is_deleted:
+            store.apply(Delete(("a",)))
+        store.wait(0)
+        assert store.find("a") is None
+        assert not store.enqueue(written("b", as_=b"2", retention_ms=ms)).jobs[0].created
+        with pytest.raises(DuplicateJobError) as caught:
+            store.enqueue(written("c", retention_ms=ms))
+        assert caught.value.fields == ("arguments",)
+
+    @pytest.mark.parametrize("ends", ["kept", "expired", "deleted"])
+    def test_digests_of_a_replaced_submission_are_compared(self, store: Store, ends: str) -> None:
+        ms = 0 if ends == "expired" else DAY_MS
+        fields: dict[str, Any] = {"key": "k", "on_conflict": "replace", "retention_ms": ms}
+        store.enqueue(written("a", **fields))
+        store.enqueue(attrs.evolve(written("b", **fields), id="b"))
+        assert store.record("a").spec == written("b", **fields)
+        store.run()
+        if ends == "deleted":
+            store.apply(Delete(("a",)))
+        store.wait(0)
+        assert (store.find("a") is None) is (ends != "kept")
+        for digests in ("a", "b"):
+            assert not store.enqueue(written(digests, as_=b"2", **fields)).jobs[0].created
+        with pytest.raises(DuplicateJobError):
+            store.enqueue(written("c", **fields))
+
+    def test_parts_sent_again_are_known_by_digests(self, store: Store) -> None:
+        first = store.apply(Enqueue((written("a"),), "parts"))
+        again = store.apply(Enqueue((written("a", as_=b"2"),), "parts"))
+        assert ([made.created for made in first.jobs], [made.created for made in again.jobs]) == ([True], [False])
+        with pytest.raises(DuplicateJobError):
+            store.apply(Enqueue((written("b"),), "parts"))
+
+    def test_a_flow_of_shared_digests_is_the_same_flow(self, store: Store) -> None:
+        store.apply(Enqueue((written("a", flow="f"),), flow="f"))
+        assert not store.apply(Enqueue((written("a", as_=b"2", flow="f"),), flow="f")).jobs[0].created
+
+    def test_a_schedule_of_a_shared_digest_is_stored_once(self, store: Store) -> None:
+        due_ms = store.clock.now_ms() + 60_000
+        changes = [
+            store.apply(PutSchedule("a", spec, Recurrence(every_ms=60_000), due_ms)).changed
+            for spec in (
+                written("a"),
+                written("ab", as_=b"2"),
+                written("b"),
+                written("b", as_=b"2", headers=(("h", "1"),)),
+                written("b", as_=b"3", user="ann"),
+                written("", user="ann"),
+                written("", as_=b"2", user="ann"),
+            )
+        ]
+        assert changes == [True, False, True, True, True, True, True]
+
+    @pytest.mark.parametrize("identity", [("a",), ("A" * 32,), ("a" * 33,), ("a" * 32,) * 5, "a" * 32, ["a" * 32]])
+    def test_a_wrong_digest_is_refused(self, store: Store, identity: Any) -> None:
+        with pytest.raises(InvalidJobError, match="identity"):
+            store.enqueue(job("a", identity=identity))
+        assert store.find("a") is None
 
 
 class Records:

@@ -66,7 +66,7 @@ class Refusals(Records):
         for spec in operation.jobs:
             existing = self.existing(spec.id, operation.staged)
             if existing is not None:
-                if spec not in (existing.spec, existing.asked):
+                if all(known.differing_fields(spec) for known in (existing.spec, existing.asked)):
                     return DuplicateJobError
                 if closing is not None and self.closed.get(closing.path) != spec.id:
                     return DuplicateJobError

@@ -240,9 +240,12 @@ def conflict(random: Random, key: str | None, delay_ms: int | None) -> dict[str,
 
 
 def labels(random: Random) -> dict[str, Any]:
-    """Return what few jobs have that is theirs alone: a service, tags, headers."""
+    """Return what few jobs have that is theirs alone: a service, tags, digests of their arguments, headers."""
+    service = "s" if random.random() < 0.05 else None
+    tags = random.choice((("x",), ("x", "y"))) if random.random() < 0.05 else ()
     return {
-        "service": "s" if random.random() < 0.05 else None,
-        "tags": random.choice((("x",), ("x", "y"))) if random.random() < 0.05 else (),
+        "service": service,
+        "tags": tags,
+        "identity": ("a" * 32, "b" * 32) if tags else (),
         "headers": (("h", str(random.random())),) if random.random() < 0.05 else (),
     }

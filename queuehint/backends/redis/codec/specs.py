@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from queuehint.errors import CorruptStateError
-from queuehint.values.checks import check_headers
+from queuehint.values.checks import check_headers, check_identity
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHARED: Final = "shared"
+IDENTITY_MARK: Final = b"\x02"
 CACHED_MAX: Final = 512
 """Longer texts are parsed anew each time: caches are bounded in entries, and so in bytes."""
 
@@ -186,7 +187,17 @@ def spec_head(spec: JobSpec) -> str:
 
 
 def spec_rest(spec: JobSpec) -> bytes:
-    """Return the rest of a spec, so that equal specs are equal bytes."""
+    """
+    Return the rest of a spec, so that equal specs are equal bytes.
+
+    The digests of its arguments, if it has any, stand before it, between two marks.
+    """
+    if spec.identity:
+        return IDENTITY_MARK + " ".join(spec.identity).encode() + IDENTITY_MARK + _rest(spec)
+    return _rest(spec)
+
+
+def _rest(spec: JobSpec) -> bytes:
     on_conflict = None if spec.on_conflict == "return" else spec.on_conflict
     said_of = (spec.delay_ms, spec.run_at_ms, spec.name, spec.flow, spec.parent, spec.schedule)
     # Headers differ from job to job, and do not tell one from another: they stand behind a tab, which no JSON holds.
@@ -279,6 +290,9 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         lines: priority, pool, user, task, service and tags, key, presence, policy, claims.
     """
     priority, pool, user, task, service_line, key, presence, policy, claims = lines
+    identity: tuple[str, ...] = ()
+    if rest.startswith(IDENTITY_MARK):
+        identity, rest = parse_identity(rest)
     line, newline, arguments = rest.partition(b"\n")
     if not newline:
         raise CorruptStateError(f"the spec of job {job_id!r} is missing or damaged; run `queuehint doctor`")
@@ -313,7 +327,14 @@ def parse_spec(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
         said.schedule,
         said.scheduled_ms,
         said.policy,
+        identity,
     )
+
+
+def parse_identity(rest: bytes) -> tuple[tuple[str, ...], bytes]:
+    """Return the digests that stand before a rest, and the rest itself."""
+    _, text, plain = rest.split(IDENTITY_MARK, 2)
+    return check_identity(text.decode().split(" ")), plain
 
 
 def parse_service(line: str) -> tuple[str | None, tuple[str, ...]]:
@@ -331,6 +352,9 @@ def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
     fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service, "tags": tags, "key": key or None}
     with contextlib.suppress(*DAMAGE):
         fields |= {"priority": int(priority), "claims": parse_claims_text(claims)}
+    with contextlib.suppress(*DAMAGE):
+        if rest.startswith(IDENTITY_MARK):
+            fields["identity"], rest = parse_identity(rest)
     if may_be_newer(rest):
         line, _, arguments = rest.partition(b"\n")
         line, _, _ = line.partition(b"\t")
@@ -342,9 +366,11 @@ def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
 
 def may_be_newer(rest: bytes) -> bool:
     """Return whether a rest that cannot be read has the form of one: a later release may have written it."""
-    line, newline, _ = rest.partition(b"\n")
-    line, _, _ = line.partition(b"\t")
     try:
+        if rest.startswith(IDENTITY_MARK):
+            _, rest = parse_identity(rest)
+        line, newline, _ = rest.partition(b"\n")
+        line, _, _ = line.partition(b"\t")
         return bool(newline) and (not line or type(json.loads(line)) is dict)
     except DAMAGE:
         return False

@@ -13,7 +13,14 @@ parse_asked(11)
 local SCHEDULES_MAX = 10000 -- @const
 local name, next_ms = ARGV[9], args.int_or_none(10, -INT_MAX)
 local schedule = schedules.of(name)
-local is_same = schedule and schedule[ASKED_HEAD] == ARGV[11] and schedule[ASKED_SPEC] == ARGV[12] and schedule[RECURRENCE] == ARGV[13]
+-- Return whether two specs ask for the same: equal, or but for arguments that share a digest.
+local function is_alike(spec, other)
+  if spec == other then return true end
+  local digests, plain = jobs.identity(spec)
+  local others, other_plain = jobs.identity(other)
+  return digests and others and jobs.first_line(plain) == jobs.first_line(other_plain) and jobs.is_identical(digests, others)
+end
+local is_same = schedule and schedule[ASKED_HEAD] == ARGV[11] and is_alike(schedule[ASKED_SPEC], ARGV[12]) and schedule[RECURRENCE] == ARGV[13]
 if not schedule and S[SCHEDULES] >= SCHEDULES_MAX then return redis.error_reply('SCHEDULES_FULL') end
 if not is_same then
   -- One with the recurrence of that in place keeps its next due time.

@@ -1,7 +1,7 @@
 --[[ jobs: the heads of jobs, each read once and changed in a table. lib/request/write deletes those in `buried`, whose ids are
   used again, then writes those in `dirty`, with all derived data. Of those in `forgotten`, whose records are dropped, it keeps
   the submitted spec, or a digest if the spec is longer than the limit stored there. ]]
-local DIGEST_FROM, DIGEST_MARK, LOADED_AT_ONCE = 256, '\1', 1000 -- @const
+local DIGEST_FROM, DIGEST_MARK, IDENTITY_MARK, LOADED_AT_ONCE = 256, '\1', 2, 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
 -- The head of a job, with its id at .id; false where there is none.
 function jobs.of(id)
@@ -47,8 +47,17 @@ function jobs.find(id)
   return job and not job[GONE] and not jobs.is_hidden(job) and job or false
 end
 
--- The digest kept in place of a text: enough to recognise the same request.
-function jobs.digest(text) return DIGEST_MARK .. redis.sha1hex(text) end
+-- The digests of arguments before a text, between two marks, and the text behind them; nil for a text without.
+function jobs.identity(text)
+  if string.byte(text) ~= IDENTITY_MARK then return nil end
+  return string.match(text, '^\2([^\2]*)\2(.*)$')
+end
+
+-- The digest kept in place of a text: enough to recognise the same request. Digests of arguments stay before it.
+function jobs.digest(text)
+  local digests, rest = jobs.identity(text)
+  return (digests and '\2' .. digests .. '\2' or '') .. DIGEST_MARK .. redis.sha1hex(rest or text)
+end
 
 -- A spec without its headers, which stand at the end of its first line, behind a tab.
 function jobs.without_headers(spec)
@@ -57,11 +66,22 @@ function jobs.without_headers(spec)
   return tab and string.sub(spec, 1, tab - 1) .. string.sub(spec, newline) or spec
 end
 
+-- Whether two lists of digests have one in common.
+function jobs.is_identical(digests, others)
+  for digest in string.gmatch(digests, '%S+') do
+    if string.find(' ' .. others .. ' ', ' ' .. digest .. ' ', 1, true) then return true end
+  end
+  return false
+end
+
+-- The first line of a spec, for the arguments of which digests stand.
+function jobs.first_line(spec) return string.match(spec, '^[^\n]*') end
+
 -- A spec with a digest in place of its arguments, which stand behind its first line; without headers.
 function jobs.digested(spec)
   spec = jobs.without_headers(spec)
   local newline = string.find(spec, '\n', 1, true)
-  return string.sub(spec, 1, newline or 0) .. jobs.digest(string.sub(spec, (newline or 0) + 1))
+  return string.sub(spec, 1, newline or 0) .. DIGEST_MARK .. redis.sha1hex(string.sub(spec, (newline or 0) + 1))
 end
 
 -- Whether a head is no job but what a submission in parts waits for, or the deadline of a flow.
