@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint.operations import Enqueue, Exchange, Pull, Push, Tick
 from queuehint.testing.state_machine.styles import CROWDED, SHARING, SPREAD, Style
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.spec import JobSpec
 from tests.property.short_ways import TwoWays, walk_two_ways
 from tests.support import thorough
 
-pytestmark = [pytest.mark.redis, pytest.mark.heavy]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.redis
 
 STEPS = 100
 WALKS = thorough(40, quick=2)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("style", [CROWDED, SPREAD, SHARING])
 def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style) -> None:
     taken: Counter[str] = Counter()
@@ -32,3 +40,55 @@ def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style) -> None:
         finally:
             lockstep.close()
     assert min(taken["enqueue"], taken["exchange"]) > WALKS, taken
+
+
+@pytest.fixture
+def twins() -> Iterator[TwoWays]:
+    """A pair of namespaces whose first grant, which takes the long way, is done."""
+    lockstep = TwoWays(start_ms=1_600_000_000_000)
+    run_one(lockstep, "first")
+    yield lockstep
+    lockstep.wind_down()
+    lockstep.check_residue()
+    lockstep.close()
+
+
+def run_one(lockstep: TwoWays, job_id: str, user: str | None = None) -> Counter[str]:
+    """Enqueue, claim and settle one job; return how often a short way was taken for it."""
+    before = lockstep.count_short()
+    lockstep.do(Enqueue((JobSpec(id=job_id, task="t", pool="p", user=user),)))
+    (grant,) = lockstep.do(Exchange("w", pools=("p",), limit=1)).grants
+    lockstep.do(Exchange("w", (Outcome(job_id=job_id, token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
+    return Counter(lockstep.count_short()) - Counter(before)
+
+
+ALL_SHORT = Counter(enqueue=1, exchange=2)
+
+
+def test_worker_of_users_that_is_gone_leaves_short_ways(twins: TwoWays) -> None:
+    assert run_one(twins, "a") == ALL_SHORT
+    twins.do(Exchange("once", pools=("p",), limit=1, users=("ann",)))
+    assert not run_one(twins, "b", "ann")
+    twins.do(Enqueue((JobSpec(id="waits", task="t", pool="p", user="ann"),)))
+    assert any(name.startswith("wake:user:") for name in twins.dump())
+    twins.go_to(twins.now_ms + 62_000)
+    twins.do(Tick())
+    assert not any(name.startswith("wake:user:") for name in twins.dump())
+    (grant,) = twins.do(Exchange("w", pools=("p",), limit=1)).grants
+    twins.do(Exchange("w", (Outcome(job_id="waits", token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
+    assert run_one(twins, "c", "ann") == ALL_SHORT
+    (grant,) = [*twins.do(Exchange("once", pools=("p",), limit=1, users=("ann",))).grants, None]
+    assert grant is None
+
+
+def test_value_kept_for_years_leaves_short_ways(twins: TwoWays) -> None:
+    ten_years_ms = 3650 * 86_400_000
+    twins.do(Push("n", "k", b"1", ten_years_ms))
+    assert run_one(twins, "a") == ALL_SHORT
+    twins.do(Push("n", "l", b"1", 5_000))
+    assert run_one(twins, "b") == ALL_SHORT
+    twins.go_to(twins.now_ms + 5_000)
+    assert run_one(twins, "c") != ALL_SHORT
+    assert twins.do(Pull("n", "l")).value is None
+    assert run_one(twins, "d") == ALL_SHORT
+    twins.do(Push("n", "k", b"2", 1))

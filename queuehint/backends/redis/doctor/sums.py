@@ -44,7 +44,13 @@ COUNTED: Final = {
     **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
 }
 """Counters of the state that are sums over all heads, and what they count."""
-_FIRSTS: Final = {"next_timer": "timers", "next_lease": "leases", "next_prune": "prunes", "left": "left"}
+_FIRSTS: Final = {
+    "next_timer": "timers",
+    "next_lease": "leases",
+    "next_prune": "prunes",
+    "next_shared": "shared_ends",
+    "left": "left",
+}
 """Facts about keys that the state caches: the first time in each, or its number of entries."""
 _OF_SCHEDULES: Final = ("schedules", "schedule_names", "schedule_dues")
 

@@ -4,8 +4,8 @@
     packed, the state as it is stored; is, one of kept, none, lost and damaged, said of the state; now, the server's time;
     clock, the state's time;
     counters, names and values; a limit on unfinished jobs has one named "unfinished:" and its field;
-    sizes, names of keys with the number of their entries; next_schedule, next_timer, next_lease and next_prune, the first
-    due times of their keys; limits, the number of limits on starts and of those that count jobs of a task or a pool;
+    sizes, names of keys with the number of their entries; next_schedule, next_timer, next_lease, next_prune and next_shared, the
+    first due times of their keys; limits, the number of limits on starts and of those that count jobs of a task or a pool;
     watched, the number of limits on unfinished jobs. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
@@ -22,7 +22,7 @@ for _, name in ipairs({'jobs', 'specs', 'results', 'progress', 'needs', 'shared'
   add(sizes, name, redis.call('HLEN', store[name]))
 end
 add(sizes, 'next_schedule', redis.call('ZRANGE', store.schedule_dues, 0, 0, 'WITHSCORES')[2] or -1)
-for name, key in pairs({next_timer = store.timers, next_lease = store.leases, next_prune = store.prunes}) do
+for name, key in pairs({next_timer = store.timers, next_lease = store.leases, next_prune = store.prunes, next_shared = store.shared_ends}) do
   add(sizes, name, redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or -1)
 end
 local holding_back, watched = examine.count_limits()

@@ -38,7 +38,7 @@ function work.follow()
       work.units = work.units - 1 - used
     end
   end
-  if S[SHARED_VALUES] > 0 then work.expire_shared() end
+  if S[NEXT_SHARED] >= 0 and S[NEXT_SHARED] <= NOW then work.expire_shared() end
 end
 
 -- Whether work is left over.

@@ -2,10 +2,11 @@
 -- @include lib/request/begin
 -- Return whether nothing is due or left over, and there are no subscribers, no limits and no users with workers of their own.
 local function is_quiet()
-  return S[LEFT_STORED] == 0 and S[LIMITS] == 0 and S[FOLLOWED] == 0 and S[SHARED_VALUES] == 0 and S[USERS_SEEN] == 0
+  return S[LEFT_STORED] == 0 and S[LIMITS] == 0 and S[FOLLOWED] == 0 and S[USERS_SEEN] == 0
     and NOW - S[FORGOTTEN_AT] < FORGET_EVERY_MS
     and (S[NEXT_TIMER] > NOW or S[NEXT_TIMER] < 0) and (S[NEXT_LEASE] > NOW or S[NEXT_LEASE] < 0)
     and (S[NEXT_PRUNE] > NOW or S[NEXT_PRUNE] < 0) and (S[NEXT_SCHEDULE] > NOW or S[NEXT_SCHEDULE] < 0)
+    and (S[NEXT_SHARED] > NOW or S[NEXT_SHARED] < 0)
 end
 
 local DUES = {NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, NEXT_SCHEDULE}

@@ -9,8 +9,8 @@ local function silent_sessions()
   return silent
 end
 
--- Forget sessions, and pools and users that no worker has asked for lately.
-local function forget(sessions)
+-- Forget sessions, and pools and users that no worker has asked for lately, with the markers of these users.
+local function forget(sessions, has_users)
   for _, session in ipairs(sessions) do
     -- The session of this request is not silent any more.
     if session ~= request.stream then
@@ -19,14 +19,22 @@ local function forget(sessions)
       redis.call('ZREM', store.sessions, session)
     end
   end
-  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', string.format('(%d', NOW - POOL_SEEN_MS))
+  local before = string.format('(%d', NOW - POOL_SEEN_MS)
+  if has_users then
+    for _, served in ipairs(redis.call('ZRANGEBYSCORE', store.seen, '-inf', before)) do
+      if string.find(served, '\0', 1, true) then redis.call('UNLINK', store.user_wake(served)) end
+    end
+  end
+  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', before)
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
 -- Only a worker that claims sleeps until something is due; a tick may come from a producer that leaves.
 function request.reply(rest, granted, specs, sleeps)
   local more, left_over = work.more(), work.any_left()
-  local silent = NOW - S[FORGOTTEN_AT] >= FORGET_EVERY_MS and silent_sessions()
+  local silent, has_users = NOW - S[FORGOTTEN_AT] >= FORGET_EVERY_MS and silent_sessions(), S[USERS_SEEN] > 0
+  -- The last of them is forgotten now: from here on no marker of a user is left.
+  if silent and S[USERS_SEEN] < NOW - POOL_SEEN_MS then S[USERS_SEEN] = 0 end
   local next_ms = plan.commit(sleeps)
   if left_over then
     next_ms = NOW
@@ -34,7 +42,7 @@ function request.reply(rest, granted, specs, sleeps)
   end
   local reply = {more and 1 or 0, NOW, next_ms}
   for at = 1, #rest do reply[#reply + 1] = rest[at] end
-  if silent then forget(silent) end
+  if silent then forget(silent, has_users) end
   return request.told(reply, granted, specs)
 end
 

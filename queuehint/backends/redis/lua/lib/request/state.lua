@@ -15,7 +15,7 @@ local TOTAL_OF = {finished = 51, failed = 52, canceled = 53, retried = 54, snooz
 local RESOLVED, RESOLVED_SUM, JOURNAL, FOLLOWED, RESOLVED_MAX = 57, 58, 59, 60, 61 -- @const
 -- Behind LEVELS stand five numbers: the jobs with a place at each of the levels 1 to 5.
 local LEVELS = 38 -- @const
--- WEIGHTED counts the users with a weight; USERS_SEEN is when a worker last asked for jobs of some users only.
+-- WEIGHTED counts the users with a weight; USERS_SEEN is when a worker last asked for jobs of some users only, 0 if none did lately.
 local WEIGHTED, USERS_SEEN = 62, 63 -- @const
 -- LEASE_MAX is the longest lease given since LEASES_SINCE, LEASE_MAX_BEFORE the longest of the time before, see lib/request/epoch.
 local LEASE_MAX_BEFORE, LEASES_SINCE = 64, 65 -- @const
@@ -24,9 +24,10 @@ local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
 -- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
 local COMMITTING = 68 -- @const
 -- When the first of TIMERS, LEASES and PRUNES comes up, -1 for never, and how many leftovers there are: so that a step with
--- nothing to do asks none of them. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
+-- nothing to do asks none of them; NEXT_SHARED is that of SHARED_ENDS. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
 local NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, LEFT_STORED, FORGOTTEN_AT = 69, 70, 71, 72, 73 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 73, 5 -- @const
+local NEXT_SHARED = 74 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 74, 6 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end
@@ -54,7 +55,7 @@ else
   S = {}
   for at = 1, STATE_SIZE do S[at] = 0 end
   S[SCHEMA], S[EPOCH], S[RUN], S[TOLD_NEXT], S[NEXT_SCHEDULE] = SCHEMA_VERSION, -1, '', -1, -1
-  S[NEXT_TIMER], S[NEXT_LEASE], S[NEXT_PRUNE] = -1, -1, -1
+  S[NEXT_TIMER], S[NEXT_LEASE], S[NEXT_PRUNE], S[NEXT_SHARED] = -1, -1, -1, -1
 end
 if ARGV[1] ~= '' then
   if stored[2] ~= '1' then

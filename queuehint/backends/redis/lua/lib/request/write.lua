@@ -210,6 +210,9 @@ function plan.commit(tells)
     redis.call('ZREM', store.shared_ends, place)
     redis.call('ZREM', store.shared_names, place)
   end
+  if #work.shared_put + #work.shared_gone > 0 then
+    S[NEXT_SHARED] = tonumber(redis.call('ZRANGE', store.shared_ends, 0, 0, 'WITHSCORES')[2]) or -1
+  end
   for id, logged in pairs(plan.logs) do
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
     redis.call('LTRIM', store.log(id), -1000, -1)
