@@ -53,8 +53,12 @@ test: $(STAMP)/test redis ## Run the tests.
 coverage: $(STAMP)/test ## Run what has to cover every branch of the core, and see that it does.
 	$(BIN)/python -m pytest $(XDIST) -m "not nightly and not heavy" $(COVERAGE) tests/unit tests/contract/test_memory.py
 
+.PHONY: test-environments
+test-environments: $(STAMP)/environments redis ## Run an application on uvloop, with gevent, and below gunicorn --preload.
+	QUEUEHINT_REQUIRE_REDIS=1 $(BIN)/python -m pytest -q tests/environments $(ARGS)
+
 .PHONY: test-all
-test-all: $(STAMP)/test $(STAMP)/release redis ## Run every test, the long ones too, with many examples; Redis without functions too.
+test-all: $(STAMP)/test $(STAMP)/release $(STAMP)/environments redis ## Run every test, the long ones too, with many examples; Redis without functions too.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
 	TESTS_FUNCTIONS=never $(BIN)/python -m pytest $(XDIST) -m "redis and not nightly" $(ARGS)
 
@@ -161,6 +165,10 @@ $(STAMP)/dev: pyproject.toml $(STAMP)/venv
 $(STAMP)/release: pyproject.toml $(STAMP)/venv
 	@$(INSTALL) --group release
 	@touch $@
+
+$(STAMP)/environments: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing]' --group test --group environments
+	@touch $(STAMP)/demo $(STAMP)/test $@
 
 $(STAMP)/docs: pyproject.toml $(STAMP)/venv
 	@$(INSTALL) -e '.[cli,testing]' --group docs

@@ -166,7 +166,7 @@ async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
     assert polite.read_text("utf-8").endswith(" told")
     record = await jobs[spins][0].record()
     assert record is not None
-    assert [(error.type, "while True" in (error.traceback or "")) for error in record.errors] == [("timeout", True)]
+    assert [(error.type, "in spin" in (error.traceback or "")) for error in record.errors] == [("timeout", True)]
     assert [await jobs[file][0].state() for file in (holds, polite)] == [JobState.CANCELED, JobState.FINISHED]
 
 

@@ -23,6 +23,7 @@ from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.lock import FileInUseError, FileLock, take_lock
+from queuehint.backends.sqlite.writer import Ticket
 from queuehint.errors import (
     BackendDeniedError,
     BackendInUseError,
@@ -489,11 +490,16 @@ async def test_a_canceled_claim_that_is_repeated_returns_the_missed_grants(
     store = shelf.open()
     enqueue(store, "a", "b")
 
+    async def waited(_ticket: Ticket) -> None:
+        """Wait for ever: the reply may be there before the caller is canceled."""
+        await asyncio.get_running_loop().create_future()
+
     async def miss(operation: Operation[Any]) -> None:
-        call = asyncio.create_task(store.call(operation))
-        await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+            patch.setattr(Ticket, "waited", waited)
+            call = asyncio.create_task(store.call(operation))
+            await asyncio.sleep(0)
+            call.cancel()
             await call
 
     asked = Exchange("w", limit=1)
