@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="The helper drops lines about leases while nobody reads",
+        kind="worker",
+        file="worker/leases/helper.py",
+        old="            elif self._lines and word in {",
+        new="            elif len(self._lines) > 99 or word in {",
+        caught_by=(tests("tests/unit/test_renewal.py", "-k", "drops_no_line"),),
+    ),
+    Mutant(
+        name="Lines behind one that the worker cannot process are lost",
+        kind="worker",
+        file="worker/leases/renewal.py",
+        old="                self._start_anew(helper)\n                raise\n",
+        new="                raise\n",
+        caught_by=(tests("tests/unit/test_renewal.py", "-k", "nonsense"),),
+    ),
+    Mutant(
         name="A hold leaves no mark in its caller's context",
         kind="worker",
         file="scheduler/exclusive.py",
@@ -45,14 +61,6 @@ MUTANTS = (
         file="client/stuck.py",
         old="                todo.setdefault(other, waiting_id)\n",
         new="                pass\n",
-        caught_by=(OWN_HOLDS,),
-    ),
-    Mutant(
-        name="A hold of another store refuses waits",
-        kind="worker",
-        file="client/stuck.py",
-        old="            if held.store == store and held.is_held()",
-        new="            if held.is_held()",
         caught_by=(OWN_HOLDS,),
     ),
     Mutant(

@@ -24,7 +24,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.leases import helper as renewer_module
 from queuehint.worker.leases import renewal as renewal_module
-from queuehint.worker.leases.helper import Renewer, is_stopped
+from queuehint.worker.leases.helper import Renewer, Speaker, is_stopped
 from queuehint.worker.leases.renewal import Renewal, margin_s
 from queuehint.worker.outbox import OutboxBuffer
 from tests.probes import until
@@ -342,7 +342,8 @@ def test_nonsense_from_a_helper_ends_nothing(caplog: pytest.LogCaptureFixture) -
     helper = FakeHelper()
     with RenewalBench(helper=helper) as bench:
         helper.says.append("renewed x y")
-        until(lambda: caplog.records)
+        until(lambda: helper.starts == 2)
+        assert caplog.records
         helper.says.append("more")
         until(bench.more.is_set)
 
@@ -383,6 +384,38 @@ def test_a_helper_forgets_what_is_lost() -> None:
     here.renewer.renew()
     assert here.said[0] == "lost 1 a"
     assert here.store.asked[1][1] == (("b", 2),)
+
+
+def test_helper_reports_a_canceled_lease_once() -> None:
+    here = Helpers()
+    here.renewer.take(["+1 a"])
+    here.store.verdicts = {"a": CANCELED}
+    here.renewer.renew()
+    here.renewer.renew()
+    here.store.verdicts = {"a": LOST}
+    here.renewer.renew()
+    words = [line.split(" ")[0] for line in here.said]
+    assert words == ["canceled", "renewed", "renewed", "lost", "renewed"]
+    here.renewer.take(["-1 a", "+2 a"])
+    here.store.verdicts = {"a": CANCELED}
+    here.renewer.renew()
+    assert "canceled 2 a" in here.said
+
+
+def test_helper_drops_no_line_about_a_lease_while_nobody_reads() -> None:
+    read, write = os.pipe()
+    speaker = Speaker(write)
+    speaker.start()
+    lines = [f"lost {number} {number:0120d}" for number in range(1000)]
+    news = ["failed away", "more", "idle", "renewed 1.0 5", "renewed 2.0 6", "released 5 a", "renewed 3.0 7"]
+    for line in (*lines, *news):
+        speaker.say(line)
+    heard = b""
+    while not heard.endswith(b"renewed 3.0 7\n"):
+        heard += os.read(read, 1 << 16)
+    os.close(read)
+    os.close(write)
+    assert heard.decode().splitlines() == [*lines, "renewed 2.0 6", "released 5 a", "renewed 3.0 7"]
 
 
 def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again(

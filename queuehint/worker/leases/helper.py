@@ -18,13 +18,16 @@ the worker says
 the helper says
 ====================================  ==============================================================================
 ``renewed sent seen``                 all leases of the first *seen* lines were renewed by a request sent at *sent*
-``canceled token id``                 renewed, and the code is to stop
+``canceled token id``                 renewed, and the code is to stop; said once
 ``lost token id``                     the lease has been lost to another worker
 ``released token id``                 given back: its code has not begun, and must not any more
 ``more``                              work is left over in the store
 ``failed text``                       the store could not be reached
 ``idle``                              there is nothing to renew
 ====================================  ==============================================================================
+
+No line about a lease is dropped, however long the worker does not read, and each comes before the ``renewed`` of the
+request that it came of: so what the worker extends then is what was renewed.
 
 It ends when its input ends. If the worker has died with leases held, it reports them lost first: the code that held
 them has ended, so no job has to wait for the leases to end. A worker whose loop has not turned for longer than
@@ -50,6 +53,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +209,7 @@ class Renewer:
         self._held: dict[_Lease, float] = {}
         self._gone: dict[_Lease, float] = {}
         self._waiting: set[_Lease] = set()
+        self._told_canceled: set[_Lease] = set()
         self._marks = BeginMarks(config["marks"]) if "marks" in config else None
         self._taken: dict[_Lease, float] = {}
         """Leases taken from the worker, and when: to be given back."""
@@ -234,6 +239,7 @@ class Renewer:
                 else:
                     self._held.pop(lease, None)
                     self._gone.pop(lease, None)
+                    self._told_canceled.discard(lease)
                     self._taken.pop(lease, None)
                     if self._marks is not None:
                         self._marks.forget(lease[1])
@@ -250,8 +256,7 @@ class Renewer:
             some = leases[begin : begin + LEASES_AT_ONCE]
             reply = self._backend.call_sync(Renew(some, self._lease_ms, blocked_ms=blocked_ms))
             for (job_id, token), verdict in zip(some, reply.verdicts, strict=True):
-                if verdict is not Verdict.DONE:
-                    self._end_soon((job_id, token), verdict)
+                if verdict is not Verdict.DONE and self._end_soon((job_id, token), verdict):
                     self._say(f"{verdict} {token} {job_id}")
         self._told_blocked = bool(blocked_ms)
         self._say(f"renewed {sent_s!r} {seen}")
@@ -263,12 +268,19 @@ class Renewer:
         blocked_s = now_s() - self._turned_s - BEAT_S
         return round(blocked_s * 1000) if blocked_s >= BLOCKED_S else 0
 
-    def _end_soon(self, lease: _Lease, verdict: Verdict) -> None:
+    def _end_soon(self, lease: _Lease, verdict: Verdict) -> bool:
+        """Record that code is to stop; return whether the worker does not know, and has not settled it meanwhile."""
         with self._lock:
-            if lease in self._held:
-                self._held[lease] = min(self._held[lease], now_s())
-                if verdict is Verdict.LOST:
-                    self._gone[lease] = self._held.pop(lease)
+            if lease not in self._held:
+                return False
+            self._held[lease] = min(self._held[lease], now_s())
+            if verdict is Verdict.LOST:
+                self._gone[lease] = self._held.pop(lease)
+                self._told_canceled.discard(lease)
+                return True
+            is_news = lease not in self._told_canceled
+            self._told_canceled.add(lease)
+            return is_news
 
     def renew_for_ever(self) -> None:
         """Renew every third of a lease, sooner after a failure or with news of the loop, while the worker lives."""
@@ -387,6 +399,45 @@ class Renewer:
         return True
 
 
+class Speaker:
+    """
+    Writes lines to a pipe in a thread of its own, in order, however long nobody reads.
+
+    What waits is bounded by the leases: of each there is a line or two, and other news are dropped or replaced.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._lines: deque[str] = deque()
+        self._news = threading.Condition()
+
+    def start(self) -> None:
+        """Begin to write."""
+        threading.Thread(target=self._write, daemon=True, name="queuehint-speaker").start()
+
+    def say(self, line: str) -> None:
+        """Have a line written; never waits."""
+        word = line.partition(" ")[0]
+        with self._news:
+            last = self._lines[-1].partition(" ")[0] if self._lines else ""
+            if word == last == "renewed":
+                self._lines.pop()
+            elif self._lines and word in {"idle", "more", "failed"}:
+                return
+            self._lines.append(line)
+            self._news.notify()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the worker has ended
+            while True:
+                with self._news:
+                    while not self._lines:
+                        self._news.wait()
+                    text = self._lines.popleft().encode() + b"\n"
+                while text:
+                    text = text[os.write(self._pipe, text) :]
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
     try:
@@ -407,13 +458,8 @@ def main() -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever a driver prints is no line of ours
-    os.set_blocking(out, False)
-
-    def say(line: str) -> None:
-        # Shorter than PIPE_BUF, so written whole or not at all; a worker that does not read will hear the next.
-        with contextlib.suppress(OSError):
-            os.write(out, line.encode() + b"\n")
-
+    speaker = Speaker(out)
+    speaker.start()
     rest = b""
     renewer: Renewer | None = None
     while part := os.read(0, _READ_MAX):
@@ -422,7 +468,7 @@ def main() -> None:
         if renewer is None and lines:
             config = json.loads(lines.pop(0))
             backend = open_backend(config["url"], BackendOptions(namespace=config["namespace"]))
-            renewer = Renewer(backend, config, say)
+            renewer = Renewer(backend, config, speaker.say)
             threading.Thread(target=renewer.renew_for_ever, daemon=True).start()
         if renewer is not None:
             renewer.take(lines)

@@ -270,7 +270,12 @@ class Renewal:
         lines += helper.hear(0)
         if lines:
             self._heard_s, self._pause_s = time_s, 0.0
-            self._take(lines)
+            try:
+                self._take(lines)
+            except Exception:
+                # The rest of the lines is lost: a helper that starts again reports all leases again.
+                self._start_anew(helper)
+                raise
         if helper.is_dead or time_s - self._heard_s > self._lease_s + SILENCE_MAX_S:
             if time_s - self._started_s >= self._pause_s:
                 self._start_anew(helper)
