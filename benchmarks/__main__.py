@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-ALL = ("memory", "sqlite", "redis", "edges", "backlog", "records", "steps", "simulation", "traces")
+ALL = ("memory", "sqlite", "redis", "edges", "backlog", "records", "steps", "doctor", "simulation", "traces")
 MODULES = (*ALL, "api")
 """Each has `run(report, *, quick)`; that of redis takes more. `api` is a part of `memory`."""
 

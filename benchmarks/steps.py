@@ -69,20 +69,25 @@ class Probe:
         self.backend: Backend = backend
         self.longest: dict[str, float] = {}
         self.count = 0
-        backend._sync = _Measured(backend.session.address, self)  # noqa: SLF001 - there is no other way to each request
+        backend._sync = Measured(backend.session.address, self)  # noqa: SLF001 - there is no other way to each request
         self._cpu = Path(f"/proc/{server.pid}/task/{server.pid}/schedstat")
         self._names = {each.sha: each.name for each in map(scripts.script, scripts.names())}
 
     def cpu_ns(self) -> int:
         return int(self._cpu.read_text(encoding="ascii").split()[0])
 
-    def note(self, command: tuple[Any, ...], ms: float) -> None:
-        """Keep the time of a request, by the name of its script."""
+    def name_of(self, command: tuple[Any, ...]) -> str:
+        """Return the name of the script of a request; of another request its command."""
         name = str(command[0])
         if name.startswith("FCALL"):
             name = str(command[1]).split("_", 2)[2]
         elif name.startswith("EVALSHA"):
             name = self._names.get(command[1], "script")
+        return name
+
+    def note(self, command: tuple[Any, ...], ms: float) -> None:
+        """Keep the time of a request, by the name of its script."""
+        name = self.name_of(command)
         self.longest[name] = max(ms, self.longest.get(name, 0.0))
         self.count += 1
 
@@ -129,7 +134,7 @@ class Probe:
         return statistics.median(times)
 
 
-class _Measured(SyncLink):
+class Measured(SyncLink):
     """A connection that tells a probe what each request cost."""
 
     def __init__(self, address: Any, probe: Probe) -> None:

@@ -79,7 +79,7 @@ FOR_DOCTOR = (
 )
 """Further commands that `queuehint doctor` needs; the last two to repair, and ``function|delete``."""
 FROM_ITS_CLIENT = {"scan", "ping", "function|list", "function|delete"}
-DOCTORS = {"doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/repair"}
+DOCTORS = {"doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/repair", "doctor/small_keys"}
 """Its scripts."""
 PASSWORD = "secret"
 AUDITS = "~audit:*"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -22,9 +23,13 @@ from queuehint.backends.redis.transport import Send
 from queuehint.clock import FakeClock
 from queuehint.operations import (
     BUDGET,
+    Cancel,
+    Delete,
     Enqueue,
     Exchange,
+    Pause,
     Renew,
+    Resume,
     SetLimit,
     Tick,
     Verdict,
@@ -122,16 +127,18 @@ def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: 
 
 
 class Busy:
-    """Lets another client change the namespace before each call of a script."""
+    """Lets another client look whether there is work, and change the namespace, before each call of a script."""
 
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def __init__(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, script: str, change: Callable[[Store], None] | None = None
+    ) -> None:
         self.changes = 0
-        text = scripts.script(name).text
+        text = scripts.script(script).text
         ask = SyncLink.ask
 
         def ask_busily(link: Any, send: Send) -> Any:
             words = send.command
-            is_it = script_of(words) == name or words[1:2] == (text,)
+            is_it = script_of(words) == script or words[1:2] == (text,)
             if is_it:
                 store.clock.advance(ms=1)
                 store.call(
@@ -143,12 +150,26 @@ class Busy:
                     0,
                     *[1] * 5,
                 )
+                if change is not None:
+                    change(store)
             answer = ask(link, send)
             # A script that the server does not have yet is refused, and sent again.
             self.changes += is_it
             return answer
 
         monkeypatch.setattr(SyncLink, "ask", ask_busily)
+
+
+def come_and_go(store: Store) -> None:
+    name = f"passing{store.clock.now_ms()}"
+    store.do(Enqueue((job(name, "elsewhere", key="key"),)))
+    store.do(Cancel((name,)))
+    store.do(Delete((name,)))
+
+
+def pause_and_resume(store: Store) -> None:
+    store.do(Pause(("elsewhere",)))
+    store.do(Resume(("elsewhere",)))
 
 
 def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +189,7 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
     for begin in range(0, WHOLE_MAX + BATCH, 50):
         store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
     store.change_packed("gates", "p1", "value[5] = value[5] + 1")
-    Busy(store, monkeypatch, "doctor/heads")
+    Busy(store, monkeypatch, "doctor/heads", come_and_go)
     report = store.look()
     assert not report.was_quiet
     assert [finding.kind for finding in report.errors] == ["line"], "a line and its count are of one moment"
@@ -178,10 +199,22 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
     assert store.is_put_right()
 
 
+def test_sums_with_idle_workers_are_judged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for begin in range(0, WHOLE_MAX + BATCH, 50):
+        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
+    store.change_packed("gates", "p1", "value[4] = value[4] + 1")
+    busy = Busy(store, monkeypatch, "doctor/heads")
+    report = store.look()
+    assert busy.changes == (WHOLE_MAX + BATCH) // BATCH + 1, "they are read once"
+    assert report.was_quiet
+    assert [finding.kind for finding in report.errors] == ["gate"]
+    assert not report.unchecked
+
+
 def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     store.change_packed("gates", "a", "value[4] = value[4] + 1")
-    Busy(store, monkeypatch, "doctor/heads")
+    Busy(store, monkeypatch, "doctor/heads", pause_and_resume)
     report = store.look()
     assert not report.was_quiet
     assert [finding.kind for finding in report.errors] == ["gate"]

@@ -58,9 +58,10 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "watch": ("session", "", "a", 1),
     "unwatch": ("session", "a"),
     "doctor/counters": (),
-    "doctor/entries": ("jobs", "hash", "0", 10),
+    "doctor/entries": ("jobs", "hash", "0", 10, "a"),
     "doctor/heads": ("a",),
     "doctor/kinds": (0, "meta"),
+    "doctor/small_keys": ("zset", 10, "line:a"),
     "doctor/repair": ("", "kind", "name", "item"),
     "doctor/turn_back": (),
     "types": ("meta", "jobs"),
@@ -68,7 +69,7 @@ MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "retain": ("1 2 3 4", 1),
 }
 QUESTIONS = {name for name, operation in EXAMPLES.items() if operation.is_question}
-QUESTIONS |= {"spec", "doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "types"}
+QUESTIONS |= {"spec", "doctor/counters", "doctor/entries", "doctor/heads", "doctor/kinds", "doctor/small_keys", "types"}
 # The doctor looks at all there is, some at a time.
 DOCTOR = {name for name in ALL if name.startswith("doctor/")} - {"doctor/turn_back.lua"}
 
@@ -470,6 +471,7 @@ WHOLE = {
     ("ZRANGE", "leases"): "jobs that run",
     ("HGETALL", "gates"): "gates of a few jobs, for the doctor",
     ("HGETALL", "tallies"): "users of a few jobs, for the doctor",
+    ("HGETALL", "store"): "hashes of at most 500 entries, for the doctor",
 }
 
 

@@ -14,7 +14,7 @@ that comes after any other change does nothing; else it is done whole.
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.redis.codec import codec
@@ -54,6 +54,8 @@ ROUNDS_MAX: Final = 1000
 """How often repairs may follow upon repairs."""
 OF_INDEX: Final = 4
 """Entries of `index` that one script looks at: each may hold 1 024 records."""
+ENTRIES: Final = 500
+"""Entries that one script looks at in small keys."""
 WHOLE_MAX: Final = 250
 """So many jobs are looked at by one script, which makes their sums exact."""
 REPAIRS: Final = 100
@@ -183,7 +185,7 @@ class _Doctor:
             yield from self._look_at_entries(this, before)
             after: State = yield from self._state()
             this.packed = after.packed
-            this.is_quiet = before.packed == after.packed and self._is_settled(before)
+            this.is_quiet = before.is_same_as(after) and self._is_settled(before)
             if this.is_quiet or this.is_whole or attempt == self._passes - 1:
                 self._sums.look_at_state(this, after)
                 self._sums.look_at_sums(this, after)
@@ -199,6 +201,7 @@ class _Doctor:
             kind=text_of(said["is"]),
             now_ms=int(said["now"]),
             clock_ms=int(said["clock"]),
+            changes=int(said["changes"]),
             counters=numbers_of(said["counters"]),
             sizes=numbers_of(said["sizes"]),
         )
@@ -270,13 +273,13 @@ class _Doctor:
         this.see(numbers_of(said["greatest"]))
         for key, counts in zip(said["gates"][::2], said["gates"][1::2], strict=True):
             held = this.gates.setdefault(text_of(key), [0] * 5)
-            for at, count in enumerate(counts.split()):
-                held[at] += int(count)
+            for at, number in enumerate(counts.split()):
+                held[at] += int(number)
         this.placed += said["placed"]
         this.tallies.update(numbers_of(said["tallies"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
             this.started[text_of(job_id)] = text_of(claims)
-        this.waits.update(waits_of(said))
+        this.waits.update((yield from self._waits(said)))
         this.is_whole = said["whole"] == 1
         if this.is_whole:
             this.stored_gates = texts_of(said["stored"])
@@ -286,7 +289,7 @@ class _Doctor:
     def _look_at_entries(self, this: Pass, before: State) -> Talk:
         """Check that every entry belongs to something, unless counting has shown it."""
         after = yield from self._state()
-        is_quiet = before.packed == after.packed
+        is_quiet = before.is_same_as(after)
         for name in _INDEXES:
             # All that have to be there are, and there are no more.
             if not is_quiet or after.sizes[name] != this.entries[name] or this.findings:
@@ -298,29 +301,76 @@ class _Doctor:
         for name in _SMALL:
             yield from self._scan(this, name)
         for prefix in ("line:", "waiting:", "blocked:", "gauges:"):
-            for name in this.by_prefix.get(prefix, ()):
-                yield from self._scan(this, name)
+            yield from self._scan_keys(this, this.by_prefix.get(prefix, []))
+        yield from self._look_at_unsure(this)
 
     def _scan(self, this: Pass, name: str) -> Talk:
+        """Look at all entries of a key."""
         cursor = b"0"
-        key = key_of(name)
-        assert key is not None
         while True:
-            args = (bytes_of(name), key.type, cursor, OF_INDEX if name == "index" else BATCH)
-            said = by_name((yield from self._session.execute_script("doctor/entries", args)))
-            self._add_problems(this, said["problems"])
-            this.see(numbers_of(said["greatest"]))
-            if not this.is_whole:
-                this.stored_gates |= texts_of(said["gates"])
-                this.stored_tallies |= texts_of(said["tallies"])
+            size = OF_INDEX if name == "index" else BATCH
+            said = yield from self._entries(this, name, cursor, size)
+            rest = said["rest"]
+            while rest:
+                rest = (yield from self._entries(this, name, b"0", size, *rest))["rest"]
             cursor = said["cursor"]
             if cursor == b"0":
                 return
+
+    def _entries(self, this: Pass, name: str, cursor: bytes, size: int, *items: bytes) -> Talk:
+        key = key_of(name)
+        assert key is not None
+        args = (bytes_of(name), key.type, cursor, size, *items)
+        said = by_name((yield from self._session.execute_script("doctor/entries", args)))
+        self._add_entries(this, said)
+        return said
+
+    def _scan_keys(self, this: Pass, names: list[str]) -> Talk:
+        """Look at all entries of keys of one type, of many small ones by one script."""
+        at = 0
+        while at < len(names):
+            key = key_of(names[at])
+            assert key is not None
+            args = (key.type, ENTRIES, *map(bytes_of, names[at : at + BATCH]))
+            said = by_name((yield from self._session.execute_script("doctor/small_keys", args)))
+            self._add_entries(this, said)
+            for name in said["large"]:
+                yield from self._scan(this, text_of(name))
+            at += said["done"]
+
+    def _add_entries(self, this: Pass, said: dict[str, Any]) -> None:
+        self._add_problems(this, said["problems"])
+        this.see(numbers_of(said["greatest"]))
+        if not this.is_whole:
+            this.stored_gates |= texts_of(said["gates"])
+            this.stored_tallies |= texts_of(said["tallies"])
+
+    def _look_at_unsure(self, this: Pass) -> Talk:
+        """
+        Check that dependents named too many dependencies to be looked through for each of them.
+
+        They are read once here. Only a dependency that is not among them is looked for by a script, which is exact.
+        """
+        for dependent_id, names in this.unsure.items():
+            told: set[str] = set()
+            for portion in count():
+                field = f"{dependent_id}\n{portion}" if portion else dependent_id
+                text = yield from self._plain("HGET", self._key("needs"), bytes_of(field))
+                if text is None:
+                    break
+                told.update(line[5:] for line in text_of(text).split("\n"))
+            for name in names:
+                if name.removeprefix("waiting:") not in told:
+                    yield from self._entries(this, name, b"0", BATCH, bytes_of(dependent_id))
+        this.unsure.clear()
 
     def _add_problems(self, this: Pass, flat: Sequence[bytes]) -> None:
         for kind, name, item, about, found in problems_in(flat):
             if kind == "behind":
                 continue  # told by the greatest number seen
+            if kind == "unsure":
+                this.unsure.setdefault(item, []).append(name)
+                continue
             if kind == "lost":
                 what = f"job {about} is lost: it has no head, and its leftovers are in the way"
                 this.add(repairable("job", self._key("jobs"), what, job_id=about), about)
@@ -338,6 +388,21 @@ class _Doctor:
                 what = f"jobs {pair[0]} and {pair[1]} run at once, and their claims conflict"
                 this.add(Finding(kind="conflict", where=self._key("jobs"), what=what, job_id=pair[0]), pair[1])
 
+    def _waits(self, said: dict[str, Any]) -> Talk:
+        """Return which jobs wait for which; read the many that some wait for in pages."""
+        waits = waits_of(said)
+        for job_id in said["wide"]:
+            others: dict[str, None] = {}
+            cursor: Any = b"0"
+            while True:
+                name = bytes_of(self._key(f"blocked:{text_of(job_id)}"))
+                cursor, flat = yield from self._plain("HSCAN", name, cursor, "COUNT", SCAN_COUNT)
+                others.update(dict.fromkeys(map(text_of, flat[::2])))
+                if int(cursor) == 0:
+                    break
+            waits[text_of(job_id)] = [*others]
+        return waits
+
     def _look_at_cycles(self, this: Pass) -> Talk:
         """Check that open edges form no cycle, in which no job would ever run."""
         waits = {job_id: others for job_id, others in this.waits.items() if not this.waits.keys().isdisjoint(others)}
@@ -348,9 +413,8 @@ class _Doctor:
             # They were not all read at one time; what is a cycle stays one.
             now: dict[str, list[str]] = {}
             for batch in batches(cycle, BATCH):
-                now |= waits_of(
-                    by_name((yield from self._session.execute_script("doctor/heads", tuple(map(bytes_of, batch)))))
-                )
+                said = by_name((yield from self._session.execute_script("doctor/heads", tuple(map(bytes_of, batch)))))
+                now |= yield from self._waits(said)
             if all(other in now.get(job_id, ()) for job_id, other in pairwise([*cycle, cycle[0]])):
                 this.add(cycle_finding(self._key("deferred"), cycle), cycle[0])
 

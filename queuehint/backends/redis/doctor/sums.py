@@ -44,6 +44,8 @@ COUNTED: Final = {
     **{f"level_{level}": f"jobs of level {level} have places" for level in range(1, 6)},
 }
 """Counters of the state that are sums over all heads, and what they count."""
+_OF_LIMITS: Final = ("pause", "limits", "watched")
+"""Counters that show whether a limit is set, changed or dropped."""
 _FIRSTS: Final = {
     "next_timer": "timers",
     "next_lease": "leases",
@@ -64,8 +66,15 @@ class State:
     """`kept`, `none` (a new namespace), `lost` or `damaged`."""
     now_ms: int
     clock_ms: int
+    changes: int
+    """How many steps have changed a job: workers with nothing to do change the time alone."""
     counters: dict[str, int]
     sizes: dict[str, int]
+
+    def is_same_as(self, other: State) -> bool:
+        """Return whether no job and no limit changed between two states of one history."""
+        mine, others = ((each.kind, each.changes, *map(each.counters.get, _OF_LIMITS)) for each in (self, other))
+        return mine == others
 
 
 class Pass:
@@ -92,6 +101,8 @@ class Pass:
         """Three for each job with claims and a place, as a script tells them."""
         self.started: dict[str, str] = {}
         self.waits: dict[str, list[str]] = {}
+        self.unsure: dict[str, list[str]] = {}
+        """By dependents of many: keys of dependents that each is in, and of whose jobs it may need none."""
         self.greatest: dict[str, int] = {}
         self.is_whole = False
         self.stored_gates: dict[str, str] = {}

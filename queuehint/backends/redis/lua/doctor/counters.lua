@@ -3,7 +3,8 @@
   Returns names, each with its value:
     packed, the state as it is stored; is, one of kept, none, lost and damaged, said of the state; now, the server's time;
     clock, the state's time;
-    counters, names and values; a limit on unfinished jobs has one named "unfinished:" and its field;
+    changes, how many steps have changed a job; counters, names and values; a limit on unfinished jobs has one named "unfinished:" and its
+    field;
     sizes, names of keys with the number of their entries; next_schedule, next_timer, next_lease, next_prune and next_shared, the
     first due times of their keys; limits, the number of limits on starts and of those that count jobs of a task or a pool;
     watched, the number of limits on unfinished jobs. ]]
@@ -45,5 +46,6 @@ if ARGV[1] == '' then
 end
 return {
   'packed', stand_in.packed, 'is', stand_in.state, 'now', examine.int(now_ms), 'clock', examine.int(stand_in.clock),
+  'changes', examine.int(S[CHANGES]),
   'counters', counters, 'sizes', sizes,
 }

@@ -7,13 +7,14 @@
     counts of these jobs there, IS IX S X, and how many stand in line; placed, three for each with claims and a place: its id,
     numbers (its place, 1 if it keeps its gates because it runs, backs off or is dead, and its walks) and claims; tallies, services with users and how many records they
     have among these; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
-    a line; greatest,
+    a line; wide, ids of those that wait too, with others for more than are told of; greatest,
     names of counters, each with the greatest number in these jobs; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
 args.count(8, 1)
-local GATES_MAX = 4000 -- @const
+local GATES_MAX, WAITS_MAX = 4000, 2000 -- @const
+local waits_told, wide = 0, {}
 local problems, counted, entered, held, placed, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local function problem(...)
@@ -66,11 +67,6 @@ local function check_edges(id, job)
   for portion = 1, job[PORTIONS] or 0 do
     local field = edges.field(id, portion)
     if redis.call('HEXISTS', store.needs, field) == 0 then problem('note', 'needs', field, id, '') end
-  end
-  -- Portions are bound and released one after the other.
-  if job[PORTIONS] and (job[STAGED] or examine.is_left('p', id)) then return end
-  for _, need in ipairs(job[NEEDS] == HELD and edges.all_needs(job) or {}) do
-    if not redis.call('ZSCORE', store.waiting(need[1]), id) then problem('edge', 'waiting:' .. need[1], id, id, '') end
   end
 end
 
@@ -141,8 +137,13 @@ local function check(id, job)
     started[#started + 1] = job[CLAIMS]
   end
   if job[STATE] == DEFERRED and job[BLOCKED] > 0 then
-    waits[#waits + 1] = id
-    waits[#waits + 1] = table.concat(redis.call('HKEYS', store.blocked(id)), '\n')
+    waits_told = waits_told + redis.call('HLEN', store.blocked(id))
+    if waits_told > WAITS_MAX then
+      wide[#wide + 1] = id
+    else
+      waits[#waits + 1] = id
+      waits[#waits + 1] = table.concat(redis.call('HKEYS', store.blocked(id)), '\n')
+    end
   end
   if job[STATE] == FAILED and job[WALKS] and form.policy(job)[ON_DEAD] == 'cancel_behind' and not examine.is_left('c', id) then
     problem('unswept', 'left', '', id, '')
@@ -202,5 +203,5 @@ if is_whole then
 end
 return {
   'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'placed', placed, 'tallies', flat(tallies),
-  'started', started, 'waits', waits, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
+  'started', started, 'waits', waits, 'wide', wide, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
 }

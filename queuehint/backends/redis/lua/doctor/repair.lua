@@ -69,6 +69,7 @@ function REPAIR.entry(_, id)
   end
 end
 
+examine.looks_through = true
 -- An edge of which one end is missing. Whether it is one is told by what the job was told to depend on, which it may still
 -- need, by its other end, and by the head, which counts the open ones.
 function REPAIR.edge(id, dependency_id)

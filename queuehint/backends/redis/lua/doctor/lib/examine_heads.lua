@@ -13,11 +13,13 @@ local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, 
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
   limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN, dropped = DROPPED_IN_ALL,
   next_timer = NEXT_TIMER, next_lease = NEXT_LEASE, next_prune = NEXT_PRUNE, next_shared = NEXT_SHARED, left = LEFT_STORED}
-local LEFT_READ_MAX = 10000 -- @const
+local LEFT_READ_MAX, UNITS = 10000, 1000 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
 
-local heads_read, said, fields_read, held_of, left_kinds, started_at = {}, {}, {}, {}, nil, nil
+local heads_read, said, fields_read, needs_read, left_kinds, started_at = {}, {}, {}, {}, nil, nil
+-- looks_through: whether all portions of what a job depends on are read; units: of dependencies and of numbers of records, before the rest is left over.
+examine.looks_through, examine.units = false, UNITS
 
 -- A job's head; false if there is none, nil if it cannot be read.
 function examine.head(id)
@@ -84,14 +86,28 @@ function examine.is_left(kind, what, mark)
   return left_kinds.unread or left_kinds[kind .. tostring(what) .. '\n' .. tostring(mark or '')] or false
 end
 
--- The policy of an edge to a job that another is told to depend on and may still need; nil if it is not.
-function examine.held(job, dependency_id)
-  if job[NEEDS] ~= HELD then return nil end
-  if not held_of[job] then
-    held_of[job] = {}
-    for _, need in ipairs(edges.all_needs(job)) do held_of[job][need[1]] = need[2] end
+-- The policy of an edge in the text of some dependencies, as edges keeps it; nil if that does not name it.
+local function policy_in(text, id)
+  local at = string.find(text, ' ' .. id, 1, true)
+  while at do
+    local behind = string.byte(text, at + #id + 1)
+    if not behind or behind == 10 then return string.sub(text, at - 4, at - 1) end
+    at = string.find(text, ' ' .. id, at + 1, true)
   end
-  return held_of[job][dependency_id]
+end
+
+-- The policy of an edge to a job that another is told to depend on and may still need; false if it is not. Of one with portions
+-- nil, which is not known, unless these are to be looked through: 100 of 1 000 dependencies take some ms.
+function examine.held(job, dependency_id)
+  if job[NEEDS] ~= HELD then return false end
+  if job[PORTIONS] and not examine.looks_through then return nil end
+  for portion = 0, job[PORTIONS] or 0 do
+    local field = edges.field(job.id, portion)
+    needs_read[field] = needs_read[field] or redis.call('HGET', store.needs, field) or ''
+    local policy = policy_in(needs_read[field], dependency_id)
+    if policy then return policy end
+  end
+  return false
 end
 
 -- The number of log lines in a head, as far as they are kept.
@@ -115,22 +131,27 @@ function examine.has_term(number, term)
   return false
 end
 
+-- A field of the index that has bits: the text, the byte that stands before that of the first number, and the times of its term.
+local function bits_of(field, term)
+  local packed, first_ms, last_ms = redis.call('HGET', store.index, field) or '', nil, nil
+  local bits = packed
+  if term == 'a' then first_ms, last_ms, bits = record_bits.split(packed) end
+  if not bits or #bits < 5 or #bits % 4 ~= 1 then return {bits = ''} end
+  return {bits = bits, before = string.byte(bits) * 4 - 2, first_ms = first_ms, last_ms = last_ms}
+end
+
 -- Where a record is missing from the index of records; nil if it is complete.
 function examine.unlisted(id, job)
   if record_index.id_of(job[NUMBER]) ~= id then return 'index' end
+  local place = job[NUMBER] % PER_BLOCK
+  local block, mask = (job[NUMBER] - place) / PER_BLOCK, MASKS[place % 8]
   for _, term in ipairs(record_index.terms(job)) do
-    local block = math.floor(job[NUMBER] / PER_BLOCK)
     local field = record_index.field(term, block)
-    local found = fields_read[field]
-    if not found then
-      local packed = redis.call('HGET', store.index, field)
-      found = {}
-      for _, number in ipairs(packed and examine.listed(field, packed) or {}) do found[number] = true end
-      if term == 'a' then found.first_ms, found.last_ms = record_bits.split(packed) end
-      fields_read[field] = found
-    end
+    local found = fields_read[field] or bits_of(field, term)
+    fields_read[field] = found
+    local byte = found.before and math.floor(place / 8) >= found.before + 2 and string.byte(found.bits, math.floor(place / 8) - found.before) or 0
     local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)
-    if not found[job[NUMBER]] or not is_timed then return 'index' end
+    if byte % (2 * mask) < mask or not is_timed then return 'index' end
   end
 end
 

@@ -63,12 +63,24 @@ end
 CHECK.specs = needs_head(function() return true end)
 CHECK.asked = CHECK.specs
 local check_needs = needs_head(function(job) return job[NEEDS] end)
+-- Check that a job waits at each that a portion of its dependencies names.
+local function check_waiting(id, job, needs)
+  -- Portions are bound and released one after the other.
+  if job[NEEDS] ~= HELD or (job[PORTIONS] and (job[STAGED] or examine.is_left('p', id))) then return end
+  examine.units = examine.units - #needs
+  for _, need in ipairs(needs) do
+    if not redis.call('ZSCORE', store.waiting(need[1]), id) then examine.report('edge', 'waiting:' .. need[1], id, id, '') end
+  end
+end
 -- Behind the id of a job with more than 1 000 dependencies stands which portion it is.
 function CHECK.needs(name, base, field)
   local id, portion = string.match(field, '^([^\n]*)\n(%d+)$')
-  local job = id and examine.head(id)
-  if job and tonumber(portion) > (job[PORTIONS] or 0) then return 'stray', field end
-  return check_needs(name, base, id or field)
+  portion = tonumber(portion or 0)
+  local job = examine.head(id or field)
+  if job and portion > 0 and portion > (job[PORTIONS] or 0) then return 'stray', field end
+  local problem, about = check_needs(name, base, id or field)
+  if job and not problem then check_waiting(id or field, job, edges.portion_of(job, portion)) end
+  return problem, about
 end
 CHECK.results = needs_head(function(job) return job[RESULT] == 's' end)
 CHECK.progress = needs_head(function(job) return job[REPORTED] end)
@@ -98,6 +110,7 @@ CHECK['waiting:'] = function(name, _, dependent_id)
   local order = tonumber(redis.call('ZSCORE', store.waiting(id), dependent_id))
   local may_be_open = not OVER[dependent[STATE]] or examine.is_left('p', dependent_id)
   local is_edge = (edge and may_be_open) or examine.held(dependent, id)
+  if is_edge == nil then return 'unsure', dependent_id end
   if not is_edge or order < dependent[NUMBER] or order > math.max(dependent[NUMBER], dependent[SINCE]) then
     return 'edge', dependent_id
   end
@@ -146,6 +159,7 @@ function CHECK.index(_, _, field, packed)
   if string.sub(field, 1, 1) == ID_TERM then
     local ids = examine.ids(field, packed)
     if not ids then return 'stray', field end
+    examine.units = examine.units - IDS_PER_FIELD
     for number, id in pairs(ids) do
       if not examine.is_of(number, id) then return 'strays', field end
     end
@@ -154,6 +168,7 @@ function CHECK.index(_, _, field, packed)
   local numbers, term, block = examine.listed(field, packed)
   if not numbers or #numbers == 0 then return 'stray', field end
   if not redis.call('ZSCORE', store.blocks, term .. '\0' .. form.sortable(block)) then return 'block', field end
+  examine.units = examine.units - #numbers
   for _, number in ipairs(numbers) do
     if not examine.has_term(number, term) then return 'strays', field end
   end

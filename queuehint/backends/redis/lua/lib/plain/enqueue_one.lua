@@ -101,6 +101,7 @@ local function take_in(ask)
   if claims ~= '' then changed_gates, depth, key = pass(form.claims(claims)[1]) end
   local number, seq, level = S[NUMBERS] + 1, S[PLACES] + 1, facts[PRIORITY]
   S[NUMBERS], S[PLACES], S[JOURNAL], S[ENQUEUED_IN_ALL] = number, seq, S[JOURNAL] + 1, S[ENQUEUED_IN_ALL] + 1
+  S[CHANGES] = S[CHANGES] + 1
   S[COUNT_OF.Q] = S[COUNT_OF.Q] + 1
   if level < CRITICAL then S[LEVELS + level] = S[LEVELS + level] + 1 end
   local tag = form.sortable(number) .. id

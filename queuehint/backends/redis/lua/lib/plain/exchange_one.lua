@@ -262,6 +262,7 @@ local function exchange_one()
   end
   if ended and granted then redis.call('HSET', store.jobs, ended.id, ended.head, granted.id, granted.head)
   elseif ended or granted then redis.call('HSET', store.jobs, (ended or granted).id, (ended or granted).head) end
+  if ended or granted then S[CHANGES] = S[CHANGES] + 1 end
   write_bits(changes)
   write_gates(gates_of)
   -- The lease that ended may have been the first to run out.

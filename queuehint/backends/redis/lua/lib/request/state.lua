@@ -27,7 +27,9 @@ local COMMITTING = 68 -- @const
 -- nothing to do asks none of them; NEXT_SHARED is that of SHARED_ENDS. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
 local NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, LEFT_STORED, FORGOTTEN_AT = 69, 70, 71, 72, 73 -- @const
 local NEXT_SHARED = 74 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 74, 6 -- @const
+-- CHANGES counts the steps that changed a job or data derived from jobs: where it stands still, sums over all jobs do.
+local CHANGES = 75 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 75, 6 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end

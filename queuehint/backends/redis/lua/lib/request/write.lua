@@ -175,6 +175,7 @@ function plan.commit(tells)
       corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)
     end
   end
+  if next(jobs.dirty) or jobs.buried[1] or next(gates.dirty) then S[CHANGES] = S[CHANGES] + 1 end
   write_told()
   if rawget(edges, 'write') then edges.write() end
   for _, buried in ipairs(jobs.buried) do indexes.write(buried[1], buried[2]) end
