@@ -115,7 +115,7 @@ def install() -> None:
         which: scripts.Script,
         args: tuple[Any, ...],
         operation: Operation[Any] | None,
-        stream: Any,
+        is_numbered: bool = False,
     ) -> Generator[Any, Any, Any]:
         if client.namespace in _AUDITED:
             entry: Any = None
@@ -129,7 +129,7 @@ def install() -> None:
             if entry is not None:
                 which = audited_script(which.name)
                 args = (*args, put_down(client, entry))
-        return ask(client, which, args, operation, stream)
+        return ask(client, which, args, operation, is_numbered)
 
     def put_down(client: session.Session, entry: Any) -> bytes:
         begin = wire.Begin.of(client._retention or Retention(), epoch_s=None, budget=client._settings[-1], release="")

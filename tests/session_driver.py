@@ -79,6 +79,9 @@ class Talk:
         self.step = None
         try:
             self.step = move()
+            if isinstance(self.step, Send):
+                # As a link that has a free slot.
+                assert self.step.command
         except StopIteration as end:
             self.reply = end.value
         except Exception as error:

@@ -155,7 +155,7 @@ def test_two_releases_run_side_by_side(
     def ask_in_turn(link: SyncLink, send: Send) -> Any:
         command = send.command
         if command[0].startswith("FCALL") and next(turns) % 2:
-            send.command = (command[0], command[1].replace(library().digest, other.digest), *command[2:])
+            send = Send((command[0], command[1].replace(library().digest, other.digest), *command[2:]))
         return ask(link, send)
 
     monkeypatch.setattr(SyncLink, "ask", ask_in_turn)

@@ -106,11 +106,11 @@ async def test_nothing_is_left_of_a_call_that_was_canceled(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await backend.call(submission)
-    assert len(backend.session._unknown) == 1
+    assert len(backend.session.streams.unknown) == 1
     del submission
     proxy.heal()
     await checks.until(lambda: ref() is None, "the call is forgotten with its reply")
-    assert not backend.session._unknown
+    assert not backend.session.streams.unknown
     await backend.close()
 
 

@@ -3,6 +3,7 @@
 from tests.mutants.gate import Mutant, tests
 
 LINKS = tests("tests/unit/test_redis_links.py")
+CALLERS = "tests/integration/test_redis_callers.py"
 
 MUTANTS = (
     Mutant(
@@ -44,5 +45,69 @@ MUTANTS = (
         old="await asyncio.get_running_loop().run_in_executor(reader, connection.ssl_context.get)",
         new="connection.ssl_context.get()",
         caught_by=(tests("tests/faults/test_certificates.py"),),
+    ),
+    Mutant(
+        name="A call that waits for a slot has a stream already",
+        kind="wire",
+        file="backends/redis/functions/calls.py",
+        old="        return Send(self._numbered)\n",
+        new="        return Send(self._numbered())\n",
+        caught_by=(tests(CALLERS, "-k", "burst"),),
+    ),
+    Mutant(
+        name="A call that was not sent keeps its stream while it pauses",
+        kind="wire",
+        file="backends/redis/session.py",
+        old="                if call.stream is not None and not is_unknown:\n",
+        new="                if False:\n",
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "not_sent"),),
+    ),
+    Mutant(
+        name="Calls of a loop that give up keep those behind them waiting",
+        kind="wire",
+        file="backends/redis/connections/async_link.py",
+        old="                if is_answered:\n",
+        new="                if True:\n",
+        caught_by=(LINKS,),
+    ),
+    Mutant(
+        name="Calls of threads that give up keep those behind them waiting",
+        kind="wire",
+        file="backends/redis/connections/sync_link.py",
+        old="            rest_s = max(begun_s, self._answered_s) + session.patience_s(address) - time.monotonic()\n",
+        new="            rest_s = session.patience_s(address)\n",
+        caught_by=(tests(CALLERS, "-k", "frozen and threads"),),
+    ),
+    Mutant(
+        name="Each call of a loop asks the sentinels for itself",
+        kind="wire",
+        file="backends/redis/connections/async_link.py",
+        old="        asking = self._asking\n",
+        new="        asking = None\n",
+        caught_by=(tests(CALLERS, "-k", "one_question and tasks"),),
+    ),
+    Mutant(
+        name="Each thread asks the sentinels for itself",
+        kind="wire",
+        file="backends/redis/connections/sync_link.py",
+        old="            asking = self._asking\n",
+        new="            asking = None\n",
+        caught_by=(tests(CALLERS, "-k", "one_question and threads"),),
+    ),
+    Mutant(
+        name="A closed link of a loop connects again",
+        kind="wire",
+        file="backends/redis/connections/async_link.py",
+        old="        self._is_closed = True\n",
+        new="",
+        caught_by=(tests(CALLERS, "-k", "closed_link and tasks"),),
+    ),
+    Mutant(
+        name="A closed link of threads connects again",
+        kind="wire",
+        file="backends/redis/connections/sync_link.py",
+        old="        self._is_closed = True\n",
+        new="",
+        caught_by=(tests(CALLERS, "-k", "closed_link and threads"),),
     ),
 )

@@ -316,8 +316,8 @@ MUTANTS = (
         name="A request with an unknown outcome is not reported as such",
         kind="wire",
         file="backends/redis/codec/failures.py",
-        old="        if is_unknown:\n",
-        new="        if False:\n",
+        old="        cause = failure.__cause__ or failure\n        if is_unknown:\n",
+        new="        cause = failure.__cause__ or failure\n        if False:\n",
         caught_by=(tests("tests/unit/test_redis_session.py"),),
     ),  # P4
     Mutant(

@@ -133,10 +133,10 @@ class Wiretap(Session):
         super().begin()
         self.receipts: dict[str, tuple[int, tuple[Any, ...], Any]] = {}
         # Several streams from the start, as if several calls had been under way at once.
-        self._streams.extend(RequestStream() for _ in range(3))
+        self.streams.free.extend(RequestStream() for _ in range(3))
 
     def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
-        self._streams.rotate()
+        self.streams.free.rotate()
         return self._overheard(super().execute(operation), self._note)
 
     @staticmethod

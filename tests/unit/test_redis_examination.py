@@ -160,7 +160,7 @@ def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right
         talk.look_around(EVICTS)
         assert type(talk.error) is BackendUnavailableError
         assert "maxmemory-policy is allkeys-lru" in str(talk.error)
-    assert not session._streams
+    assert not session.streams.free
     talk = Talk(session, ONE)
     assert script_of(talk.answer(INFO)) == "enqueue"
     assert script_of(Talk(session, ONE)) == "enqueue"
@@ -307,7 +307,7 @@ def test_a_server_that_cannot_be_looked_at_is_unavailable_and_never_unknown(
     assert talk.fail(failure()).step == Redirect()
     talk.answer()
     assert type(talk.error) is BackendUnavailableError
-    assert not session._unknown
+    assert not session.streams.unknown
 
 
 @pytest.mark.parametrize(

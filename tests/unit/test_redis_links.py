@@ -10,7 +10,7 @@ from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.async_link import _CallSlots
 from queuehint.backends.redis.connections.link import _Where
-from queuehint.backends.redis.transport import NotSent, Redirect
+from queuehint.backends.redis.transport import Closed, NotSent, Redirect
 from tests.support import for_each
 
 
@@ -83,16 +83,39 @@ async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: p
     assert slots.free == 1
 
 
+async def test_a_line_of_calls_that_give_up_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_session, "RETRY_S", 0.3)
+    slots, loop = no_free_slots(), asyncio.get_running_loop()
+    first, second = (asyncio.create_task(slots.enter()) for _ in range(2))
+    begun_s = loop.time()
+    await asyncio.sleep(0.2)
+    # The call before gave up without an answer: so will the next.
+    slots.leave()
+    await first
+    with pytest.raises(NotSent):
+        await second
+    assert loop.time() - begun_s < 0.45
+
+
+async def test_a_closed_line_refuses_all_that_wait() -> None:
+    slots = no_free_slots()
+    waiting = [asyncio.create_task(slots.enter()) for _ in range(3)]
+    await turns()
+    slots.close()
+    assert [type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [Closed] * 3
+    assert slots.free == 0
+
+
 async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 1_000.0)
 
     slots, loop = no_free_slots(), asyncio.get_running_loop()
     tasks = [asyncio.create_task(slots.enter()) for _ in range(2)]
     await turns()
-    slots.leave()
+    slots.leave(is_answered=True)
     await tasks[0]
     # As if the second had come long before the first left.
-    monkeypatch.setattr(redis_session, "RETRY_S", loop.time() - slots._left_s + 0.2)
+    monkeypatch.setattr(redis_session, "RETRY_S", loop.time() - slots._answered_s + 0.2)
     third = asyncio.create_task(slots.enter())
     await turns()
     slots.leave()

@@ -18,10 +18,10 @@ from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.session import (
     PAUSE_S,
     RETRY_S,
-    UNKNOWN_MAX,
     Session,
 )
-from queuehint.backends.redis.transport import NotSent, Redirect, Sleep, Unanswered
+from queuehint.backends.redis.streams import UNKNOWN_MAX
+from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep, Unanswered
 from queuehint.clock import FakeClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -104,7 +104,7 @@ def test_a_question_has_no_stream_and_leaves_none(session: Session) -> None:
     talk = Talk(session, Get(("a",)))
     assert talk.request == ("", 0)
     assert talk.answer([[]]).reply == Got((None,))
-    assert not session._streams
+    assert not session.streams.free
 
 
 def test_a_stream_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
@@ -120,7 +120,28 @@ def test_requests_that_are_under_way_at_once_have_streams_of_their_own(session: 
         assert len({talk.request[0] for talk in talks}) == 3
         for talk in talks:
             assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
-        assert len(session._streams) == 3
+        assert len(session.streams.free) == 3
+
+
+def test_a_request_takes_its_stream_when_it_is_sent(session: Session) -> None:
+    waiting, other = session.execute(Tick()), Talk(session, Tick())
+    ask = next(waiting)
+    stream, number = other.request
+    other.answer(DONE)
+    assert isinstance(ask, Send)
+    # The caller had its turn only now, and uses the stream that the other one left.
+    assert ask.command[6:8] == (stream, number + 1) == ask.command[6:8]
+    assert not session.streams.free
+
+
+def test_a_request_that_was_not_sent_leaves_its_stream_to_others(session: Session) -> None:
+    waiting = Talk(session, ONE)
+    request = waiting.request
+    waiting.fail(NotSent()).answer()
+    assert isinstance(waiting.step, Sleep)
+    other = Talk(session, Tick())
+    assert other.request == request
+    assert waiting.answer().request[0] != request[0]
 
 
 def test_a_fork_has_streams_of_its_own(session: Session, time: Time) -> None:
@@ -137,7 +158,7 @@ def test_a_fork_has_streams_of_its_own(session: Session, time: Time) -> None:
 def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Session) -> None:
     talk = Talk(session, Draw(-1))
     assert isinstance(talk.error, InvalidJobError)
-    assert not session._streams
+    assert not session.streams.free
 
 
 @pytest.mark.parametrize("next_ms, due_s", [(-1, None), (1_000, 1_000.0), (3_500, 1_002.5), (500, 1_000.0)])
@@ -167,7 +188,7 @@ def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(s
     assert by_sha[:2] == ("EVALSHA", script.sha)
     assert talk.command == ("EVAL", script.text, *by_sha[2:])
     assert talk.answer(DONE).reply is not None
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(singly: Session) -> None:
@@ -187,7 +208,7 @@ def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request
     assert talk.fail(MISSING).command == ("FUNCTION", "LOAD", library().text)
     assert talk.answer(library().name.encode()).command == by_name
     assert talk.answer(DONE).reply is not None
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 def test_a_node_that_a_slot_is_moving_to_gets_the_library_too(session: Session) -> None:
@@ -208,7 +229,7 @@ def test_a_load_without_an_answer_leaves_no_outcome_unknown(session: Session, ti
     time.now_s += redis_session.RETRY_S
     talk.fail(Unanswered()).answer()
     assert type(talk.error) is BackendUnavailableError
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 # --- connections that fail -------------------------------------------------------------------------------------------
@@ -298,12 +319,23 @@ def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time:
     assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
 
 
+@for_each([ONE, CountJobs()])
+def test_a_closed_link_ends_a_call_without_another_attempt(operation: Operation[Any], time: Time) -> None:
+    session = make_session(time)
+    assert type(Talk(session, operation).fail(Closed()).error) is BackendUnavailableError
+    sent = Talk(session, operation).fail(Unanswered()).skip_move_and_sleep()
+    error = sent.fail(Closed()).error
+    assert type(error) is (OutcomeUnknownError if operation is ONE else BackendUnavailableError)
+    assert "was closed" in str(error)
+    assert len(session.streams.unknown) == (operation is ONE)
+
+
 def test_a_question_without_an_answer_is_no_unknown_outcome(session: Session, time: Time) -> None:
     talk = Talk(session, CountJobs())
     time.now_s += RETRY_S
     talk.fail(Unanswered()).answer()
     assert type(talk.error) is BackendUnavailableError
-    assert not session._unknown
+    assert not session.streams.unknown
 
 
 def test_the_same_operation_object_goes_on_with_the_same_request(session: Session, time: Time) -> None:
@@ -338,7 +370,7 @@ def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session:
         time.now_s += RETRY_S
         assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
     assert len(requests) == 1
-    assert len(session._unknown) == 1
+    assert len(session.streams.unknown) == 1
 
 
 def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(session: Session) -> None:
@@ -350,7 +382,7 @@ def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_
         talk.break_off()
         del talk
         gc.collect()
-        assert not session._unknown
+        assert not session.streams.unknown
     assert len(streams) == 50
 
 
@@ -361,7 +393,7 @@ def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -
         talk = Talk(session, operation)
         sent.append(talk.request)
         talk.break_off()
-    assert len(session._unknown) == UNKNOWN_MAX
+    assert len(session.streams.unknown) == UNKNOWN_MAX
     assert Talk(session, operations[-1]).request == sent[-1]
     assert Talk(session, operations[0]).request not in sent
 
@@ -376,7 +408,7 @@ def test_the_stream_of_a_canceled_caller_is_not_used_by_others(session: Session,
     if failure is not None:
         talk.fail(failure)
     talk.break_off()
-    assert not session._streams
+    assert not session.streams.free
     assert Talk(session, Tick()).request[0] != stream
     assert Talk(session, ONE).command == sent
 
@@ -385,7 +417,7 @@ def test_the_stream_of_a_dropped_call_is_not_used_again(session: Session) -> Non
     talk = Talk(session, ONE)
     stream, _ = talk.request
     talk._steps.close()
-    assert not session._streams
+    assert not session.streams.free
     assert Talk(session, Tick()).request[0] != stream
 
 
@@ -393,8 +425,8 @@ def test_an_error_nobody_expects_leaves_the_outcome_unknown(session: Session) ->
     talk = Talk(session, ONE)
     talk.fail(ZeroDivisionError())
     assert isinstance(talk.error, ZeroDivisionError)
-    assert not session._streams
-    assert list(session._unknown) == [id(ONE)]
+    assert not session.streams.free
+    assert list(session.streams.unknown) == [id(ONE)]
 
 
 # --- other nodes -----------------------------------------------------------------------------------------------------
@@ -445,7 +477,7 @@ def redirect_for_ever(talk: Talk, time: Time) -> None:
 
 def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(session: Session, time: Time) -> None:
     redirect_for_ever(Talk(session, Tick()), time)
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
@@ -480,7 +512,7 @@ def test_what_passes_by_itself_is_waited_for(session: Session, time: Time, messa
     assert type(talk.error) is BackendUnavailableError
     assert message in str(talk.error)
     # Nothing was done, so the stream is free.
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 @pytest.mark.parametrize(
@@ -504,7 +536,7 @@ def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknow
     time.now_s += RETRY_S
     talk.fail(driver.ResponseError("LOADING Redis is loading the dataset in memory"))
     assert type(talk.error) is OutcomeUnknownError
-    assert not session._streams
+    assert not session.streams.free
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -559,7 +591,7 @@ def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_stream_a
     talk.fail(Unanswered()).skip_move_and_sleep()
     talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))
     assert isinstance(talk.error, Exception)
-    assert not session._streams
+    assert not session.streams.free
 
 
 REFUSED_UNREAD = (
@@ -614,7 +646,7 @@ def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(session: 
     assert isinstance(talk.error, DuplicateJobError)
     assert (talk.error.job_id, talk.error.fields) == ("a", ("task", "priority"))
     assert talk.error.__cause__ is None
-    assert len(session._streams) == 1
+    assert len(session.streams.free) == 1
 
 
 @pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", b"\n{}"]])

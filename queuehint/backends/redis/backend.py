@@ -204,17 +204,22 @@ class RedisBackend(Backend):
             self._begin()
             self._moved.begin()
             self.session.begin()
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise BackendUnavailableError(f"the backend at {self.session.address.shown} was closed")
 
     def _sync_link(self) -> SyncLink:
         with self._lock:
+            self._check_open()
             if self._sync is None:
                 self._sync = SyncLink(self.session.address)
             return self._sync
 
     def _sync_wait_link(self) -> SyncLink:
         with self._lock:
+            self._check_open()
             if self._sync_waits is None:
                 self._sync_waits = SyncLink(self.session.address, waits=True)
             return self._sync_waits

@@ -14,8 +14,6 @@ import logging
 import os
 import threading
 import time
-import weakref
-from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +28,18 @@ from queuehint.backends.redis.examination import Examination, parse_info, wrong_
 from queuehint.backends.redis.functions.calls import Call, Calls, Plain
 from queuehint.backends.redis.outages import Outages
 from queuehint.backends.redis.scripts import Script, script
-from queuehint.backends.redis.streams import RequestStream
-from queuehint.backends.redis.transport import SAME_NODE, NotSent, Redirect, Send, Sleep, Unanswered, onward, passes
+from queuehint.backends.redis.streams import Streams
+from queuehint.backends.redis.transport import (
+    SAME_NODE,
+    Closed,
+    NotSent,
+    Redirect,
+    Send,
+    Sleep,
+    Unanswered,
+    onward,
+    passes,
+)
 from queuehint.clock import SystemClock
 from queuehint.errors import (
     BackendUnavailableError,
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from queuehint.backends.redis.address import Address
+    from queuehint.backends.redis.streams import RequestStream
 
 logger = logging.getLogger("queuehint.redis")
 
@@ -59,8 +68,6 @@ STOPPED_S: Final = 1.0
 """How often an idle worker checks whether claims are allowed again."""
 REDIRECTIONS_AT_ONCE: Final = 5
 """How many nodes may send a request on to each other before it pauses."""
-UNKNOWN_MAX: Final = 1000
-"""How many requests without an answer are remembered for callers that ask again."""
 STANDS_STILL_S: Final = 4.0
 """If two replies so far apart tell the same time, it stands still; an idle worker asks every five seconds."""
 
@@ -105,9 +112,7 @@ class Session:
         self.pid = os.getpid()
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
-        self._streams: deque[RequestStream] = deque()
-        # By identity, while the operation object lives: only its owner can repeat it.
-        self._unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
+        self.streams = Streams(self._lock)
         self._checked_s: float | None = None
         self.outages = Outages(self.address)
         self._primary_s = 0.0
@@ -152,14 +157,13 @@ class Session:
                 yield from self._look_at_role(asked_s)
             return (yield from self._question(operation, now))
         if not self._may_write:
-            yield from self._ask(script("probe"), (), None, None)
+            yield from self._ask(script("probe"), (), None)
             self._may_write = True
         if self._must_state:
             yield from self._state_retention()
-        stream = None if operation.is_repeatable else self.stream_for(operation)
-        request = ("", 0) if stream is None else (stream.name, stream.request)
+        is_numbered = not operation.is_repeatable
         try:
-            reply = yield from self._ask(script(name), (now, *request, *self._settings, *args), operation, stream)
+            reply = yield from self._ask(script(name), (now, "", 0, *self._settings, *args), operation, is_numbered)
         except DuplicateJobError as error:
             if not error.fields:
                 raise
@@ -228,7 +232,7 @@ class Session:
         whole = None
         while True:
             name, args = codec.encode(operation)
-            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation, None)
+            reply = yield from self._ask(script(name), (now, "", 0, 0, 0, 0, 0, 0, *args), operation)
             answer = codec.decode(operation, reply)
             whole = answer if whole is None else codec.joined(whole, answer)
             following = codec.following(operation, reply, answer)
@@ -266,7 +270,7 @@ class Session:
         stated = codec.retention_text(self._retention)
         begins, self._has_stated, self._must_state = not self._has_stated, True, False
         try:
-            said = yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, stated, int(begins)), None, None)
+            said = yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, stated, int(begins)), None)
         except BaseException:
             self._must_state, self._has_stated = True, not begins
             raise
@@ -299,36 +303,39 @@ class Session:
         """Run a script that is no operation and may be run twice; return its reply as it is."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
         asked_s, which = time.monotonic(), script(name)
-        reply = yield from self._ask(which, (now, "", 0, *self._settings, *args), None, None)
+        reply = yield from self._ask(which, (now, "", 0, *self._settings, *args), None)
         if which.writes:
             self._primary_s = asked_s
         return reply
 
-    def stream_for(self, operation: Operation[Any]) -> RequestStream:
-        """Return a stream for a request: that of the same operation object if its outcome is unknown."""
-        with self._lock:
-            known = self._unknown.pop(id(operation), None) if self._unknown else None
-            if known is not None and known[0]() is operation:
-                return known[1]
-            stream = self._streams.pop() if self._streams else RequestStream()
-        stream.request += 1
-        return stream
-
     def _ask(
-        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, stream: RequestStream | None
+        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, is_numbered: bool = False
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
-        """Send a request until it is answered, or for as long as makes sense."""
-        return (yield from self.send(Call(self._calls, which, (*self._keys, *args)), operation, stream))
+        """
+        Send a request until it is answered, or for as long as makes sense.
+
+        Args:
+            is_numbered: it is sent in a stream: as the request that the operation continues, or as one whose stream is
+                taken with the slot in which it is sent. So there are as many streams as requests in flight, however
+                many callers wait.
+        """
+        call = Call(self._calls, which, (*self._keys, *args), self.streams.take if is_numbered else None)
+        if is_numbered and self.streams.unknown:
+            assert operation is not None
+            known = self.streams.take_unknown(operation)
+            if known is not None:
+                call.number(known)
+        return (yield from self.send(call, operation))
 
     def send(
-        self, call: Call | Plain, operation: Operation[Any] | None, stream: RequestStream | None
+        self, call: Call | Plain, operation: Operation[Any] | None
     ) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command until it is answered."""
         ask = call.first()
         self.outages.asked_s = begun_s = time.monotonic()
         attempts = redirections = 0
         asking: Redirect | None = None
-        is_unknown = stream is not None and stream.is_unknown
+        is_unknown = call.stream is not None and call.stream.is_unknown
         answered = False
         try:
             while True:
@@ -341,11 +348,14 @@ class Session:
                     if attempts:
                         self.outages.end()
                     return reply
+                except Closed as error:
+                    answered = not is_unknown
+                    raise self._failures.closed(operation, is_unknown=is_unknown) from error
                 except NotSent as error:
                     failure: Exception = error
                     yield Redirect()
                 except Unanswered as error:
-                    failure, is_unknown = error, is_unknown or (stream is not None and ask is not call.load)
+                    failure, is_unknown = error, is_unknown or (call.stream is not None and ask is not call.load)
                     yield Redirect()
                 except driver.ResponseError as error:
                     if (instead := call.instead(ask, error)) is not None:
@@ -372,27 +382,18 @@ class Session:
                 if time.monotonic() - begun_s >= patience_s(self.address):
                     answered = not is_unknown
                     raise self._failures.gave_up(failure, operation, patience_s(self.address), is_unknown) from failure
+                if call.stream is not None and not is_unknown:
+                    # Whoever has a slot meanwhile uses it.
+                    self.streams.drop(call.stream)
+                    call.stream = None
                 ask, asking = call.first(), None
                 yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
                 attempts += 1
         finally:
             # Also when the caller was canceled while the request was under way.
             self.outages.asked_s = None
-            if stream is not None:
-                self.give_back(stream, operation, answered=answered)
-
-    def give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
-        """End a request; the next call with the operation of one that was not *answered* continues it."""
-        stream.is_unknown = not answered
-        with self._lock:
-            if answered:
-                self._streams.append(stream)
-            elif operation is not None:
-                unknown, at = self._unknown, id(operation)
-                # Called wherever memory is freed, with the lock held or not: what it does is one step.
-                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), stream
-                if len(unknown) > UNKNOWN_MAX:
-                    unknown.popitem(last=False)
+            if call.stream is not None:
+                self.streams.give_back(call.stream, operation, answered=answered)
 
     # --- the store itself --------------------------------------------------------------------------------------------
 
@@ -452,7 +453,7 @@ class Session:
 
     def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
-        return (yield from self.send(Plain(*command), None, None))
+        return (yield from self.send(Plain(*command), None))
 
 
 def _adds(operation: Operation[Any]) -> bool:

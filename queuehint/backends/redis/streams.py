@@ -1,6 +1,19 @@
-"""Streams of numbered requests."""
+"""Streams of numbered requests, and those whose newest request has an unknown outcome."""
+
+from __future__ import annotations
 
 import secrets
+import weakref
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import threading
+
+    from queuehint.operations import Operation
+
+UNKNOWN_MAX: Final = 1000
+"""How many requests without an answer are remembered for callers that ask again."""
 
 
 class RequestStream:
@@ -13,3 +26,55 @@ class RequestStream:
         self.request = 0
         self.is_unknown = False
         """The newest request may have been carried out, and is not answered."""
+
+
+class Streams:
+    """
+    The streams of a session; safe across threads.
+
+    Attributes:
+        free: streams that no request uses.
+        unknown: those of requests without an answer, by the identity of the operation while that lives: only its owner
+            can repeat it.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.free: deque[RequestStream] = deque()
+        self.unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
+
+    def take(self) -> RequestStream:
+        """Return a stream that no request uses, with its next number."""
+        with self._lock:
+            stream = self.free.pop() if self.free else RequestStream()
+        stream.request += 1
+        return stream
+
+    def take_unknown(self, operation: Operation[Any]) -> RequestStream | None:
+        """Return the stream of the request that an operation continues, None if it begins one."""
+        with self._lock:
+            known = self.unknown.pop(id(operation), None)
+        return known[1] if known is not None and known[0]() is operation else None
+
+    def take_for(self, operation: Operation[Any]) -> RequestStream:
+        """Return the stream of the request that an operation continues, or else one with its next number."""
+        return self.take_unknown(operation) or self.take()
+
+    def drop(self, stream: RequestStream) -> None:
+        """Give back a stream whose newest request was not carried out: the number is free again."""
+        stream.request -= 1
+        with self._lock:
+            self.free.append(stream)
+
+    def give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
+        """End a request; the next call with the operation of one that was not *answered* continues it."""
+        stream.is_unknown = not answered
+        with self._lock:
+            if answered:
+                self.free.append(stream)
+            elif operation is not None:
+                unknown, at = self.unknown, id(operation)
+                # Called wherever memory is freed, with the lock held or not: what it does is one step.
+                unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), stream
+                if len(unknown) > UNKNOWN_MAX:
+                    unknown.popitem(last=False)

@@ -7,7 +7,7 @@ server's refusal into it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -17,18 +17,35 @@ SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
 """Temporary refusals, after which the same node is asked again."""
 
 
-@attrs.define
 class Send:
     """
     Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails.
+
+    Args:
+        command: its words, or a function that makes them, called once: by the link in the step in which it sends them,
+            so that a call that waits in line has nothing yet.
 
     Attributes:
         term: how often the link had changed its node when it sent the command; set by the link. A redirection counts
             only in the term of the command that failed, so callers that fail together move the link once.
     """
 
-    command: tuple[Any, ...] = attrs.field(repr=lambda command: f"<{len(command)} words>")
-    term: int = attrs.field(default=-1, init=False, eq=False, repr=False)
+    __slots__ = ("_command", "term")
+
+    def __init__(self, command: tuple[Any, ...] | Callable[[], tuple[Any, ...]]) -> None:
+        self._command = command
+        self.term = -1
+
+    def __repr__(self) -> str:
+        return f"Send(<{len(self._command)} words>)" if isinstance(self._command, tuple) else "Send(<not made yet>)"
+
+    @property
+    def command(self) -> tuple[Any, ...]:
+        """Return the words, made by now."""
+        command = self._command
+        if not isinstance(command, tuple):
+            command = self._command = command()
+        return command
 
 
 @attrs.frozen
@@ -60,6 +77,10 @@ Talk: TypeAlias = Generator[Send | Sleep | Redirect, Any, Any]
 
 class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
     """No connection could be made; the server has not seen the request."""
+
+
+class Closed(NotSent):
+    """The link was closed; no request is sent any more."""
 
 
 class Unanswered(Exception):  # noqa: N818

@@ -76,16 +76,16 @@ class ClaimBehind:
         """Return one; None while something has to be checked or said before a claim."""
         if not session.is_ready:
             return None
-        stream = session.stream_for(operation)
+        stream = session.streams.take_for(operation)
         return cls(session, operation, stream, session.call_of(operation, stream).first().command)
 
     def unsent(self) -> None:
         """Note that it was not sent."""
-        self.session.give_back(self.stream, self.operation, answered=True)
+        self.session.streams.give_back(self.stream, self.operation, answered=True)
 
     def unanswered(self) -> None:
         """Have the next call with the same operation continue this request: it may have been carried out."""
-        self.session.give_back(self.stream, self.operation, answered=False)
+        self.session.streams.give_back(self.stream, self.operation, answered=False)
 
     def refused(self) -> None:
         """Have the next call with the same operation continue this request, which was not carried out."""
@@ -94,11 +94,11 @@ class ClaimBehind:
 
     def resume(self) -> None:
         """Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it."""
-        self.session.stream_for(self.operation)
+        self.session.streams.take_for(self.operation)
 
     def answered(self, reply: list[Any]) -> Any:
         """Return the typed reply."""
-        self.session.give_back(self.stream, self.operation, answered=True)
+        self.session.streams.give_back(self.stream, self.operation, answered=True)
         return self.session.take_in(self.operation, reply, self.asked_s)
 
     def withdraw(self) -> Talk:
@@ -108,7 +108,7 @@ class ClaimBehind:
         Whichever of both the server carries out first leaves a receipt, and with it the reply to the other.
         """
         nothing = attrs.evolve(self.operation, limit=0)
-        return (yield from self.session.send(self.session.call_of(nothing, self.stream), nothing, None))
+        return (yield from self.session.send(self.session.call_of(nothing, self.stream), nothing))
 
 
 class Results:

@@ -45,6 +45,12 @@ class Failures:
             return self._outcome_unknown(f"no answer within {patience_s:g} s ({cause})", operation)
         return BackendUnavailableError(f"{self._where}: {cause}")
 
+    def closed(self, operation: Operation[Any] | None, *, is_unknown: bool) -> BackendError:
+        """Return the error of a request whose link was closed before an answer came."""
+        if is_unknown:
+            return self._outcome_unknown("the backend was closed before an answer came", operation)
+        return BackendUnavailableError(f"the backend at {self._where} was closed")
+
     def refused(self, error: driver.ResponseError, operation: Operation[Any] | None, *, is_unknown: bool) -> Exception:
         """
         Return the error of a refusal.

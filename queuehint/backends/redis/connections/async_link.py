@@ -17,7 +17,7 @@ from queuehint.backends.redis import session
 from queuehint.backends.redis.connections import link
 from queuehint.backends.redis.connections.link import SENTINEL_FAILS, UNKNOWN_SERVICE, Link, none_free
 from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
-from queuehint.backends.redis.transport import NotSent, Redirect, Send
+from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send
 
 if TYPE_CHECKING:
     import ssl
@@ -31,44 +31,58 @@ class _CallSlots:
 
     Attributes:
         free: how many more may begin; read and taken in one step, without an await between.
+        line: the turns of those that wait.
     """
 
     def __init__(self, most: int, address: Address) -> None:
         self.free = most
         self._address = address
         self.line: deque[asyncio.Future[None]] = deque()
-        self._left_s = 0.0
+        self._answered_s = 0.0
 
     async def enter(self) -> None:
         """
         Wait for a slot.
 
         Raises:
-            NotSent: no call ended for as long as an operation is tried. A line that moves is no failure.
+            NotSent: no call was answered for as long as an operation is tried. While calls are answered the line moves,
+                and is no failure; calls that give up leave it where it was.
+            Closed: the link was closed.
         """
         loop = asyncio.get_running_loop()
         turn, begun_s = loop.create_future(), loop.time()
         self.line.append(turn)
         try:
-            while not turn.done():
-                rest_s = max(begun_s, self._left_s) + session.patience_s(self._address) - loop.time()
+            while True:
+                rest_s = max(begun_s, self._answered_s) + session.patience_s(self._address) - loop.time()
                 if rest_s <= 0:
                     raise NotSent from none_free(self._address)
+                if turn.done():
+                    turn.result()
+                    return
                 await asyncio.wait((turn,), timeout=rest_s)
         except BaseException:
-            if not turn.cancel():
+            if not turn.cancel() and turn.exception() is None:
                 self.leave()
             raise
 
-    def leave(self) -> None:
-        """Hand a connection to the first caller in line."""
+    def leave(self, *, is_answered: bool = False) -> None:
+        """Hand a slot to the first caller in line."""
         while self.line:
             turn = self.line.popleft()
             if not turn.done():
-                self._left_s = turn.get_loop().time()
+                if is_answered:
+                    self._answered_s = turn.get_loop().time()
                 turn.set_result(None)
                 return
         self.free += 1
+
+    def close(self) -> None:
+        """Refuse all that wait."""
+        while self.line:
+            turn = self.line.popleft()
+            if not turn.done():
+                turn.set_exception(Closed())
 
 
 class _AsyncLink(Link, abc.ABC):
@@ -77,6 +91,9 @@ class _AsyncLink(Link, abc.ABC):
     def __init__(self, address: Address, timeout_s: float) -> None:
         super().__init__(address, redis.asyncio, Retry(NoBackoff(), 0))
         self._timeout_s = timeout_s
+        self._is_closed = False
+        self._asking: asyncio.Task[Node] | None = None
+        """The question to the sentinels that is under way."""
 
     @abc.abstractmethod
     def _leave(self) -> None:
@@ -87,23 +104,63 @@ class _AsyncLink(Link, abc.ABC):
         if self._where.move(redirect, sent.term) and redirect.leaves:
             self._leave()
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed
+
+    async def _close(self) -> None:
+        """Have no more connections made, nor sentinels asked."""
+        self._is_closed = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
     async def _connect(self, node: Node | None) -> Pipeline:
+        self._check_open()
         address = self._where.address
         host, port = node or ("localhost", 0)
         tls = await _read_tls(self._library.SSLConnection(**self._options)) if address.is_tls else None
         endpoint = Endpoint(host, port, path=address.path, tls=tls, greeting=_greeting(address.options))
-        return await open_pipeline(endpoint, self._timeout_s)
+        line = await open_pipeline(endpoint, self._timeout_s)
+        try:
+            self._check_open()
+        except Closed:
+            line.abort()
+            raise
+        return line
 
     async def _node(self) -> Node | None:
         """Return the node to ask, and leave the one before if it is another one."""
         where = self._where
         node = where.node
         if node is None and where.address.kind == "sentinel":
-            node = where.node = await self._ask_sentinels()
+            node = await self._named()
         if node != self._at:
             self._leave()
             self._at = node
         return node
+
+    async def _named(self) -> Node:
+        """Return the primary that the sentinels name; callers that come while they are asked wait for the answer."""
+        self._check_open()
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = asyncio.create_task(self._ask_sentinels())
+            asking.add_done_callback(self._have_asked)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if asking.cancelled():
+                raise Closed from None
+            raise
+        except NotSent as error:
+            # Each caller has an error of its own.
+            raise NotSent from error.__cause__
+
+    def _have_asked(self, done: asyncio.Task[Node]) -> None:
+        self._asking = None
+        if not done.cancelled() and done.exception() is None:
+            self._where.node = done.result()
 
     async def _ask_sentinels(self) -> Node:
         said = []
@@ -143,13 +200,20 @@ class AsyncLink(_AsyncLink):
         """Connections that are given no more calls, and on which replies may be due."""
 
     async def ask(self, send: Send) -> Any:
-        """Send a command and return its reply; canceled in between, the reply is dropped."""
-        slots = self._slots
+        """
+        Send a command and return its reply; canceled in between, the reply is dropped.
+
+        Raises:
+            Closed: the link was closed.
+        """
+        slots, is_answered = self._slots, False
         if slots.free:
             slots.free -= 1
         else:
             await slots.enter()
         try:
+            if self._is_closed:
+                raise Closed
             where, command = self._where, send.command
             if where.once is not None:
                 once, where.once = where.once, None
@@ -160,17 +224,22 @@ class AsyncLink(_AsyncLink):
             send.term = where.term
             line = self._lines.get(node)
             sent = None if line is None else line.send(command)
-            if sent is None:
-                return await (await self._line(node)).ask(command)
-            return await sent
+            reply = await ((await self._line(node)).ask(command) if sent is None else sent)
+            is_answered = True
+            return reply
+        except driver.ResponseError:
+            is_answered = True
+            raise
         finally:
             if slots.line:
-                slots.leave()
+                slots.leave(is_answered=is_answered)
             else:
                 slots.free += 1
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and refuse calls; those in flight are unanswered."""
+        await self._close()
+        self._slots.close()
         connecting = list(self._connecting.values())
         for task in connecting:
             task.cancel()
@@ -209,7 +278,7 @@ class AsyncLink(_AsyncLink):
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             if connecting.cancelled():
-                raise NotSent from driver.ConnectionError("the connection was closed")
+                raise (Closed if self._is_closed else NotSent) from driver.ConnectionError("the connection was closed")
             raise
 
     def _connected(self, node: Node | None, done: asyncio.Task[Pipeline]) -> None:
@@ -276,6 +345,7 @@ class WaitLink(_AsyncLink):
     def __init__(self, address: Address) -> None:
         super().__init__(address, link.WAIT_TIMEOUT_S)
         self._idle: list[Pipeline] = []
+        self._busy: set[Pipeline] = set()
         self._left = 0
         """How many times a node was left; what was connected before is used no more."""
 
@@ -303,6 +373,7 @@ class WaitLink(_AsyncLink):
         if line is None or not line.is_usable:
             line = await self._connect(node)
         try:
+            self._check_open()
             if once is not None:
                 await line.ask(("ASKING",))
             if behind is None:
@@ -314,18 +385,23 @@ class WaitLink(_AsyncLink):
         except BaseException:
             line.abort()
             raise
+        self._busy.add(line)
         return Blocked(self, line, reply, later, node, None if once is not None else left)
 
     def take_back(self, line: Pipeline, left: int | None) -> None:
         """Take a connection back on which a command blocked; *left*: as when it was sent, None to drop it."""
+        self._busy.discard(line)
         if line.is_usable and line.is_idle and left == self._left:
             self._idle.append(line)
         else:
             line.abort()
 
     async def close(self) -> None:
-        """Close the connections on which nothing waits."""
+        """Close all connections, and refuse commands; those that block are unanswered."""
+        await self._close()
         self._leave()
+        for line in list(self._busy):
+            line.abort()
         await asyncio.sleep(0)
 
     def _leave(self) -> None:

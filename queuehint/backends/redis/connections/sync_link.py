@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -21,7 +22,7 @@ from queuehint.backends.redis.connections.link import (
     said_before_connecting,
 )
 from queuehint.backends.redis.connections.pipeline import BROKEN
-from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
+from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep, Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,24 +40,59 @@ class SyncLink(Link):
         super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
         self._pools: dict[Node | None, Any] = {}
         self._free = None if waits else threading.Semaphore(link.REQUESTS_MAX)
-        self._left_s = 0.0
+        self._answered_s = 0.0
+        self._is_closed = False
+        self._asking: Future[Node] | None = None
+        """The answer of the sentinels that are asked now, and the lock of whoever begins to ask."""
+        self._asking_lock = threading.Lock()
 
     def ask(self, send: Send) -> Any:
-        """Send a command and return its reply."""
+        """
+        Send a command and return its reply.
+
+        Raises:
+            Closed: the link was closed.
+        """
         if self._free is None:
             return self._ask(send)
-        address = self._where.address
-        while not self._free.acquire(timeout=session.patience_s(address)):
-            # While others come and go this is a queue, and no failure.
-            if time.monotonic() - self._left_s >= session.patience_s(address):
-                raise NotSent from none_free(address)
+        self._enter(self._free)
         try:
-            return self._ask(send)
+            reply = self._ask(send)
+            self._answered_s = time.monotonic()
+            return reply
+        except driver.ResponseError:
+            self._answered_s = time.monotonic()
+            raise
         finally:
-            self._left_s = time.monotonic()
             self._free.release()
 
+    def _enter(self, free: threading.Semaphore) -> None:
+        """
+        Wait for a slot.
+
+        Raises:
+            NotSent: no call was answered for as long as an operation is tried. While calls are answered the line moves,
+                and is no failure; calls that give up leave it where it was.
+        """
+        if free.acquire(blocking=False):
+            return
+        address, begun_s, is_in = self._where.address, time.monotonic(), False
+        while True:
+            rest_s = max(begun_s, self._answered_s) + session.patience_s(address) - time.monotonic()
+            if is_in and (rest_s > 0 or self._is_closed):
+                return
+            if rest_s <= 0:
+                if is_in:
+                    free.release()
+                raise NotSent from none_free(address)
+            is_in = free.acquire(timeout=rest_s)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed
+
     def _ask(self, send: Send) -> Any:
+        self._check_open()
         once, self._where.once = self._where.once, None
         # Read before the node: where another thread moves in between, this command counts as one of the term before.
         send.term = -1 if once else self._where.term
@@ -83,11 +119,14 @@ class SyncLink(Link):
         except BROKEN as error:
             connection.disconnect()
             raise Unanswered from error
-        except BaseException:
+        except BaseException as error:
             connection.disconnect()
+            if self._is_closed and isinstance(error, Exception):
+                # The driver met a connection that was closed while it read there.
+                raise Unanswered from error
             raise
         finally:
-            if not self._is_used(pool):
+            if self._is_closed or not self._is_used(pool):
                 connection.disconnect()
             pool.release(connection)
 
@@ -98,7 +137,8 @@ class SyncLink(Link):
             pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and refuse calls; those in flight are unanswered."""
+        self._is_closed = True
         for pool in list(self._pools.values()):
             pool.disconnect()
 
@@ -125,26 +165,48 @@ class SyncLink(Link):
         return pool in self._pools.values()
 
     def _node(self) -> Node | None:
+        """Return the node to ask: by Sentinel the primary that it names, for all threads that want to know now."""
         where = self._where
-        if where.node is None and where.address.kind == "sentinel":
-            said = []
-            for sentinel in where.sentinels():
-                connection = self._to_sentinel(sentinel)
-                try:
-                    connection.connect()
-                    connection.send_command(*self._question)
-                    found = connection.read_response()
-                except SENTINEL_FAILS as error:
-                    said.append(str(error))
-                    continue
-                finally:
-                    connection.disconnect()
-                if found is not None:
-                    where.node = (found[0].decode(), int(found[1]))
-                    return where.node
-                said.append(UNKNOWN_SERVICE)
-            raise self._nobody(said)
-        return where.node
+        node = where.node
+        if node is not None or where.address.kind != "sentinel":
+            return node
+        with self._asking_lock:
+            asking = self._asking
+            if asking is None:
+                mine = self._asking = Future()
+        if asking is None:
+            try:
+                node = where.node = self._ask_sentinels()
+                mine.set_result(node)
+            except BaseException as error:
+                mine.set_exception(error if isinstance(error, NotSent) else NotSent())
+                raise
+            finally:
+                self._asking = None
+            return node
+        try:
+            return asking.result()
+        except NotSent as error:
+            # Each caller has an error of its own.
+            raise NotSent from error.__cause__
+
+    def _ask_sentinels(self) -> Node:
+        said = []
+        for sentinel in self._where.sentinels():
+            connection = self._to_sentinel(sentinel)
+            try:
+                connection.connect()
+                connection.send_command(*self._question)
+                found = connection.read_response()
+            except SENTINEL_FAILS as error:
+                said.append(str(error))
+                continue
+            finally:
+                connection.disconnect()
+            if found is not None:
+                return found[0].decode(), int(found[1])
+            said.append(UNKNOWN_SERVICE)
+        raise self._nobody(said)
 
 
 def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:

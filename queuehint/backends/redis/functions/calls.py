@@ -19,9 +19,12 @@ from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.transport import Send, passes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from queuehint.backends.redis.address import Address
     from queuehint.backends.redis.functions.library import Library
     from queuehint.backends.redis.scripts import Script
+    from queuehint.backends.redis.streams import RequestStream
 
 logger = logging.getLogger("queuehint.redis")
 
@@ -31,6 +34,8 @@ REFUSED_AGAIN_S: Final = 3600.0
 """How long, where functions are denied or unknown."""
 LOADS_MAX: Final = 3
 """How often one request loads the library, before it goes without."""
+_STREAM: Final = 4
+"""Where the name of the stream stands among the words of a request: behind the keys and the time."""
 _PASSING: Final = ("OOM", "command not allowed when used memory", "MISCONF", "NOREPLICAS")
 
 
@@ -70,7 +75,7 @@ class Calls:
 class Plain:
     """A command that is sent as it is."""
 
-    load = None
+    load = stream = None
 
     def __init__(self, *command: Any) -> None:
         self._send = Send(command)
@@ -84,24 +89,52 @@ class Plain:
 
 
 class Call:
-    """One request to run a script, with the number of its keys, these, and its arguments."""
+    """
+    One request to run a script.
 
-    __slots__ = ("_calls", "_loads", "_which", "_words", "load")
+    Args:
+        words: the number of its keys, these, and its arguments.
+        take: returns a stream with its next number, called in the step in which the request is sent; None for a request
+            without a stream, or with that in *words*.
+    """
 
-    def __init__(self, calls: Calls, which: Script, words: tuple[Any, ...]) -> None:
-        self._calls, self._which, self._words = calls, which, words
+    __slots__ = ("_calls", "_loads", "_take", "_way", "_which", "_words", "load", "stream")
+
+    def __init__(
+        self, calls: Calls, which: Script, words: tuple[Any, ...], take: Callable[[], RequestStream] | None = None
+    ) -> None:
+        self._calls, self._which, self._words, self._take = calls, which, words, take
         self._loads = 0
         self.load: Send | None = None
         """The command that loads the library, if it was sent: its reply is none of the script."""
+        self.stream: RequestStream | None = None
+        """The stream of the request, from the step in which it is sent; without one it takes another."""
 
     def first(self) -> Send:
         """Return what to send at first, and again after a pause."""
         which, calls = self._which, self._calls
         if not which.is_function or (calls.singly_until_s and not calls.uses_functions):
-            return Send(("EVALSHA", which.sha, *self._words))
-        if which.words is None:
-            which.words = "FCALL" if which.writes else "FCALL_RO", library_of(which).function(which.name)
-        return Send((*which.words, *self._words))
+            way = "EVALSHA", which.sha
+        else:
+            if which.words is None:
+                which.words = "FCALL" if which.writes else "FCALL_RO", library_of(which).function(which.name)
+            way = which.words
+        if self._take is None or self.stream is not None:
+            return Send((*way, *self._words))
+        self._way = way
+        return Send(self._numbered)
+
+    def _numbered(self) -> tuple[Any, ...]:
+        """Take a stream; return the words of the request with its name and its number."""
+        assert self._take is not None
+        self.number(self._take())
+        return (*self._way, *self._words)
+
+    def number(self, stream: RequestStream) -> None:
+        """Make this the newest request of a stream."""
+        words = self._words
+        self.stream = stream
+        self._words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
 
     def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
         """Return what to send to the same node in place of what it refused; None if its refusal is the answer."""
