@@ -204,16 +204,7 @@ class Worker:
         self._timekeeper = Timekeeper(backend, definitions, worker_now_s, self._setup.begin)
         self._presence = self.presence_class(
             backend,
-            Announce(
-                worker=self.name,
-                host=host_name(),
-                pid=os.getpid(),
-                slots=self._concurrency,
-                pools=self._pools,
-                users=among,
-                steal=helped,
-                version_name=version,
-            ),
+            Announce(self.name, host_name(), os.getpid(), self._concurrency, 0, self._pools, among, helped, version),
             lambda: len(self._slots),
             self._timekeeper.begin_again,
         )
