@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     )
     from queuehint.handlers.calls import Call
     from queuehint.handlers.codec import Codec, IdentifyingCodec, JsonCodec
-    from queuehint.handlers.codecs.blobs import BlobCodec, BlobStore, DirectoryStore
+    from queuehint.handlers.codecs.blobs import BlobCodec, BlobStore
+    from queuehint.handlers.codecs.directory import DirectoryStore
     from queuehint.handlers.codecs.encrypted import EncryptedCodec
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
     from queuehint.handlers.references import template
@@ -261,7 +262,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "handlers.calls": ("Call",),
     "handlers.codec": ("Codec", "IdentifyingCodec", "JsonCodec"),
-    "handlers.codecs.blobs": ("BlobCodec", "BlobStore", "DirectoryStore"),
+    "handlers.codecs.blobs": ("BlobCodec", "BlobStore"),
+    "handlers.codecs.directory": ("DirectoryStore",),
     "handlers.codecs.encrypted": ("EncryptedCodec",),
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
     "handlers.references": ("template",),

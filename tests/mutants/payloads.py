@@ -3,6 +3,7 @@
 from tests.mutants.gate import Catcher, Mutant, tests
 
 ENCRYPTED, BLOBS = "handlers/codecs/encrypted.py", "handlers/codecs/blobs.py"
+DIRECTORY = "handlers/codecs/directory.py"
 PROCESS, POOL = "worker/processes/process.py", "worker/processes/pool.py"
 
 
@@ -14,6 +15,11 @@ def codec(words: str) -> Catcher:
 def identity(words: str) -> Catcher:
     """Return the tests of digests whose names hold some words."""
     return tests("tests/unit/test_identity.py", "-k", words)
+
+
+def blobs(words: str) -> Catcher:
+    """Return the tests of files of blobs whose names hold some words."""
+    return tests("tests/unit/test_blob_directory.py", "-k", words)
 
 
 def digests(store: str) -> Catcher:
@@ -178,10 +184,50 @@ MUTANTS = (
     Mutant(
         name="A blob that is used again is as old as it was, and pruned",
         kind="records",
-        file=BLOBS,
-        old="            os.utime(file)\n",
+        file=DIRECTORY,
+        old="        os.utime(file)\n",
         new="",
         caught_by=(codec("those_used_again_stay"),),
+    ),
+    Mutant(
+        name="A blob that is used again while it is pruned is deleted",
+        kind="records",
+        file=DIRECTORY,
+        old="    if not is_young:\n",
+        new="    if True:\n",
+        caught_by=(blobs("just_put"), blobs("another_process")),
+    ),
+    Mutant(
+        name="A blob that is taken away for a moment is not found",
+        kind="records",
+        file=DIRECTORY,
+        old='            for away in file.parent.glob(f"{OLD}*.{name}"):\n',
+        new="            for away in ():\n",
+        caught_by=(blobs("just_put"), blobs("another_process")),
+    ),
+    Mutant(
+        name="A damaged blob of the right length stays",
+        kind="records",
+        file=DIRECTORY,
+        old=" and _holds(reading, data)\n",
+        new="\n",
+        caught_by=(blobs("repaired"),),
+    ),
+    Mutant(
+        name="Blobs can be read by all users of the machine",
+        kind="api",
+        file=DIRECTORY,
+        old="mode=0o600)) as",
+        new="mode=0o666)) as",
+        caught_by=(blobs("their_user_alone"),),
+    ),
+    Mutant(
+        name="The name of a blob does not survive a crash",
+        kind="records",
+        file=DIRECTORY,
+        old="        _sync(file.parent)\n        if",
+        new="        if",
+        caught_by=(blobs("names_are_synced"),),
     ),
     Mutant(
         name="A payload may be no longer with blobs than without",

@@ -10,23 +10,17 @@ A blob is named by the SHA-256 of its bytes: equal ones are kept once, and a cha
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import secrets
 import struct
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from queuehint.errors import InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import PayloadError
 from queuehint.handlers.codec import JsonCodec, dump_identified
-from queuehint.values.checks import check_duration, check_int, check_object
+from queuehint.values.checks import check_int, check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
     from queuehint.handlers.codec import Codec
 
@@ -56,81 +50,6 @@ class BlobStore(Protocol):
         Raises:
             LookupError: there are none.
         """
-
-
-class DirectoryStore:
-    """
-    Blobs as files of a directory that producers and workers share, such as a network file system.
-
-    A file appears whole or not at all, survives a crash of the machine once `put` has returned, and is there until
-    `prune` deletes it.
-
-    Args:
-        path: the directory; made by the first `put`, with its parents.
-
-    .. versionadded:: 1.0.0
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)):
-            raise InvalidJobTypeError(f"path must be a path, got {type(path).__name__}: {shown(path)}")
-        self._path = Path(path)
-
-    def __repr__(self) -> str:
-        return f"DirectoryStore({os.fspath(self._path)!r})"
-
-    def put(self, name: str, data: bytes) -> None:
-        """Write a file unless it is there; then it is made young again."""
-        file = self._file(name)
-        # Younger first: a file that is not there afterwards has been pruned, and is written again.
-        with contextlib.suppress(FileNotFoundError):
-            os.utime(file)
-            if file.stat().st_size == len(data):
-                return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f".{name}.{secrets.token_hex(8)}")
-        try:
-            with draft.open("xb") as writing:
-                writing.write(data)
-                writing.flush()
-                os.fsync(writing.fileno())
-            draft.replace(file)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-
-    def get(self, name: str) -> bytes:
-        """
-        Read a file.
-
-        Raises:
-            LookupError: it is not there.
-            OSError: it cannot be read.
-        """
-        try:
-            return self._file(name).read_bytes()
-        except FileNotFoundError:
-            raise LookupError(name) from None
-
-    def prune(self, older_than: float | timedelta) -> int:
-        """
-        Delete the files that were not written for some time, and return how many.
-
-        Args:
-            older_than: a timedelta or seconds, up to 10 years; longer than the longest wait of a job and the retention
-                of its record together, or jobs lose their arguments and results.
-        """
-        age_s = check_duration(older_than, parameter="older_than") / 1000
-        count = 0
-        for file in self._path.glob("??/*"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - file.stat().st_mtime > age_s:
-                    file.unlink()
-                    count += 1
-        return count
-
-    def _file(self, name: str) -> Path:
-        return self._path / name[:2] / name
 
 
 class BlobCodec:
