@@ -91,10 +91,9 @@ def dump_identified(
     Raises:
         InvalidJobTypeError, InvalidJobError: what the codec returns is not bytes and up to 4 digests.
     """
-    write = getattr(codec, "dumps_identified", None)
-    if write is None:
+    if not _declares(codec, "dumps_identified"):
         return codec.dumps(values, annotations, bytes_max=bytes_max), ()
-    written = write(values, annotations, bytes_max=bytes_max)
+    written: Any = codec.dumps_identified(values, annotations, bytes_max=bytes_max)  # type: ignore[attr-defined]
     payload, digests = written if isinstance(written, tuple) and len(written) == 2 else (written, None)
     if not isinstance(digests, (tuple, list)) or not all(isinstance(digest, bytes) for digest in digests):
         raise InvalidJobTypeError(
@@ -106,6 +105,20 @@ def dump_identified(
             f"dumps_identified() of codec {name} returned {len(digests)} digests, limit {IDENTITY_MAX}"
         )
     return payload, digests
+
+
+def is_deterministic(codec: Codec) -> bool:
+    """Return whether a codec says that what it has written once may be used again for the same values."""
+    return _declares(codec, "is_deterministic") and codec.is_deterministic is True  # type: ignore[attr-defined]
+
+
+def _declares(codec: Codec, name: str) -> bool:
+    """Return whether a codec says something of the `dumps` that it has, and not of one that a class of it replaces."""
+    for kind in (codec, *type(codec).__mro__):
+        said = getattr(kind, "__dict__", {})
+        if name in said or "dumps" in said:
+            return name in said
+    return hasattr(codec, name)
 
 
 class JsonCodec:

@@ -21,7 +21,7 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.handlers.arguments import checks_of, holds_literal, refuse_unread
-from queuehint.handlers.codec import dump_identified
+from queuehint.handlers.codec import dump_identified, is_deterministic
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
@@ -254,7 +254,7 @@ class Handler:
             return self._nothing[1]
         payload = codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
         # Of a codec that encrypts each None is another text.
-        if result is None and getattr(codec, "is_deterministic", False) is True:
+        if result is None and is_deterministic(codec):
             self._nothing = (codec, payload)
         return payload
 

@@ -96,9 +96,17 @@ MUTANTS = (
         name="All results None of a handler are the same encrypted bytes",
         kind="wire",
         file="handlers/handler.py",
-        old='        if result is None and getattr(codec, "is_deterministic", False) is True:\n',
+        old="        if result is None and is_deterministic(codec):\n",
         new="        if result is None:\n",
         caught_by=(identity("none_is_encrypted"),),
+    ),
+    Mutant(
+        name="A codec that replaces how it writes has the digests of the one it inherits from",
+        kind="wire",
+        file="handlers/codec.py",
+        old='        if name in said or "dumps" in said:\n',
+        new="        if name in said:\n",
+        caught_by=(identity("replaces"),),
     ),
     Mutant(
         name="Encryption around references to blobs is taken",

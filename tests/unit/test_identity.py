@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,37 @@ def test_wrong_digests_of_a_codec_are_refused(case: tuple[object, str]) -> None:
 
     with pytest.raises(InvalidJobError, match=rf"dumps_identified\(\) of codec Odd {message}"):
         work.spec()
+
+
+class Marked(EncryptedCodec):
+    """A codec that has replaced how it is written."""
+
+    def dumps(self, *args: Any, **options: Any) -> bytes:
+        return b"!" + super().dumps(*args, **options)
+
+    def loads(self, payload: bytes, annotations: Any) -> dict[str, Any]:
+        return super().loads(payload.removeprefix(b"!"), annotations)
+
+
+class Salted(JsonCodec):
+    """JSON behind a random salt."""
+
+    def dumps(self, *args: Any, **options: Any) -> bytes:
+        return os.urandom(4) + super().dumps(*args, **options)
+
+
+def test_codec_that_replaces_dumps_inherits_no_claims() -> None:
+    sched = Scheduler(codec=Marked({"a": OLD}))
+
+    @sched.job
+    async def work(text: str) -> None: ...
+
+    spec = work.spec("text")
+    assert (spec.arguments[:1], spec.identity) == (b"!", ())
+    assert sched.codec.loads(spec.arguments, {}) == {"text": "text"}
+    assert len({work.handler.dump_result(Salted(), None) for _ in range(2)}) == 2
+    around = EncryptedCodec({"b": NEW}, inner=Marked({"a": OLD}))
+    assert digests(around).isdisjoint(digests(around))
 
 
 def test_result_none_is_encrypted_each_time() -> None:

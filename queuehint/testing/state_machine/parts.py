@@ -59,6 +59,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "pool": st.just("p"),
     "service": st.just("s"),
     "tags": st.sampled_from([("x",), ("x", "y")]),
+    "identity": st.sampled_from([("a" * 32,), ("b" * 64, "a" * 32)]),
     "headers": st.sampled_from([(("h", "1"),), (("h", "\t\n"), ("i", ""))]),
     "delay_ms": delays,
     "max_delay_ms": st.sampled_from([2 * MINUTE, MINUTE]),
