@@ -124,6 +124,7 @@ class Trouble:
     Args:
         type: the qualified name of its class.
         message: what it says.
+        related: what the errors behind it say, those of a group and its causes: each a text with the type.
         traceback: its innermost frames, as they are stored.
         printed: the whole of it, as Python prints it.
         kinds: the names of its classes.
@@ -132,6 +133,7 @@ class Trouble:
 
     type: str
     message: str = attrs.field(repr=sized)
+    related: tuple[str, ...] = attrs.field(repr=sized)
     traceback: str = attrs.field(repr=sized)
     printed: str = attrs.field(repr=sized)
     kinds: Kinds

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import traceback
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ REDACTED_MAX = 16 * ERROR_TEXT_MAX
 LINE_MAX = 500
 """How much of an exception's message is part of a log line; the traceback has more of it."""
 FRAMES_MAX = 12
+RELATED_MAX = 6
+"""How many of the errors behind a failure are named: members of its group, and causes."""
+RELATED_FRAMES_MAX = 4
+RELATED_TEXT_MAX = 400
+RELATED_LOOKED_AT_MAX = 1_000
 GIVEN_BACK_EVERY_S = 60.0
 TASKS_COUNTED_MAX = 1_000
 """Of how many events and tasks given-back jobs are counted; names of tasks are 256 bytes at most."""
@@ -111,9 +117,13 @@ class Failures:
         self.given_back = GivenBackLog()
 
     def describe(self, kind: str, message: str, error: BaseException | None = None) -> JobError:
-        """Return what is stored of a failed attempt; the traceback is that of *error*."""
+        """Return what is stored of a failed attempt; the traceback is that of *error*, with the errors behind it."""
         trace = None if error is None else self.text(stored_traceback(error))
-        return JobError(type=self.text(kind), message=self.text(message), traceback=trace)
+        # Each is redacted as a whole before any of it is cut.
+        related = [] if error is None else [_cut(self.text(text), RELATED_TEXT_MAX) for text in related_texts(error)]
+        behind = "".join([f"; {text}" for text in related])
+        message = _cut(self.text(message), ERROR_TEXT_MAX - len(behind)) + behind
+        return JobError(type=self.text(kind), message=message, traceback=trace)
 
     def log(
         self, grant: Grant, described: JobError, error: BaseException | None = None, *, retry_ms: int | None = None
@@ -207,9 +217,13 @@ class Failures:
             extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
             logger.error("redact failed", extra=extra)  # noqa: TRY400
             return "<withheld: redact failed>"
-        if len(text) <= ERROR_TEXT_MAX:
-            return text
-        return "…" + text[1 - ERROR_TEXT_MAX :] if keeps_end else text[: ERROR_TEXT_MAX - 1] + "…"
+        if keeps_end and len(text) > ERROR_TEXT_MAX:
+            return "…" + text[1 - ERROR_TEXT_MAX :]
+        return _cut(text, ERROR_TEXT_MAX)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def qualified_name(error: BaseException) -> str:
@@ -232,6 +246,47 @@ def safe_str(error: BaseException) -> str:
         return f"<{qualified_name(error).rpartition('.')[2]}>"
 
 
+def related(error: BaseException) -> list[tuple[str, BaseException]]:
+    """
+    Return the errors behind one, each with how: members of a group that are no groups, and causes of ``raise … from``.
+
+    At most `RELATED_LOOKED_AT_MAX` are looked at, in order: a group's members before what comes behind each of them.
+    """
+    found: list[tuple[str, BaseException]] = []
+    seen = {id(error)}
+    todo = deque([("", error)])
+    while todo and len(seen) < RELATED_LOOKED_AT_MAX:
+        how, each = todo.popleft()
+        if how and not isinstance(each, BaseExceptionGroup):
+            found.append((how, each))
+        members = list(each.exceptions) if isinstance(each, BaseExceptionGroup) else []
+        # What this package refuses is said without data; its cause may hold the value that was refused.
+        causes = [] if each.__cause__ is None or isinstance(each, QueueHintError) else [each.__cause__]
+        for word, others in (("with", members), ("caused by", causes)):
+            for other in others:
+                if id(other) not in seen:
+                    seen.add(id(other))
+                    todo.append((word, other))
+    return found
+
+
+def related_texts(error: BaseException) -> tuple[str, ...]:
+    """Return what the errors behind one say, each with its type; of more than `RELATED_MAX` the number of the rest."""
+    if isinstance(error, RemoteError):
+        return error.trouble.related
+    try:
+        found = related(error)
+    except BaseException:  # noqa: BLE001 - a class of the application's may raise anything
+        return ()
+    texts = []
+    for how, each in found[:RELATED_MAX]:
+        said = safe_str(each)[: 16 * RELATED_TEXT_MAX]
+        texts.append(f"{how} {qualified_name(each)}: {said}" if said else f"{how} {qualified_name(each)}")
+    if len(found) > RELATED_MAX:
+        texts.append(f"and {len(found) - RELATED_MAX} more")
+    return tuple(texts)
+
+
 def whole_traceback(error: BaseException) -> str:
     """Return an exception as Python prints it, with what caused it, and without the frames of this package."""
     if isinstance(error, RemoteError):
@@ -249,10 +304,17 @@ def stored_traceback(error: BaseException) -> str:
     if isinstance(error, RemoteError):
         return error.trouble.traceback
     try:
-        frames = _of_the_application(traceback.extract_tb(error.__traceback__), error)[-FRAMES_MAX:]
-        return "".join(traceback.format_list(frames))[-REDACTED_MAX:]
+        text = _frames(error, FRAMES_MAX)
+        for how, each in related(error)[:RELATED_MAX]:
+            text += f"{how} {qualified_name(each)}:\n{_frames(each, RELATED_FRAMES_MAX)}"
+        return text[-REDACTED_MAX:]
     except BaseException:  # noqa: BLE001 - as above
         return ""
+
+
+def _frames(error: BaseException, most: int) -> str:
+    frames = _of_the_application(traceback.extract_tb(error.__traceback__), error)[-most:]
+    return "".join(traceback.format_list(frames))
 
 
 def _shorten(described: traceback.TracebackException, error: BaseException) -> None:

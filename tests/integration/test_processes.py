@@ -118,7 +118,12 @@ def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_t
 
     assert ended("raise") == ("FAILED", 2, "OddError", "so it is")
     assert ended("final") == ("FAILED", 1, "FileNotFoundError", "gone")
-    assert ended("group") == ("FAILED", 1, "ExceptionGroup", "both (2 sub-exceptions)")
+    assert ended("group") == (
+        "FAILED",
+        1,
+        "ExceptionGroup",
+        "both (2 sub-exceptions); with FileNotFoundError: a; with PermissionError: b",
+    )
     assert ended("retry") == ("FAILED", 2, "retry", "again")
     assert ended("fail") == ("FAILED", 1, "fail", "why")
     assert ended("not json")[:3] == ("FAILED", 1, "PayloadError")

@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="Of the errors behind a failure causes are not stored",
+        kind="worker",
+        file="worker/failures.py",
+        old="        causes = [] if each.__cause__ is None or isinstance(each, QueueHintError) else [each.__cause__]\n",
+        new="        causes: list[BaseException] = []\n",
+        caught_by=(tests("tests/unit/test_failures.py"),),
+    ),
+    Mutant(
+        name="An error behind a failure is cut before it is redacted",
+        kind="worker",
+        file="worker/failures.py",
+        old="_cut(self.text(text), RELATED_TEXT_MAX)",
+        new="self.text(_cut(text, RELATED_TEXT_MAX))",
+        caught_by=(tests("tests/unit/test_failures.py"),),
+    ),
+    Mutant(
         name="The helper drops lines about leases while nobody reads",
         kind="worker",
         file="worker/leases/helper.py",

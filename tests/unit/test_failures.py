@@ -229,3 +229,72 @@ def test_given_back_log_counts_at_most_a_thousand_tasks(caplog: pytest.LogCaptur
     assert len(log) == TASKS_COUNTED_MAX
     counted = [record for record in caplog.records if facts(record, "task") == ["task0"]]
     assert [facts(record, "jobs") for record in counted] == [[1], [1]], "none that was counted is lost"
+
+
+def grouped() -> None:
+    try:
+        {}["owner-of-7"]  # type: ignore[index]
+    except KeyError as error:
+        cause = error
+    inner = ExceptionGroup("inner", [OSError("disk"), ValueError("row 8")])
+    failed = ValueError("row 7 has no owner")
+    failed.__cause__ = cause
+    raise ExceptionGroup("rows", [failed, inner])
+
+
+def described(error: BaseException, **options: Any) -> Any:
+    return OutcomeBuilder(JsonCodec(), Failures(**options)).of_error(grant(), error).error
+
+
+def test_stored_failure_names_members_of_groups_and_causes() -> None:
+    stored = described(caught(grouped))
+    assert stored.type == "ExceptionGroup"
+    assert stored.message == (
+        "rows (2 sub-exceptions); with ValueError: row 7 has no owner; caused by KeyError: 'owner-of-7'; "
+        "with OSError: disk; with ValueError: row 8"
+    )
+    assert 'caused by KeyError:\n  File "' in stored.traceback
+    assert "owner-of-7" in stored.traceback, "the line of the source"
+
+
+def test_stored_failure_counts_errors_beyond_the_named_ones() -> None:
+    error = ExceptionGroup("rows", [ValueError(str(number)) for number in range(10)])
+    assert described(error).message.endswith("; with ValueError: 5; and 4 more")
+
+
+def test_stored_failure_keeps_its_bound_and_room_for_related_errors() -> None:
+    error = RuntimeError("x" * 10_000)
+    error.__cause__ = KeyError("y" * 10_000)
+    message = described(error).message
+    assert len(message) == 4096
+    assert "…; caused by KeyError: 'yyy" in message
+    assert message.endswith("yyy…")
+
+
+def test_related_errors_are_redacted_before_they_are_cut() -> None:
+    secret = "secret-" + "s" * 1000
+    error = RuntimeError("failed")
+    error.__cause__ = KeyError(secret)
+    assert (
+        described(error, redact=lambda text: text.replace(secret, "***")).message == "failed; caused by KeyError: '***'"
+    )
+
+
+def test_errors_that_cause_one_another_are_named_once() -> None:
+    first, second = RuntimeError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert described(first).message == "first; caused by ValueError: second"
+    deep: BaseException = ValueError("leaf")
+    for _ in range(5000):
+        deep = ExceptionGroup("", [deep])
+    assert len(described(deep).message) < 100
+
+
+def test_related_error_whose_text_raises_is_named_by_its_type() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    error = RuntimeError("failed")
+    error.__cause__ = Broken()
+    assert described(error).message.endswith("Broken: <Broken>")

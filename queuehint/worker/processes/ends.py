@@ -17,7 +17,7 @@ from queuehint.handlers.remote import (
     Trouble,
     kinds_of,
 )
-from queuehint.worker.failures import qualified_name, safe_str, stored_traceback, whole_traceback
+from queuehint.worker.failures import qualified_name, related_texts, safe_str, stored_traceback, whole_traceback
 
 if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
@@ -81,6 +81,7 @@ def _described(error: BaseException, *, is_final: bool) -> dict[str, Any]:
     return {
         "type": qualified_name(error).replace(f"{MAIN_OF_CHILD}.", f"{MAIN}.", 1),
         "message": safe_str(error),
+        "related": list(related_texts(error)),
         "traceback": stored_traceback(error),
         "printed": whole_traceback(error),
         "kinds": kinds_of(error).wire(),
@@ -118,6 +119,7 @@ def _trouble(head: dict[str, Any]) -> Trouble:
     return Trouble(
         type=head["type"],
         message=head["message"],
+        related=tuple(head["related"]),
         traceback=head["traceback"],
         printed=head["printed"],
         kinds=Kinds.read(head["kinds"]),
