@@ -194,8 +194,8 @@ def test_file_system_without_links_keeps_a_young_blob(tmp_path: Path, monkeypatc
 
 # --- put and prune at once -------------------------------------------------------------------------------------------
 
-GATED = ((Path, "rename"), (Path, "replace"), (Path, "open"), (Path, "unlink"), (os, "utime"), (os, "link"))
-GATED_TOO = ((directory, "_age_s"), (directory, "_holds"))
+GATED = ((Path, "rename"), (Path, "replace"), (Path, "open"), (Path, "unlink"), (Path, "mkdir"))
+GATED_TOO = ((os, "utime"), (os, "link"), (directory, "_age_s"), (directory, "_holds"))
 
 
 class Stage:
@@ -316,6 +316,20 @@ def test_blob_just_put_survives_two_prunes(tmp_path: Path, monkeypatch: pytest.M
         stage.play([partial(put_and_get, store), *prunes], chance.randrange)
         assert store.get(NAME) == DATA, seed
         assert [*tmp_path.glob("*/*")] == [file_of(tmp_path)]
+
+
+def test_blob_put_by_two_at_once_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(monkeypatch)
+    for seed in range(thorough(2000, quick=60)):
+        chance = random.Random(seed)
+        store = kept(tmp_path, age_s=0)
+        file_of(tmp_path).unlink()
+        if seed % 2:
+            file_of(tmp_path).write_bytes(bytes(len(DATA)))
+        else:
+            file_of(tmp_path).parent.rmdir()
+        stage.play([partial(put_and_get, store), partial(put_and_get, DirectoryStore(tmp_path))], chance.randrange)
+        assert [*tmp_path.glob("*/*")] == [file_of(tmp_path)], seed
 
 
 PRUNES = """
