@@ -329,7 +329,14 @@ class ScheduleChangedError(QueueHintError):
 
 
 class BackendError(QueueHintError):
-    """The store cannot serve the operation."""
+    """
+    The store cannot serve the operation.
+
+    *is_lasting* says that no repetition of the call helps: a server that is too old, a replica, a newer schema, a
+    missing right. A worker that is refused so before its first exchange ends.
+    """
+
+    is_lasting: bool = False
 
 
 class BackendUnavailableError(BackendError):
@@ -338,6 +345,8 @@ class BackendUnavailableError(BackendError):
 
 class BackendDeniedError(BackendError):
     """The store refuses this user a command."""
+
+    is_lasting = True
 
 
 class BackendInUseError(BackendDeniedError):
@@ -408,4 +417,6 @@ class OutcomeUnknownError(BackendError):
 
 
 class CorruptStateError(BackendError):
-    """Stored data breaks an invariant; nothing was changed."""
+    """Stored data breaks an invariant, or is of a newer schema; nothing was changed."""
+
+    is_lasting = True

@@ -26,7 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from queuehint.clock import now_s
-from queuehint.errors import BackendDeniedError, BackendError, OutcomeUnknownError
+from queuehint.errors import BackendError, OutcomeUnknownError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.operations.bounds import check_limits
 from queuehint.values.outcome import OutcomeKind
@@ -295,7 +295,7 @@ class Exchanges:
         except BackendError as error:
             if self._stopping.is_begun and not self._slots:
                 raise
-            if isinstance(error, BackendDeniedError) and not self.started.is_set():
+            if error.is_lasting and not self.started.is_set():
                 raise
             logger.warning("backend unavailable: %s", error, extra={"event": "worker.backend", "error": str(error)})
             return None

@@ -246,8 +246,8 @@ class Worker:
         places.
 
         Raises:
-            BackendDeniedError: the store refuses this worker from the start.
-            BackendError: the store cannot be reached while the worker stops, and nothing runs any more.
+            BackendError: the store refuses this worker from the start, and another attempt would not help, see its
+                *is_lasting*; or it cannot be reached while the worker stops, and nothing runs any more.
             Exception: what the lifespan raised; nothing was claimed if that was on entering it.
             RuntimeError: it runs, or has been run: a worker runs once.
         """

@@ -110,4 +110,28 @@ MUTANTS = (
         new="",
         caught_by=(tests(CALLERS, "-k", "closed_link and threads"),),
     ),
+    Mutant(
+        name="A worker that is refused for good goes on asking",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="            if error.is_lasting and not self.started.is_set():\n                raise\n",
+        new="",
+        caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "does_not_start and file and lifespan"),),
+    ),
+    Mutant(
+        name="A running worker ends where the store refuses it",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="            if error.is_lasting and not self.started.is_set():\n",
+        new="            if error.is_lasting:\n",
+        caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "survives"),),
+    ),
+    Mutant(
+        name="A server that cannot be used counts as one that is away",
+        kind="worker",
+        file="backends/redis/examination.py",
+        old="            refused.is_lasting = True\n",
+        new="",
+        caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "does_not_start and old and lifespan"),),
+    ),
 )

@@ -74,7 +74,9 @@ class Examination:
             yield from self._learn_nodes()
         problem = wrong_version(info) or wrong_role(info)
         if problem is not None:
-            raise BackendUnavailableError(f"{self._server.address.shown}: {problem}")
+            refused = BackendUnavailableError(f"{self._server.address.shown}: {problem}")
+            refused.is_lasting = True
+            raise refused
         self._judge_policy(wrong_policy(info))
         self._judge_clock(info)
         if first:
