@@ -1,22 +1,26 @@
 """
 Due times: from a recurrence to times.
 
-An interval counts from the last due time, so a late firing does not shift it. A cron expression is read in its time
-zone by cronsim, by the rules of Debian's cron at clock changes. One at a fixed time (neither minute nor hour begins
-with ``*``) fires exactly once for a local time that is skipped or repeated: at the end of the skipped hour, or in the
-first of the two hours. Any other follows the local time, so it fires in both of two equal hours.
+An interval counts from the last due time, so a late firing does not shift it. The local times of a cron expression
+come from cronsim, which is asked without a time zone; here they become times of its zone, by the rules of Debian's cron
+at clock changes. One at a fixed time (neither minute nor hour begins with ``*``) fires exactly once for a local time
+that is skipped or repeated: at the end of the skipped hour, or in the first of the two hours. Any other follows the
+local time, so it fires in both of two equal hours, and in none that is skipped. (cronsim itself, asked with a zone,
+gives a local time that is skipped where it jumps to a day, and steps over times where clocks change by half an hour.)
 """
 
 from __future__ import annotations
 
 import zoneinfo
 from datetime import UTC, datetime, timedelta, tzinfo
+from heapq import heappop, heappush
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError, shown
 from queuehint.values.checks import check_choice, check_duration, check_run_at
 from queuehint.values.schedule import FIRINGS_MAX, MISSED, Recurrence
+from queuehint.worker.cron_text import plain_cron
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +30,6 @@ GRACE_MS = 60_000
 EVERY_MIN_MS = 1000
 CRON_LENGTH_MAX = 256
 
-_FIELDS = ("minute", "hour", "day of month", "month", "day of week")
 _DAY_MS = 24 * 3600 * 1000
 # How far back to look for the last time before now: a little first, so that few times have to be gone through.
 _LOOKS_BACK_MS = (3600 * 1000, _DAY_MS, 32 * _DAY_MS, 366 * _DAY_MS)
@@ -76,10 +79,7 @@ def _check_cron(value: object) -> str:
     text = str.__str__(value)
     if len(text) > CRON_LENGTH_MAX:
         raise InvalidJobError(f"cron is {len(text)} characters, limit {CRON_LENGTH_MAX}: {shown(text)}")
-    fields = text.split()
-    if len(fields) != len(_FIELDS):
-        raise InvalidJobError(f"cron must have five fields ({', '.join(_FIELDS)}), got {shown(text)}")
-    plain = " ".join(fields)
+    plain = plain_cron(text)
     error = _why_wrong(plain)
     if error is not None:
         raise InvalidJobError(f"cron {shown(text)}: {error}")
@@ -113,15 +113,28 @@ def zone_of(name: str) -> tzinfo:
     Return a time zone by its name.
 
     Raises:
-        InvalidJobError: this machine knows none of that name.
+        InvalidJobError: this machine knows none of that name, or has no time zone data at all.
     """
     if name == "UTC":
         return UTC
+    zone = _zone(name)
+    if zone is None:
+        problem = f"timezone {shown(name)} is not known here; a name is like 'Europe/Berlin'"
+        if _zone("Europe/London") is None:
+            problem = (
+                f"timezone {shown(name)} requires time zone data, and this machine has none: install tzdata, by pip or "
+                "as a package of the system"
+            )
+        raise InvalidJobError(problem)
+    return zone
+
+
+def _zone(name: str) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
         # A name of a folder of the database, or a path out of it, is another error on each system.
-        raise InvalidJobError(f"timezone {shown(name)} is not known here; a name is like 'Europe/Berlin'") from None
+        return None
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
@@ -212,11 +225,48 @@ def _cron_times(recurrence: Recurrence, after_ms: int) -> Iterator[int]:
     zone = zone_of(recurrence.timezone)
     try:
         begin = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=after_ms // 1000)).astimezone(zone)
-        for at in CronSim(recurrence.cron, begin):
+        for at in _moments(CronSim(recurrence.cron, _local_before(begin)), recurrence.cron, zone):
             at_ms = round(at.timestamp()) * 1000
-            # Where an hour comes twice, cronsim may begin with a time of the first one.
             if at_ms > after_ms:
                 after_ms = at_ms
                 yield at_ms
     except (OverflowError, ValueError):
         return
+
+
+def _local_before(begin: datetime) -> datetime:
+    """Return the local time from which on to look: where it comes twice, from before the first time on."""
+    repeated = begin.replace(fold=0).utcoffset(), begin.replace(fold=1).utcoffset()
+    assert repeated[0] is not None
+    assert repeated[1] is not None
+    return begin.replace(tzinfo=None, fold=0) - max(timedelta(0), repeated[0] - repeated[1])
+
+
+def _moments(local_times: Iterator[datetime], cron: str, zone: tzinfo) -> Iterator[datetime]:
+    """Yield the times of a zone that ascending local times stand for, by the rules of Debian's cron; some twice."""
+    minute, hour, *_ = cron.split()
+    is_fixed = not minute.startswith("*") and not hour.startswith("*")
+    # Those of a repeated hour come in the order of time: all of the first one, then all of the second.
+    repeated: list[datetime] = []
+    for local in local_times:
+        at = local.replace(tzinfo=zone)
+        first, second = at.utcoffset(), at.replace(fold=1).utcoffset()
+        assert first is not None
+        assert second is not None
+        now = at.astimezone(UTC)
+        while repeated and repeated[0] <= now:
+            yield heappop(repeated)
+        if first == second or is_fixed:
+            yield _end_of_gap(local, zone) if first < second else now
+        elif first > second:
+            yield now
+            heappush(repeated, at.replace(fold=1).astimezone(UTC))
+
+
+def _end_of_gap(local: datetime, zone: tzinfo) -> datetime:
+    """Return when a gap is over in which a local time lies."""
+    while True:
+        at = local.replace(tzinfo=zone).astimezone(UTC)
+        if at.astimezone(zone).replace(tzinfo=None) == local:
+            return at
+        local += timedelta(minutes=1)
