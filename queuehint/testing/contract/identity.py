@@ -16,6 +16,7 @@ from queuehint import (
     JobState,
     OutcomeKind,
     Policy,
+    ReasonKind,
 )
 from queuehint.backends.base import Interest
 from queuehint.operations import (
@@ -215,6 +216,11 @@ class Digests:
             )
         ]
         assert changes == [True, False, True, True, True, True, True]
+
+    def test_running_job_with_digests_is_explained(self, store: Store) -> None:
+        store.enqueue(written("ab", timeout_ms=DAY_MS))
+        store.start()
+        assert store.why("a").kind is ReasonKind.RUNNING
 
     @pytest.mark.parametrize("identity", [("a",), ("A" * 32,), ("a" * 33,), ("a" * 32,) * 5, "a" * 32, ["a" * 32]])
     def test_a_wrong_digest_is_refused(self, store: Store, identity: Any) -> None:

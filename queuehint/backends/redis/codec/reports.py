@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from queuehint.backends.redis.codec.specs import facts, number_of
+from queuehint.backends.redis.codec.specs import IDENTITY_MARK, facts, number_of, parse_identity
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import (
@@ -75,6 +75,8 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
     """Add to the report of a running job whether it runs past its timeout, which no script knows."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
+    if rest.startswith(IDENTITY_MARK):
+        _, rest = parse_identity(rest)
     timeout_ms = facts(rest.partition(b"\n")[0].partition(b"\t")[0], "").policy.timeout_ms
     overdue = timeout_ms is not None and int(started) + timeout_ms < int(now_ms)
     return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
