@@ -9,8 +9,8 @@ passes. While none waits it sends nothing.
   that the log has lost meanwhile are counted. It may be given to another reader.
 - It reads by itself until it is no further behind than the reader, and joins it. The filters of a request are fixed
   when it is sent, so one that joins meanwhile is a member from the next request on.
-- A member that takes no events has up to `AHEAD_MAX` waiting for it; then it leaves, and reads on from the log when it
-  has taken them. It delays no other member.
+- A member that takes no events has up to `AHEAD_MAX`, or `AHEAD_BYTES_MAX`, waiting for it; then it leaves, and reads
+  on from the log when it has taken them. It delays no other member.
 - A position before one that was seen is of another history of the namespace: all members read by themselves, from
   the position that the store returns, and join anew.
 """
@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync
 from queuehint.operations import EVENT_FILTERS_MAX, EVENTS_LOOKED_AT_MAX, EVENTS_MAX, Follow, Followed
-from queuehint.values.event import Event, EventFilter, FilterIndex
+from queuehint.values.event import Event, EventFilter, FilterIndex, event_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("queuehint.events")
 
 AHEAD_MAX: Final = 1000
-"""So many events wait for one follower."""
+AHEAD_BYTES_MAX: Final = 16 << 20
+"""So many events, or so much of them, wait for one follower, and for one listener."""
 PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 1.25)
 """How far requests are apart, by how many of them have found nothing; the last one is repeated."""
 EVERYTHING: Final = EventFilter()
@@ -47,6 +48,33 @@ EVERYTHING: Final = EventFilter()
 def log_missed(count: int) -> None:
     """Log that events were dropped before they were read."""
     logger.warning("%d events were missed", count, extra={"event": "events.missed", "count": count})
+
+
+class EventQueue(deque[Event]):
+    """Events that wait, and how much they count together; it is full at `AHEAD_MAX` or `AHEAD_BYTES_MAX`."""
+
+    bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether there is room for one more, which may be the one that fills it."""
+        return len(self) < AHEAD_MAX and self.bytes < AHEAD_BYTES_MAX
+
+    def append(self, event: Event) -> None:
+        """Put an event behind the others."""
+        super().append(event)
+        self.bytes += event_bytes(event)
+
+    def popleft(self) -> Event:
+        """Take the first event."""
+        event = super().popleft()
+        self.bytes -= event_bytes(event)
+        return event
+
+    def clear(self) -> None:
+        """Drop all events."""
+        super().clear()
+        self.bytes = 0
 
 
 class Follower:
@@ -63,7 +91,7 @@ class Follower:
     def __init__(self, wanted: EventFilter, since: int | None) -> None:
         self.wanted = wanted
         self.since = since
-        self.ahead: deque[Event] = deque()
+        self.ahead = EventQueue()
         self.missed = 0
         self.is_member = False
         self.is_gone = False
@@ -87,7 +115,8 @@ class Follower:
                 # Two read on one stream, and the other one has these.
                 return
             self.since = followed.after
-            self.ahead.extend(followed.events)
+            for event in followed.events:
+                self.ahead.append(event)
             if followed.missed:
                 self.missed += followed.missed
                 log_missed(followed.missed)
@@ -216,10 +245,10 @@ class Feed:
                 if event.at <= follower.since:
                     continue
                 self._idle = 0
-                if len(follower.ahead) >= AHEAD_MAX:
-                    self.leave(follower, event.at - 1)
-                else:
+                if follower.ahead.has_room:
                     follower.ahead.append(event)
+                else:
+                    self.leave(follower, event.at - 1)
         self.at = followed.after
 
 

@@ -117,7 +117,8 @@ class Follow(Operation[Followed]):
     """
     Read the next events, up to 1 000, that pass one of some filters, and renew the subscription.
 
-    For 60 s from now the last 10 000 events are kept; without a further call for that long they are dropped.
+    For 60 s from now the last 10 000 events, or 16 MiB of them, are kept; without a further call for that long they are
+    dropped.
 
     Args:
         after: the number of the last event seen; None begins now. One that is yet to come is of another history of the

@@ -15,13 +15,12 @@ import logging
 import os
 import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from queuehint.backends.steps import run_steps
-from queuehint.client.event_reader import Follower
+from queuehint.client.event_reader import EventQueue, Follower
 from queuehint.errors import BackendError, shown
 from queuehint.values.event import Event, EventFilter, EventKind, Missed
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.events")
 
-WAITING_MAX = 1000
-"""How many events wait for one listener; then the oldest make room."""
 SAY_EVERY_S = 60.0
 GRACE_S = 5.0
 """How long listeners have for their last events when listening ends."""
@@ -71,7 +68,8 @@ class _Listener:
         self.call = call
         name = getattr(call, "__qualname__", None)
         self.name = str.__str__(name) if isinstance(name, str) else shown(call)
-        self.waiting: deque[Event] = deque()
+        self.waiting = EventQueue()
+        """When it is full, the oldest make room."""
         self.missed = self.failed = 0
         self._untold = 0
         """How many of those missed it has yet to be told of."""
@@ -88,7 +86,7 @@ class _Listener:
     def tell(self, event: Event) -> None:
         """Put an event into the queue, if it is one of those asked for."""
         if event.kind in self.kinds:
-            if len(self.waiting) >= WAITING_MAX:
+            while not self.waiting.has_room:
                 self.waiting.popleft()
                 self.miss(1)
             self.waiting.append(event)

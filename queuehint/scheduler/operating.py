@@ -187,9 +187,9 @@ class Control(Restraints):
         """
         Follow the events of jobs, of every process: ``async for event in sched.events(path=["doc1"]): ...``
 
-        An event comes within 1.25 s. While there is a subscriber, the last 10 000 events are kept; one that asks for
-        none for a minute misses those of that time. Missed events are counted in the stream's ``missed``, and logged
-        as a warning. The store passes over events that are not asked for.
+        An event comes within 1.25 s. While there is a subscriber, the last 10 000 events, or 16 MiB of them, are kept;
+        one that asks for none for a minute misses those of that time. Missed events are counted in the stream's
+        ``missed``, and logged as a warning. The store passes over events that are not asked for.
 
         Args:
             kinds: one or several kinds, as `EventKind` or their words; by default all.

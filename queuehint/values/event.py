@@ -14,7 +14,7 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.values.checks import check_id, check_name
-from queuehint.values.hint import Claim, Path, parse_path, queue_key
+from queuehint.values.hint import Claim, Path, gate_key, parse_path, queue_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
+EVENT_BYTES = 256
+"""What an event takes besides its texts, about; see `event_bytes`."""
 ERROR_BYTES_MAX = 1024
 """An event has so many bytes of an error's message, and of its type; the record of the job has all."""
 
@@ -121,6 +123,25 @@ class Event:
     def queue_keys(self) -> tuple[str, ...]:
         """The queue key of each claim."""
         return tuple(queue_key(claim.path) for claim in self.claims)
+
+
+def event_bytes(event: Event) -> int:
+    """
+    Return how much an event counts in a bounded log or queue: its texts in UTF-8, and a fixed size for the rest.
+
+    >>> event_bytes(Event(at=1, at_ms=0, kind=EventKind.QUEUED, id="a", number=1, old=None, new=None, task="t"))
+    265
+    """
+    texts = [event.id, event.task, event.pool, event.user, event.flow, event.service]
+    texts += (event.cause, event.error_type, event.error_message)
+    texts += (gate_key(claim.path) for claim in event.claims)
+    size = EVENT_BYTES + 2 * len(event.claims) - bool(event.claims)
+    if event.progress is not None:
+        texts.append(event.progress.as_text())
+    if event.tags:
+        texts += event.tags
+        size += len(event.tags)
+    return size + sum([len(text) if text.isascii() else len(text.encode()) for text in texts if text])
 
 
 @attrs.frozen(kw_only=True)

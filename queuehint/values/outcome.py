@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from typing import Final, Literal, get_args
 
@@ -14,6 +15,8 @@ RESULT_BYTES_MAX = 1 << 20
 CHILDREN_MAX = 1000
 MORE_CHILDREN = "for more, enqueue one job after all of them, with after=, and return that one as the child"
 ERROR_TEXT_MAX = 4096
+
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 OnChildFailure = Literal["fail", "ignore"]
 ON_CHILD_FAILURE: tuple[OnChildFailure, ...] = get_args(OnChildFailure)
@@ -154,3 +157,7 @@ class Progress:
     done: float | None = None
     total: float | None = None
     note: str | None = None
+
+    def as_text(self) -> str:
+        """Return it as a store keeps it: a JSON array."""
+        return _dump([self.done, self.total, self.note])

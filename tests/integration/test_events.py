@@ -284,7 +284,7 @@ def test_a_listener_that_raises_is_said_once_a_minute_and_changes_nothing(caplog
 
 
 def test_a_listener_that_is_slow_loses_its_own_oldest_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "WAITING_MAX", 3)
+    monkeypatch.setattr(event_reader, "AHEAD_MAX", 3)
     sched = Scheduler("memory://")
     work = a_job(sched)
     told: list[Any] = []

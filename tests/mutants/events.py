@@ -1,5 +1,6 @@
 """Mutants of events: their fields, which of them pass a filter, and those that follow them."""
 
+from tests.mutants.catchers import ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 MEMORY = "tests/contract/test_memory.py"
@@ -111,11 +112,43 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "each_follower"),),
     ),
     Mutant(
+        name="Events of any size wait for a slow follower",
+        kind="memory",
+        file="client/event_reader.py",
+        old=" and self.bytes < AHEAD_BYTES_MAX\n",
+        new="\n",
+        caught_by=(tests("tests/unit/test_event_reader.py", "-k", "large_events"),),
+    ),
+    Mutant(
+        name="The log of events is bounded in entries alone",
+        kind="memory",
+        file="core/structures/event_log.py",
+        old=" or self.bytes > EVENTS_BYTES_KEPT:",
+        new=":",
+        caught_by=(tests(MEMORY, "-k", "sixteen_mebibytes"),),
+    ),
+    Mutant(
+        name="Lua: the log of events is bounded in entries alone",
+        kind="memory",
+        file="backends/redis/lua/lib/request/write.lua",
+        old="(gone < over or bytes > EVENTS_BYTES_KEPT)",
+        new="gone < over",
+        caught_by=(tests(REDIS, "-k", f"sixteen_mebibytes and {ON_REDIS}"),),
+    ),
+    Mutant(
+        name="Lua: events that were dropped still count for the log",
+        kind="memory",
+        file="backends/redis/lua/lib/request/write.lua",
+        old="    S[EVENTS_BYTES] = 0\n",
+        new="",
+        caught_by=(tests(REDIS, "-k", f"sixteen_mebibytes and {ON_REDIS}"),),
+    ),
+    Mutant(
         name="Any number of events wait for a slow follower",
         kind="wire",
         file="client/event_reader.py",
-        old="if len(follower.ahead) >= AHEAD_MAX:",
-        new="if len(follower.ahead) < 0:",
+        old="return len(self) < AHEAD_MAX and ",
+        new="return ",
         caught_by=(tests("tests/unit/test_event_reader.py", "-k", "slow_one"),),
     ),
     Mutant(

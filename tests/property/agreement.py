@@ -114,6 +114,8 @@ return math.max(state[13], state[64])
 """
 )
 """How long the leases in force may be stands in two places of the state."""
+_EVENTS_BYTES = STATE_FORMAT + "return unpack_state(redis.call('HGET', KEYS[1], 'state'))[76]"
+"""How much the events that are kept count together."""
 
 
 # --- what a shell sends ----------------------------------------------------------------------------------------------
@@ -402,6 +404,8 @@ class RedisLockstep:
         }
         if table.journal.until_ms:
             expected["events"] = len(table.journal.kept)
+            stored = int(self.server.call("EVAL", _EVENTS_BYTES, 1, keys.redis_key(self.namespace, "meta")))
+            assert stored == table.journal.bytes == sum(table.journal.sizes)
         self.recount_records()
         listed = [job for job in jobs if job.block is not None]
         expected["past"] = sum(len(job.spec.claims) for job in listed if job.is_over)

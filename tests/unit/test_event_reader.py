@@ -16,7 +16,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.client import event_reader
 from queuehint.client.event_reader import Feed, Follower
 from queuehint.operations import Follow, Followed
-from queuehint.values.event import Event, EventFilter, EventKind
+from queuehint.values.event import Event, EventFilter, EventKind, event_bytes
 from tests.schedulers import in_thread, run, until
 from tests.support import thorough
 
@@ -221,6 +221,18 @@ def test_a_slow_one_leaves_and_reads_on_from_the_log_where_it_was(monkeypatch: p
     assert (taken(slow), taken(quick)) == ([1, 2, 3], [4])
     log.read(slow)
     assert (taken(slow), slow.missed) == ([4, 5], 0)
+
+
+def test_follower_of_large_events_leaves_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, feed = Log(), Feed(asks_for_all=False)
+    log.add("bob")
+    monkeypatch.setattr(event_reader, "AHEAD_BYTES_MAX", 3 * event_bytes(log.events[0]))
+    slow, quick = members(log, feed, EVERYTHING, ANN)
+    log.add("bob", "bob", "bob", "ann", "bob")
+    feed.answer(log.answer(feed.question()))
+    assert not slow.is_member and quick.is_member
+    assert (taken(slow), taken(quick)) == ([2, 3, 4], [5])
+    assert (slow.ahead.bytes, quick.ahead.bytes) == (0, 0)
 
 
 def test_what_is_lost_is_counted_for_those_it_was_lost_to() -> None:

@@ -35,6 +35,7 @@ LAYOUTS = {
     5: "a4d4d1c9c11be183",
     6: "735e76aacbac5ac3",
     7: "4b63537108436fa0",
+    8: "0cfee6bd79dcd4d9",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`."""
 

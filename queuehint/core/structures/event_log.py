@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from queuehint.operations import EVENTS_LOOKED_AT_MAX
-from queuehint.values.event import ERROR_BYTES_MAX, Event, EventKind, FilterIndex
+from queuehint.values.event import ERROR_BYTES_MAX, Event, EventKind, FilterIndex, event_bytes
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from queuehint.values.outcome import JobError
 
 EVENTS_KEPT = 10_000
+EVENTS_BYTES_KEPT = 16 << 20
+"""How many events are kept, and how much they count together, by `event_bytes`; the oldest go first."""
 FOLLOWED_FOR_MS = 60_000
 """How long events are kept after the last request for events."""
 
@@ -35,16 +37,19 @@ class Journal:
     The events of one namespace.
 
     ``totals`` counts the events of each kind. ``until_ms`` is when the events are dropped unless they are requested
-    again; 0 while there is no subscriber. ``error`` is that of an attempt whose end is logged next.
+    again; 0 while there is no subscriber. ``error`` is that of an attempt whose end is logged next. ``bytes`` is how
+    much the events that are kept count together, and ``sizes`` has each of them.
     """
 
-    __slots__ = ("error", "kept", "now_ms", "totals", "until_ms")
+    __slots__ = ("bytes", "error", "kept", "now_ms", "sizes", "totals", "until_ms")
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(EventKind, 0)
         self.now_ms = 0
         self.until_ms = 0
-        self.kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.kept: deque[Event] = deque()
+        self.sizes: deque[int] = deque()
+        self.bytes = 0
         self.error: JobError | None = None
 
     @property
@@ -56,14 +61,22 @@ class Journal:
         """Set the time; drop the events if there is no subscriber any more."""
         self.now_ms = now_ms
         if self.until_ms and self.until_ms < now_ms:
-            self.until_ms = 0
+            self.until_ms = self.bytes = 0
             self.kept.clear()
+            self.sizes.clear()
 
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
         """Log a transition from *old* to the present state, or progress; a start before `started_ms` is set."""
         self.totals[kind] += 1
         if self.until_ms:
-            self.kept.append(self._event(job, kind, old, cause))
+            event = self._event(job, kind, old, cause)
+            size = event_bytes(event)
+            self.kept.append(event)
+            self.sizes.append(size)
+            self.bytes += size
+            while len(self.kept) > EVENTS_KEPT or self.bytes > EVENTS_BYTES_KEPT:
+                self.kept.popleft()
+                self.bytes -= self.sizes.popleft()
 
     def _event(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None) -> Event:
         since_ms = error = None

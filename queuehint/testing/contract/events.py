@@ -11,6 +11,7 @@ from queuehint import Claim, EventKind, InvalidJobError, JobError, JobState, Out
 from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed, Note, Post, Report
 from queuehint.testing.contract.store import error
 from queuehint.testing.driver import job
+from queuehint.values.event import event_bytes
 from queuehint.values.report import Delays
 
 if TYPE_CHECKING:
@@ -340,6 +341,32 @@ class Following(_Followed):
         assert followed.missed == 1000
         assert [event.id for event in followed.events] == ["1-0"]
         assert followed.is_more
+
+    def test_log_keeps_sixteen_mebibytes_of_events(self, store: Store, follower: Follower) -> None:
+        begin = follower.after or 0
+        claims = [Claim(tuple([f"{at}".ljust(255, "x") for _ in range(16)])) for at in range(64)]
+        store.enqueue(attrs.evolve(job("a"), claims=tuple(claims)))
+        for _ in range(35):
+            store.start()
+            store.settle("a", OutcomeKind.RELEASED)
+        followed = follower.read()
+        sizes = [event_bytes(event) for event in followed.events]
+        assert sum(sizes) <= 16 << 20 < sum(sizes) + max(sizes)
+        assert begin + followed.missed + len(sizes) == followed.after == begin + 71
+        store.wait(MINUTE + 1)
+        follower.read()
+        store.start()
+        store.settle("a", OutcomeKind.RELEASED)
+        followed = follower.read()
+        assert (followed.missed, len(followed.events)) == (0, 2)
+
+    @pytest.mark.parametrize("text", ["x" * 1023 + "é", "é" * 513, "€" * 342, "\U0001f600" * 257])
+    def test_event_has_whole_characters_of_an_error(self, store: Store, follower: Follower, text: str) -> None:
+        store.enqueue(job("a", max_attempts=1))
+        store.start()
+        store.settle("a", OutcomeKind.FAILED, error=error(message=text))
+        message = follower.read().events[-1].error_message
+        assert message == text.encode()[:1024].decode(errors="ignore")
 
     def test_a_number_that_is_yet_to_come_is_of_another_history(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"))

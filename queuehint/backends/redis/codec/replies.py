@@ -376,14 +376,14 @@ def _followed(operation: op.Follow, reply: list[Any]) -> op.Followed:
 
 
 def _event(at: int, text: bytes) -> Event:
-    *lines, cause_size, type_size, said = text.split(b"\n", 16)
+    _size, *lines, cause_size, type_size, said = text.split(b"\n", 17)
     kind, claims, user, flow, at_ms, old, new, number, attempt, took_ms, task, pool, service_line, job_id = [
         line.decode() for line in lines
     ]
     service, tags = parse_service(service_line)
     type_at, has_error = int(cause_size), type_size != b""
     rest_at = type_at + int(type_size or 0)
-    # An error's type and message are cut anywhere.
+    # An error's type and message are cut at a byte, which of a text that is no UTF-8 may be any.
     cause, error_type = said[:type_at].decode(), said[type_at:rest_at].decode(errors="ignore")
     return Event(
         at=at,

@@ -18,7 +18,7 @@ from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest
 from queuehint.backends.redis.scripts import LETTERS
 from queuehint.core.structures.edges import needs_of, portion_of
 from queuehint.values.hint import gate_key
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
@@ -217,11 +217,7 @@ def _announce(operation: op.Announce) -> Args:
 
 @sends(op.Report)
 def _report(operation: op.Report) -> Args:
-    return [operation.job_id, token_text(operation.token), _progress(operation.progress)]
-
-
-def _progress(progress: Progress) -> str:
-    return dump_json([progress.done, progress.total, progress.note])
+    return [operation.job_id, token_text(operation.token), operation.progress.as_text()]
 
 
 @sends(op.Update)
@@ -235,7 +231,7 @@ def _post(operation: op.Post) -> Args:
     args: Args = []
     for note in operation.notes:
         args += (note.job_id, token_text(note.token))
-        args += ("" if note.progress is None else _progress(note.progress), *_said(note.result))
+        args += ("" if note.progress is None else note.progress.as_text(), *_said(note.result))
         args += (len(note.lines), *note.lines)
     return args
 

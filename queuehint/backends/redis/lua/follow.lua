@@ -36,7 +36,7 @@ local function passes_one_of(filters, kind, user, flow)
 end
 
 local function passes(text)
-  local kind, claims, user, flow = string.match(text, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n')
+  local kind, claims, user, flow = string.match(text, '^%d+\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n')
   if passes_one_of(by_condition[''], kind, user, flow) or passes_one_of(by_condition['u' .. user], kind, user, flow)
     or passes_one_of(by_condition['f' .. flow], kind, user, flow) then
     return true

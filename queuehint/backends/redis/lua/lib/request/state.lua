@@ -24,12 +24,14 @@ local DROPPED_IN_ALL, RELIEF_AT = 66, 67 -- @const
 -- COMMITTING counts the submissions in parts that were committed and have jobs yet to be let go.
 local COMMITTING = 68 -- @const
 -- When the first of TIMERS, LEASES and PRUNES comes up, -1 for never, and how many leftovers there are: so that a step with
--- nothing to do asks none of them; NEXT_SHARED is that of SHARED_ENDS. FORGOTTEN_AT is when sessions and pools were last looked through for those to forget.
+-- nothing to do asks none of them; NEXT_SHARED is that of SHARED_ENDS. FORGOTTEN_AT is when sessions and pools were last looked
+-- through for those to forget.
 local NEXT_TIMER, NEXT_LEASE, NEXT_PRUNE, LEFT_STORED, FORGOTTEN_AT = 69, 70, 71, 72, 73 -- @const
 local NEXT_SHARED = 74 -- @const
 -- CHANGES counts the steps that changed a job or data derived from jobs: where it stands still, sums over all jobs do.
-local CHANGES = 75 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 75, 6 -- @const
+-- EVENTS_BYTES is how much the events that are kept count together.
+local CHANGES, EVENTS_BYTES = 75, 76 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 76, 6 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end

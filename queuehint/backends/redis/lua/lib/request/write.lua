@@ -71,14 +71,26 @@ local function write_leftovers()
   S[LEFT_STORED] = S[LEFT_STORED] - work.left_taken + #work.left_added - work.left_added_at + 1
 end
 
--- Events are kept while there are subscribers.
-local EVENTS_KEPT = 10000 -- @const
+-- Events are kept while there are subscribers: so many, and so many bytes as they count; the oldest go first.
+local EVENTS_KEPT, EVENTS_BYTES_KEPT = 10000, 16777216 -- @const
 local function write_events()
   local events = event_log.events
   if S[FOLLOWED] > 0 and S[FOLLOWED] < NOW then S[FOLLOWED], event_log.drops = 0, true end
-  if event_log.drops then redis.call('UNLINK', store.events) end
-  for from = 1, #events, 1000 do redis.call('RPUSH', store.events, unpack(events, from, math.min(from + 999, #events))) end
-  if #events > 0 then redis.call('LTRIM', store.events, -EVENTS_KEPT, -1) end
+  if event_log.drops then
+    redis.call('UNLINK', store.events)
+    S[EVENTS_BYTES] = 0
+  end
+  if #events == 0 then return end
+  local count, gone = 0, 0
+  for from = 1, #events, 1000 do count = redis.call('RPUSH', store.events, unpack(events, from, math.min(from + 999, #events))) end
+  local bytes, over = S[EVENTS_BYTES] + event_log.bytes, count - EVENTS_KEPT
+  while gone < count and (gone < over or bytes > EVENTS_BYTES_KEPT) do
+    for _, text in ipairs(redis.call('LRANGE', store.events, gone, math.max(gone, math.min(over, gone + 1000) - 1))) do
+      bytes, gone = bytes - tonumber(string.match(text, '^%d+')), gone + 1
+    end
+  end
+  if gone > 0 then redis.call('LTRIM', store.events, gone, -1) end
+  S[EVENTS_BYTES] = bytes
 end
 
 local function write_told()
