@@ -547,7 +547,8 @@ class RedisLockstep:
 
     def close_pools(self) -> None:
         """Let the backend connect anew, in both shells."""
-        for link in (self.backend._sync, self.backend._sync_waits):
+        links, self.backend._sync, self.backend._sync_waits = (self.backend._sync, self.backend._sync_waits), None, None
+        for link in links:
             if link is not None:
                 link.close()
         self._runner.run(self._close_loop())
