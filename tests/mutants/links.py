@@ -134,4 +134,20 @@ MUTANTS = (
         new="",
         caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "does_not_start and old and lifespan"),),
     ),
+    Mutant(
+        name="A subscription is trusted for ever",
+        kind="wire",
+        file="backends/redis/subscriptions.py",
+        old="            self._renew_s = min(self._renew_s, asked_s + TRUSTED_S)\n",
+        new="",
+        caught_by=(tests("tests/unit/test_subscriptions.py", "-k", "before_long"),),
+    ),
+    Mutant(
+        name="A job that two wait for is asked about twice",
+        kind="wire",
+        file="backends/redis/subscriptions.py",
+        old="        page = self._page_of.get(job_id)\n",
+        new="        page = None\n",
+        caught_by=(tests("tests/unit/test_subscriptions.py", "-k", "one_page"),),
+    ),
 )

@@ -468,9 +468,9 @@ MUTANTS = (
         name="Each waiter for a job sends a question of its own",
         kind="worker",
         file="backends/redis/subscriptions.py",
-        old="        return versions <= {known.version}\n",
-        new="        return False\n",
-        caught_by=(tests("tests/integration/test_idle_waits.py"),),
+        old="            is_trusted = known is not None and now_s < known.asked_s + TRUSTED_S\n",
+        new="            is_trusted = False\n",
+        caught_by=(tests("tests/unit/test_subscriptions.py", "-k", "need_no_query"),),
     ),
     Mutant(
         name="A wait that timed out reads the state all the same",

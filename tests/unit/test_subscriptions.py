@@ -10,6 +10,7 @@ import pytest
 from queuehint.backends.base import Interest
 from queuehint.backends.redis import subscriptions
 from queuehint.backends.redis.subscriptions import Subscriptions
+from queuehint.backends.redis.transport import Send
 from queuehint.errors import BackendError
 from tests.schedulers import turns, until
 
@@ -40,8 +41,8 @@ class Store:
             raise reply
         return [0, 0, 0, reply.encode()]
 
-    async def ask(self, command: tuple[Any, ...]) -> Any:
-        if command[0] == "ZPOPMIN":
+    async def ask(self, send: Send) -> Any:
+        if send.command[0] == "ZPOPMIN":
             return []
         return (b"key", (await self.markers.get()).encode(), 0.0)
 
@@ -138,6 +139,49 @@ async def test_subscriptions_are_asked_about_again_before_long(monkeypatch: pyte
     assert store.asked[1] == store.asked[0]
     store.replies.put_nowait("oo")
     await asyncio.gather(*waiting)
+    await store.known.close()
+
+
+async def test_each_page_wakes_its_own_waiters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "ASKED_MAX", 10)
+    woken, wait = list[Any](), asyncio.wait
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        woken.append(args)
+        return await wait(*args, **kwargs)
+
+    monkeypatch.setattr(asyncio, "wait", counted)
+    store = Store()
+    waiting = [store.wait(str(number)) for number in range(200)]
+    for _ in range(20):
+        store.replies.put_nowait("w" * 10)
+    await until(lambda: len(store.asked) == 20)
+    await turns()
+    assert [len(request) - 3 for request in store.asked] == [20] * 20
+    # Once each; where all were woken by each page, it was 2 100 times.
+    assert len(woken) == 200
+    store.markers.put_nowait("7")
+    await waiting[7]
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await store.known.close()
+
+
+async def test_a_job_is_asked_about_in_one_page_for_all_waiters() -> None:
+    store = Store()
+    waiting = [store.wait("a"), store.wait("b", "a"), store.wait("a", version=2)]
+    await turns()
+    assert store.asked == [("watch", "session", "", "a", 2, "b", "")]
+    store.replies.put_nowait("ww")
+    await turns()
+    late = store.wait("b", version=1)
+    store.replies.put_nowait("w")
+    await turns()
+    assert store.asked[1:] == [("watch", "session", "", "b", 1)]
+    store.markers.put_nowait("a")
+    store.markers.put_nowait("b")
+    await asyncio.gather(*waiting, late)
     await store.known.close()
 
 

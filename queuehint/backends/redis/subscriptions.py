@@ -4,6 +4,8 @@ Subscriptions of one event loop to jobs: all its waiters share one question and 
 A job stores its subscribers. At its end and, for waiters of changes, at each change it puts a marker into the set of
 the loop's session. So a further waiter of the same job sends no request. After `TRUSTED_S` all subscriptions are
 checked again in one request, because a marker may be lost with a connection.
+
+Jobs to be asked about stand in pages. A page is one request and wakes its own waiters alone: n waiters cost O(n).
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -48,6 +50,16 @@ class _Subscription:
     version: int | None
 
 
+class _Page:
+    """Jobs that are asked about in one request, and the future of the answer."""
+
+    __slots__ = ("answered", "job_ids")
+
+    def __init__(self) -> None:
+        self.job_ids: list[str] = []
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
 class Subscriptions:
     """
     The jobs with waiters in one event loop.
@@ -80,8 +92,12 @@ class Subscriptions:
         self._told: set[str] | None = None
         """Of which jobs a marker came while a question was under way: its answer may be older."""
         self._news = asyncio.Event()
-        self._round: asyncio.Future[None] | None = None
-        """Done when the next question has been answered."""
+        """Set when a page is to be asked about."""
+        self._pages: deque[_Page] = deque()
+        self._page_of: dict[str, _Page] = {}
+        """By job: the page in which it is going to be asked about."""
+        self._renew_s = math.inf
+        """When the first of the subscriptions that were answered is no longer trusted, at the earliest."""
         self._asking: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
 
@@ -89,19 +105,20 @@ class Subscriptions:
         """Return when one of some jobs is over or has another version, or *wait_s* after they were asked about."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        job_ids = tuple(interest.jobs)
+        job_ids, version = tuple(interest.jobs), interest.version
         for job_id in job_ids:
-            self._waiting.setdefault(job_id, {})[future] = interest.version
+            self._waiting.setdefault(job_id, {})[future] = version
         try:
-            self._news.set()
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.create_task(self._ask_on(), name="queuehint-subscriptions")
             if self._listening is None or self._listening.done():
                 self._listening = asyncio.create_task(self._listen(), name="queuehint-markers")
-            while not (future.done() or all(self._is_covered(job_id, time.monotonic()) for job_id in job_ids)):
-                if self._round is None or self._round.done():
-                    self._round = loop.create_future()
-                await asyncio.wait((future, self._round), return_when=asyncio.FIRST_COMPLETED)
+            while pages := self._pages_for(job_ids, version):
+                for page in pages:
+                    if not (future.done() or page.answered.done()):
+                        await asyncio.wait((future, page.answered), return_when=asyncio.FIRST_COMPLETED)
+                if future.done():
+                    break
             async with asyncio.timeout(wait_s):
                 await future
         except TimeoutError:
@@ -132,35 +149,69 @@ class Subscriptions:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def _is_covered(self, job_id: str, now_s: float) -> bool:
-        """Return whether a marker will tell all that is waited for of a job."""
-        known = self._known.get(job_id)
-        if known is None or now_s >= known.asked_s + TRUSTED_S:
-            return False
-        versions = set(self._waiting.get(job_id, {}).values()) - {None}
-        return versions <= {known.version}
+    def _pages_for(self, job_ids: Iterable[str], version: int | None) -> list[_Page]:
+        """Return the pages of those jobs of which no marker tells a waiter all it needs."""
+        now_s = time.monotonic()
+        pages: dict[_Page, None] = {}
+        for job_id in job_ids:
+            known = self._known.get(job_id)
+            is_trusted = known is not None and now_s < known.asked_s + TRUSTED_S
+            if known is None or not is_trusted or version not in {None, known.version}:
+                pages[self._page(job_id)] = None
+        return [*pages]
+
+    def _page(self, job_id: str) -> _Page:
+        """Have a job asked about soon; return the page."""
+        page = self._page_of.get(job_id)
+        if page is None:
+            if not self._pages or len(self._pages[-1].job_ids) >= ASKED_MAX:
+                self._pages.append(_Page())
+            page = self._page_of[job_id] = self._pages[-1]
+            page.job_ids.append(job_id)
+            self._news.set()
+        return page
 
     async def _ask_on(self) -> None:
-        """Subscribe to jobs not yet covered, until no waiter is left."""
+        """Ask page by page, and again before subscriptions are no longer trusted, until no waiter is left."""
         while self._waiting:
             self._news.clear()
-            now_s = time.monotonic()
-            if all(self._is_covered(job_id, now_s) for job_id in self._waiting):
-                oldest_s = min(self._known[job_id].asked_s for job_id in self._waiting)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(oldest_s + TRUSTED_S - now_s):
-                        await self._news.wait()
+            if not self._pages:
+                now_s = time.monotonic()
+                if now_s < self._renew_s:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(None if self._renew_s == math.inf else self._renew_s - now_s):
+                            await self._news.wait()
+                else:
+                    self._renew(now_s)
                 continue
-            later_s = now_s + TOGETHER_S
-            job_ids = list(islice((each for each in self._waiting if not self._is_covered(each, later_s)), ASKED_MAX))
+            page = self._pages.popleft()
+            for job_id in page.job_ids:
+                del self._page_of[job_id]
+            job_ids = [job_id for job_id in page.job_ids if job_id in self._waiting]
+            has_failed = False
             try:
-                await self._ask(job_ids)
+                if job_ids:
+                    await self._ask(job_ids)
             except Exception:  # noqa: BLE001 - the callers look, and are told
+                has_failed = True
+            page.answered.set_result(None)
+            if has_failed:
                 for job_id in job_ids:
                     self._wake(job_id)
                 await asyncio.sleep(FAILED_WAIT_S)
-            if self._round is not None and not self._round.done():
-                self._round.set_result(None)
+        self._pages.clear()
+        self._page_of.clear()
+
+    def _renew(self, now_s: float) -> None:
+        """Have all that is soon no longer trusted asked about together."""
+        self._renew_s = math.inf
+        for job_id in self._waiting:
+            known = self._known.get(job_id)
+            until_s = -math.inf if known is None else known.asked_s + TRUSTED_S
+            if until_s <= now_s + TOGETHER_S:
+                self._page(job_id)
+            else:
+                self._renew_s = min(self._renew_s, until_s)
 
     async def _ask(self, job_ids: list[str]) -> None:
         """Register this loop as a waiter of jobs, and wake those whose wait is over."""
@@ -171,6 +222,7 @@ class Subscriptions:
             # It may remember this loop although no answer comes.
             self._known[job_id] = _Subscription(-math.inf, None)
         try:
+            self._renew_s = min(self._renew_s, asked_s + TRUSTED_S)
             answers = (await self._send(self._session.execute_script("watch", (self._waiter, "", *args))))[3].decode()
             told = self._told
         finally:
