@@ -65,11 +65,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _log_level_as_before() -> Iterator[None]:
-    """Undo what a command has done to the root logger: the next test counts what is logged by default."""
-    root = logging.getLogger()
-    level = root.level
+    """Undo what a command has done to loggers: the next test counts what is logged by default."""
+    root, ours = logging.getLogger(), logging.getLogger("queuehint")
+    levels, propagate, handlers = (root.level, ours.level), ours.propagate, list(ours.handlers)
     yield
-    root.setLevel(level)
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+    ours.propagate, ours.handlers[:] = propagate, handlers
 
 
 @pytest.hookimpl(wrapper=True)

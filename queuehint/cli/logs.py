@@ -13,6 +13,7 @@ from typing import Any
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+_OURS = "queuehint"
 _PLAIN, _FAINT = "\x1b[0m", "\x1b[2m"
 _STYLES = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[1;31m"}
 _TOLD_WITH_OTHERS = {
@@ -100,11 +101,46 @@ def _trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str | 
     return record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else None)
 
 
-def set_up(log_format: LogFormat, level: LogLevel) -> None:
-    """Log to the standard error, in colour to a terminal; what the application has set up for its own loggers stays."""
-    handler = logging.StreamHandler(sys.stderr)
-    in_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter(in_colour=in_colour))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(level.upper())
+def set_up(log_format: LogFormat | None, level: LogLevel | None, package: str = "") -> None:
+    """
+    Log to the standard error, in colour to a terminal, unless the application has set up logging.
+
+    Called once the application is imported. Each line is logged once: where it has handlers of its own, what was given
+    on the command line is for the loggers of queuehint alone. Other libraries keep their levels.
+
+    Args:
+        log_format, level: None where they were not given.
+        package: that of the application, whose loggers get the level of queuehint's where nothing is set up.
+    """
+    root, ours = logging.getLogger(), logging.getLogger(_OURS)
+    enable()
+    is_heard = _has_handlers(root) or _has_handlers(ours)
+    if log_format is not None or not is_heard:
+        handler = logging.StreamHandler(sys.stderr)
+        in_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter(in_colour=in_colour))
+        is_alone = is_heard or any(_has_handlers(logger) for logger in _loggers())
+        ours.propagate = not is_heard
+        (ours if is_alone else root).addHandler(handler)
+    if level is not None or not is_heard:
+        word = (level or LogLevel.INFO).upper()
+        ours.setLevel(word)
+        other = logging.getLogger(package)
+        if package and not is_heard and other.level == logging.NOTSET:
+            other.setLevel(word)
+
+
+def enable() -> None:
+    """Enable the loggers of queuehint, which `logging.config` disables by default if they are there before it."""
+    for logger in _loggers():
+        if f"{logger.name}.".startswith(f"{_OURS}."):
+            logger.disabled = False
+
+
+def _loggers() -> list[logging.Logger]:
+    there = list(logging.root.manager.loggerDict.values())
+    return [logger for logger in there if isinstance(logger, logging.Logger)]
+
+
+def _has_handlers(logger: logging.Logger) -> bool:
+    return any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)

@@ -34,7 +34,7 @@ import typer
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
-from queuehint.cli.logs import LogFormat, LogLevel, set_up
+from queuehint.cli.logs import LogFormat, LogLevel, enable, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, PAUSE_MAX_S, PAUSE_MIN_S, Processes
 from queuehint.cli.reload import EXIT_RELOAD, SourceWatch
 from queuehint.cli.said import said
@@ -75,8 +75,8 @@ class Options:
     health_file: Path | None
     health_port: int | None
     health_host: str
-    log_format: LogFormat
-    log_level: LogLevel
+    log_format: LogFormat | None
+    log_level: LogLevel | None
     processes: int = 1
     version_name: str | None = None
     reload: bool = False
@@ -87,7 +87,10 @@ class Options:
         arguments = ["worker", self.target, "--child", f"--concurrency={self.concurrency}"]
         arguments.append(f"--processes={self.processes}")
         arguments += [f"--grace={self.grace}", f"--abandon-after={self.abandon_after}"]
-        arguments += [f"--log-format={self.log_format}", f"--log-level={self.log_level}"]
+        if self.log_format is not None:
+            arguments.append(f"--log-format={self.log_format}")
+        if self.log_level is not None:
+            arguments.append(f"--log-level={self.log_level}")
         if self.pools is not None:
             arguments.append(f"--pools={_listed(self.pools)}")
         if self.users is not None:
@@ -169,8 +172,16 @@ def worker(
             "--reload", envvar="QUEUEHINT_RELOAD", help="Start anew when source files change; for development."
         ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(envvar="QUEUEHINT_LOG_FORMAT")] = LogFormat.TEXT,
-    log_level: Annotated[LogLevel, typer.Option(envvar="QUEUEHINT_LOG_LEVEL", case_sensitive=False)] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(envvar="QUEUEHINT_LOG_FORMAT", help="Default: the application's logging, else text."),
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            envvar="QUEUEHINT_LOG_LEVEL", case_sensitive=False, help="Default: the application's logging, else info."
+        ),
+    ] = None,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Claim and run the jobs of a scheduler until a signal says stop."""
@@ -193,9 +204,10 @@ def worker(
         reload=reload,
         is_child=child,
     )
+    if child or (processes == 1 and not reload):
+        raise typer.Exit(_run(options))
     set_up(log_format, log_level)
-    is_alone = child or (processes == 1 and not reload)
-    raise typer.Exit(_run(options) if is_alone else _run_processes(options, processes))
+    raise typer.Exit(_run_processes(options, processes))
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -238,7 +250,9 @@ def _run(options: Options) -> int:
         except Exception as error:
             if watch is None or not watch.take(error):
                 raise
+            set_up(options.log_format, options.log_level)
             return _wait_for_repair(error, watch)
+        set_up(options.log_format, options.log_level, options.target.partition(":")[0].partition(".")[0])
         check_shared(scheduler, options.processes)
         renewer = _make_renewer(scheduler, options)
         made = _make_worker(scheduler, options, end_process, renewer)
@@ -397,6 +411,8 @@ class _SignalWatch:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(SIGNALS_EVERY_S, self._look)
+        # A lifespan of the application may have set up logging only now.
+        enable()
         for number, ours in list(self._handlers.items()):
             handler = signal.getsignal(number)
             if handler != ours:

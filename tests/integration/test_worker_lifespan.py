@@ -14,7 +14,6 @@ import pytest
 from queuehint import BackendDeniedError, HandlerError, JobContext, JobState, Scheduler
 from queuehint.backends.memory import MemoryBackend
 from queuehint.cli.loading import load_scheduler
-from queuehint.cli.logs import LogFormat, LogLevel
 from queuehint.cli.worker import Options, _run
 from queuehint.operations import Exchange
 from queuehint.testing import drain, drain_sync, on_memory, simulate
@@ -506,7 +505,7 @@ def test_a_worker_process_enters_it_and_ends_with_1_when_it_fails(
             "health_host": "127.0.0.1",
         }
         given |= dict.fromkeys(["pools", "users", "lease", "health_file", "health_port"])
-        given |= {"log_format": LogFormat.TEXT, "log_level": LogLevel.INFO, "steal": []}
+        given |= {"log_format": None, "log_level": None, "steal": []}
         assert _run(Options(target=f"{name}:sched", **given)) == code
         assert app.story == (["open"] if fails else ["open", "job", "closed"])
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]

@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="Loggers that the application has disabled stay disabled in the worker command",
+        kind="worker",
+        file="cli/logs.py",
+        old="            logger.disabled = False\n",
+        new="            pass\n",
+        caught_by=(tests("tests/integration/test_cli_logs.py", "-k", "dictConfig"),),
+    ),
+    Mutant(
+        name="The worker command puts its handler beside those of the application",
+        kind="worker",
+        file="cli/logs.py",
+        old="    if log_format is not None or not is_heard:\n",
+        new="    if True:\n",
+        caught_by=(tests("tests/integration/test_cli_logs.py", "-k", "basicConfig"),),
+    ),
+    Mutant(
         name="Of the errors behind a failure causes are not stored",
         kind="worker",
         file="worker/failures.py",

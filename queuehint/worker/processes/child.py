@@ -336,7 +336,7 @@ def main() -> None:
     if frame is None:
         return
     hello = frame[0]
-    ToWorker(channel, hello["log_level"])
+    ToWorker(channel, hello["log_level"], hello["log_levels"])
     attempts = Attempts(channel, answers, hello)
     signal.signal(signal.SIGTERM, attempts.stop)
     for name in (signal.SIGINT, signal.SIGHUP):

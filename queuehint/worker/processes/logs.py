@@ -16,14 +16,17 @@ class ToWorker(logging.Handler):
 
     Args:
         level: that of the worker's root logger.
+        levels: those of other loggers in the worker, by name.
     """
 
-    def __init__(self, channel: Channel, level: int) -> None:
+    def __init__(self, channel: Channel, level: int, levels: dict[str, int]) -> None:
         super().__init__()
         self._channel = channel
         root = logging.getLogger()
         root.setLevel(level)
         root.addHandler(self)
+        for name, other in levels.items():
+            logging.getLogger(name).setLevel(other)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record; one that cannot be sent is dropped, because the worker has ended."""
@@ -35,6 +38,12 @@ class ToWorker(logging.Handler):
             self._channel.send({"note": "record", "fields": {**fields, "msg": record.getMessage(), "exc_text": trace}})
         except Exception:  # noqa: BLE001 - as handlers do
             self.handleError(record)
+
+
+def levels() -> dict[str, int]:
+    """Return the levels that loggers of this process have, but for the root logger, by name."""
+    there = dict(logging.root.manager.loggerDict)
+    return {name: found.level for name, found in there.items() if isinstance(found, logging.Logger) and found.level}
 
 
 def log_record(fields: dict[str, Any]) -> None:

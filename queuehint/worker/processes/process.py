@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.handlers.remote import ProcessDiedError, main_module
 from queuehint.worker.processes.channel import Channel
+from queuehint.worker.processes.logs import levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,7 @@ class HandlerProcess:
                 self._kill()
         channel.wait_at_most(START_S)
         hello = {"path": sys.path, "argv": sys.argv, "main": main_module(), "is_durable": self._is_durable}
-        channel.send({**hello, "log_level": logging.getLogger().level})
+        channel.send({**hello, "log_level": logging.getLogger().level, "log_levels": levels()})
         return channel
 
     def _kill(self) -> None:
