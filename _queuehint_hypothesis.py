@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from importlib.abc import Loader
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,16 +33,22 @@ def _register_types() -> None:
 
 
 class _Finder:
-    """Finds the package where it is found anyway, once, and has its types registered when its import is over."""
+    """Finds the package where it is found anyway, and has its types registered when its import is over."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name != PACKAGE:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
+        # It stays until the package is imported: `importlib.util.find_spec` looks for it, and no more.
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if find is None or isinstance(finder, _Finder):
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
 
 class _Loader(Loader):
@@ -51,6 +56,9 @@ class _Loader(Loader):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -60,4 +68,5 @@ class _Loader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         _register_types()

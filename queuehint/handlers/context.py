@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, 
 
 import attrs
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
+from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.values.checks import (
     ID_BYTES_MAX,
@@ -28,7 +29,7 @@ from queuehint.values.outcome import CHILDREN_MAX, MORE_CHILDREN, ON_CHILD_FAILU
 from queuehint.values.record import log_lines, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
     from datetime import datetime, timedelta
 
     # `JobContext` alone says nothing of its state: with Any, checkers could not tell the overloads of `job` apart.
@@ -344,7 +345,7 @@ class JobContext(Generic[S_co]):
         partial_result.update(fields)
         self._host.store(partial_result)
 
-    async def enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
+    def enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, H]:
         """
         Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
 
@@ -356,11 +357,16 @@ class JobContext(Generic[S_co]):
             job: a `Job` of the same scheduler, also one made by `Job.using`; an id given there is kept.
 
         Raises:
+            HandlerError: called where no event loop runs, as in a plain handler, which writes `enqueue_sync`.
             InvalidJobError: *job* is of another scheduler.
             DuplicateJobError: an earlier attempt made the child of this number with other content.
             LeaseLostError: this attempt no longer holds its job.
             CycleError: the child would wait for this job.
         """
+        _check_loop("enqueue")
+        return self._enqueue(job, *args, **kwargs)
+
+    async def _enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
         handle: H = await self._child(job).enqueue(*args, **kwargs)
         self._note(handle)
         return handle
@@ -371,10 +377,16 @@ class JobContext(Generic[S_co]):
         self._note(handle)
         return handle
 
-    async def enqueue_many(
+    def enqueue_many(
+        self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
+    ) -> Coroutine[Any, Any, list[H]]:
+        """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
+        _check_loop("enqueue_many")
+        return self._enqueue_many(job, calls)
+
+    async def _enqueue_many(
         self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
     ) -> list[H]:
-        """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
         handles: list[H] = await self._child(job).enqueue_many(calls)
         self._note_all(handles)
         return handles
@@ -429,6 +441,17 @@ class JobContext(Generic[S_co]):
     def ask_to_stop(self) -> None:
         """Make `canceled` true; called by the worker."""
         self._stop = True
+
+
+def _check_loop(name: str) -> None:
+    """Check that a coroutine can be awaited here: in a plain handler nothing would come of it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise HandlerError(
+            f"ctx.{name}() must be awaited, which a plain handler cannot; write ctx.{name}_sync(), "
+            "or make the handler an `async def`"
+        ) from None
 
 
 CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)

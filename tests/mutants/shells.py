@@ -32,6 +32,14 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="A plain handler enqueues a child by a coroutine that nobody awaits",
+        kind="worker",
+        file="handlers/context.py",
+        old='        _check_loop("enqueue")\n',
+        new="",
+        caught_by=(tests("tests/unit/test_children.py", "-k", "plain_handler"),),
+    ),
+    Mutant(
         name="Loggers that the application has disabled stay disabled in the worker command",
         kind="worker",
         file="cli/logs.py",

@@ -393,6 +393,17 @@ def test_what_hypothesis_calls_loads_nothing_of_ours_until_somebody_else_has() -
     assert python("import queuehint, sys; print('hypothesis' in sys.modules)") == "False"
 
 
+def test_look_for_the_package_leaves_its_registration_to_the_import() -> None:
+    plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"
+    look = "import importlib.util, sys; spec = importlib.util.find_spec('queuehint'); assert spec.origin"
+    look += "; assert spec.loader.get_filename('queuehint') == spec.origin"
+    whether = "print('queuehint' in sys.modules)"
+    assert python(f"import hypothesis; {plugin}; {look}; {look}; {whether}") == "False"
+    assert python(f"import hypothesis; {plugin}; {look}; import queuehint; {REGISTERED_ALREADY}") == "True"
+    left = "print([each for each in sys.meta_path if isinstance(each, plugin._Finder)])"
+    assert python(f"import hypothesis; {plugin}; {look}; import queuehint; {left}") == "[]"
+
+
 def test_registering_draws_in_no_strategy() -> None:
     loaded = "import sys; print('queuehint.testing.strategies' in sys.modules)"
     plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"

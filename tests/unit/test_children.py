@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 
-from queuehint import Children, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
+from queuehint import Children, HandlerError, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
 from queuehint.handlers.handler import Handler
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.worker.outcomes import OutcomeBuilder
+from queuehint.worker.processes.child import ContextInProcess
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
@@ -229,3 +231,24 @@ def test_a_context_has_no_results_unless_they_were_brought() -> None:
     assert dict(it.results) == {}
     it.bring({"a": 1})
     assert it.results["a"] == 1
+
+
+# --- making them -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [JobContext, ContextInProcess], ids=["thread", "process"])
+async def test_coroutine_of_the_context_in_a_plain_handler_is_refused(make: Callable[..., Any]) -> None:
+    def handler() -> list[str]:
+        it, messages = make(GRANT, HOST), []
+        for call, args in ((it.enqueue, ()), (it.enqueue_many, ([()],))):
+            with pytest.raises(HandlerError) as caught:
+                call(Made("a"), *args)
+            messages.append(str(caught.value))
+        return messages
+
+    one, many = await asyncio.to_thread(handler)
+    assert one.startswith("ctx.enqueue() must be awaited, which a plain handler cannot; write ctx.enqueue_sync()")
+    assert "write ctx.enqueue_many_sync()" in many
+    waiting = make(GRANT, HOST).enqueue(Made("a"))
+    assert asyncio.iscoroutine(waiting), "an async handler, or a plain one with a loop of its own, awaits it"
+    waiting.close()

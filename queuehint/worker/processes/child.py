@@ -129,11 +129,11 @@ class ContextInProcess(JobContext[Any]):
         """Enqueue many children; the worker does it."""
         return self._made(job, self._child(job).specs_of(calls))
 
-    async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+    async def _enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Do as `enqueue_sync`: a plain function has no loop to hold up, but one of its own."""
         return self.enqueue_sync(job, *args, **kwargs)
 
-    async def enqueue_many(self, job: Any, calls: Any) -> list[Any]:
+    async def _enqueue_many(self, job: Any, calls: Any) -> list[Any]:
         """Do as `enqueue_many_sync`."""
         return self.enqueue_many_sync(job, calls)
 
