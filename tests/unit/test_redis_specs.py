@@ -65,6 +65,9 @@ dependencies = st.lists(
 ).map(tuple)
 
 
+identities = st.lists(st.sampled_from(["a" * 32, "b" * 64, "0123456789abcdef" * 2]), max_size=4).map(tuple)
+
+
 @st.composite
 def some_specs(draw: st.DrawFn) -> JobSpec:
     """A spec that passes its own checks."""
@@ -104,6 +107,7 @@ def some_specs(draw: st.DrawFn) -> JobSpec:
         max_delay_ms=max_delay_ms,
         presence_ms=presence_ms,
         policy=draw(policies),
+        identity=draw(identities),
     ).check()
 
 
@@ -141,6 +145,24 @@ def test_a_head_has_thirteen_lines_and_its_claims(spec: JobSpec) -> None:
     lines = specs.spec_head(spec).split("\n")
     assert len(lines) == 13 + max(1, len(spec.claims))
     assert "\0" not in specs.spec_head(spec)
+
+
+def test_digests_are_read_of_a_spec_of_a_later_release() -> None:
+    spec = JobSpec(id="a", task="t", arguments=b"\x02{}", flow="f", identity=("a" * 32, "b" * 32))
+    rest = specs.spec_rest(spec).replace(b'"flow"', b'"news":1,"flow"')
+    with pytest.raises(TypeError):
+        specs.parse_spec("a", lines_of(spec), rest)
+    assert specs.may_be_newer(rest)
+    assert specs.salvaged("a", lines_of(spec), rest) == spec
+
+
+def test_damaged_digests_are_no_spec_of_a_later_release() -> None:
+    spec = JobSpec(id="a", task="t", identity=("a" * 32,))
+    for damaged in (b"\x02", b"\x02{}\n", specs.spec_rest(spec).replace(b"aa", b"a?", 1)):
+        with pytest.raises(specs.DAMAGE):
+            specs.parse_spec("a", lines_of(spec), damaged)
+        assert not specs.may_be_newer(damaged)
+        assert specs.salvaged("a", lines_of(spec), damaged).identity == ()
 
 
 def remade(value: Any) -> Any:
