@@ -15,12 +15,13 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import attrs
 
 from queuehint.errors import BackendError, QueueFullError, QueueHintError
-from queuehint.operations import JOBS_AT_ONCE, Enqueue, Judged, Operation, Tick, Verdict, Withdraw
+from queuehint.operations import JOBS_AT_ONCE, Enqueue, Get, Judged, Operation, Tick, Verdict, Withdraw
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 UNDO_S = 1.0
 """How long a caller that is canceled waits until what it has begun is taken back."""
+_READ_AT_ONCE: Final = 250
+"""Records that one question reads for their numbers."""
 ROOM_TICKS = 64
 """How many steps in a row are done at most for a submission without room, after half as many and so on."""
 TICK_S = 0.01
@@ -262,15 +265,32 @@ def withdraw(staged: str) -> Steps[None]:
         yield from tick_until_done(more=more)
 
 
+def _by_number(ids: tuple[str, ...], *, newest_first: bool) -> Steps[tuple[str, ...]]:
+    """Return ids in order of number, those that are unknown last."""
+    numbers: dict[str, float] = {}
+    for begin in range(0, len(ids), _READ_AT_ONCE):
+        for record in (yield Get(ids[begin : begin + _READ_AT_ONCE])).records:
+            if record is not None:
+                numbers[record.id] = -record.number if newest_first else record.number
+    return tuple(sorted(ids, key=lambda job_id: numbers.get(job_id, inf)))
+
+
 def order_some(
-    ids: Sequence[str], make: Callable[[tuple[str, ...]], Operation[Judged]]
+    ids: Sequence[str], make: Callable[[tuple[str, ...]], Operation[Judged]], *, first: Literal["oldest", "newest"]
 ) -> Steps[list[tuple[Verdict, JobState | None]]]:
     """
     Order something of jobs, `JOBS_AT_ONCE` in a request, and have follow-up work done; return the verdict on each id.
 
-    An id that is named twice is ordered once.
+    An id that is named twice is ordered once. Several requests go by the order of enqueue, whatever the order of *ids*;
+    the numbers are read for that.
+
+    Args:
+        first: which come first: the oldest, so that redriven jobs take their places in order; or the newest, so that
+            none of them starts because one before it has gone.
     """
     once = tuple(dict.fromkeys(ids))
+    if len(once) > JOBS_AT_ONCE:
+        once = yield from _by_number(once, newest_first=first == "newest")
     verdicts: dict[str, tuple[Verdict, JobState | None]] = {}
     more = False
     for begin in range(0, max(len(once), 1), JOBS_AT_ONCE):

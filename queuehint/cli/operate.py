@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -93,7 +93,7 @@ def cancel(
         if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
             raise UsageError(f"{WHICH}, --state")
         if ids:
-            apply_each(sched, ids, lambda some: Cancel(some, reason), as_json=as_json)
+            apply_each(sched, ids, lambda some: Cancel(some, reason), as_json=as_json, first="newest")
             return
         segments = chosen.get("path")
         path = None if segments is None else queue_key(segments)
@@ -124,14 +124,21 @@ def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: 
     return sched.cancel_sync(path=segments, reason=reason)
 
 
-def apply_each(sched: Scheduler, ids: Sequence[str], make: Callable[[tuple[str, ...]], Any], *, as_json: bool) -> None:
+def apply_each(
+    sched: Scheduler,
+    ids: Sequence[str],
+    make: Callable[[tuple[str, ...]], Any],
+    *,
+    as_json: bool,
+    first: Literal["oldest", "newest"] = "oldest",
+) -> None:
     """
     Apply an operation to jobs, and print the verdict of each.
 
     The command ends with 1 if one of them was not found or refused.
     """
     checked = [check_id(job_id) for job_id in ids]
-    found = run_steps_sync(sched.backend, order_some(checked, make))
+    found = run_steps_sync(sched.backend, order_some(checked, make, first=first))
     verdicts = [(job_id, *verdict) for job_id, verdict in zip(checked, found, strict=True)]
     printer = Printer(as_json=as_json)
     if as_json:

@@ -98,8 +98,8 @@ class DeadShelf:
             limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
 
         Returns:
-            How many were redriven. Those that fit are redriven 200 at a time, *ids* 128 at a time: if the store fails,
-            those before are, and the next call goes on.
+            How many were redriven, in order of enqueue, whatever the order of *ids*. Those that fit are redriven 200 at
+            a time, *ids* 128 at a time: if the store fails, those before are, and the next call goes on.
 
         Raises:
             JobNotFoundError, InvalidTransitionError: for the first of the *ids* that is unknown or not FAILED; the
@@ -183,7 +183,7 @@ class DeadShelf:
             return (yield from order_all(asked, limit, make))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
         job_ids = [id_of(self._client, job, "ids") for job in found]
-        _raise(job_ids, (yield from order_some(job_ids, make)), target)
+        _raise(job_ids, (yield from order_some(job_ids, make, first="oldest")), target)
         return len(job_ids)
 
 

@@ -308,7 +308,9 @@ class Control(Restraints):
                 raise InvalidJobError("cancel(): state must be a state of unfinished jobs")
             return (yield from order_all(asked, limit, lambda some: Cancel(some, reason)))
         found = check_items(ids, parameter="ids", most=IDS_MAX)
-        verdicts = yield from order_some([id_of(self, job, "ids") for job in found], lambda some: Cancel(some, reason))
+        verdicts = yield from order_some(
+            [id_of(self, job, "ids") for job in found], lambda some: Cancel(some, reason), first="newest"
+        )
         return [verdict is Verdict.DONE for verdict, _ in verdicts]
 
     @overload

@@ -138,6 +138,22 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop or grace or cancel"),),
     ),  # P18
     Mutant(
+        name="Many ids are redriven in the order in which they are given",
+        kind="api",
+        file="backends/steps.py",
+        old="    if len(once) > JOBS_AT_ONCE:\n",
+        new="    if False:\n",
+        caught_by=(tests("tests/integration/test_bulk_order.py", "-k", "many_ids_keeps and memory"),),
+    ),
+    Mutant(
+        name="The jobs of a large path are redriven in the order of its listing",
+        kind="api",
+        file="scheduler/records/bulk.py",
+        old="            if asked.path is None or after is None or len(chosen) == left:\n",
+        new="            if True:\n",
+        caught_by=(tests("tests/integration/test_bulk_order.py", "-k", "large_path_keeps and memory"),),
+    ),
+    Mutant(
         name="A cron expression is due at a local time that clocks leave out",
         kind="schedules",
         file="worker/due_times.py",

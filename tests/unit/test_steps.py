@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from queuehint.backends.steps import (
     tick_until_done,
 )
 from queuehint.errors import BackendUnavailableError, InvalidJobError, QueueFullError
-from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Enqueued, Judged, Tick, Ticked, Verdict
+from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Enqueued, Get, Got, Judged, Tick, Ticked, Verdict
 
 if TYPE_CHECKING:
     from queuehint.backends.steps import Steps
@@ -404,12 +405,21 @@ def test_many_jobs_are_ordered_about_in_bounded_requests_and_an_id_named_twice_o
             self.said.append(operation)
             if isinstance(operation, Tick):
                 return Ticked(more=False, next_ms=None)
+            if isinstance(operation, Get):
+                return Got(tuple([None if job_id == "x" else record(job_id) for job_id in operation.ids]))
             verdicts = [(Verdict.UNKNOWN if job_id == "x" else Verdict.DONE, None) for job_id in operation.ids]
-            return Judged(tuple(verdicts), more="c" in operation.ids)
+            return Judged(tuple(verdicts), more="x" in operation.ids)
+
+    def record(job_id: str) -> Any:
+        return SimpleNamespace(id=job_id, number=ord(job_id))
 
     store = Judge()
-    found = run_steps_sync(store, order_some(["a", "x", "a", "b", "c"], Cancel))  # type: ignore[arg-type]
-    assert store.said == [Cancel(("a", "x")), Cancel(("b", "c")), Tick()]
+    ids = ["c", "x", "c", "b", "a"]
+    found = run_steps_sync(store, order_some(ids, Cancel, first="oldest"))  # type: ignore[arg-type]
+    assert store.said == [Get(("c", "x", "b", "a")), Cancel(("a", "b")), Cancel(("c", "x")), Tick()]
     assert [verdict.name for verdict, _ in found] == ["DONE", "UNKNOWN", "DONE", "DONE", "DONE"]
-    assert run_steps_sync(store, order_some([], Cancel)) == []  # type: ignore[arg-type]
+    store.said.clear()
+    run_steps_sync(store, order_some(ids, Cancel, first="newest"))  # type: ignore[arg-type]
+    assert store.said[1:3] == [Cancel(("c", "b")), Cancel(("a", "x"))]
+    assert run_steps_sync(store, order_some([], Cancel, first="oldest")) == []  # type: ignore[arg-type]
     assert store.said[-1] == Cancel(())

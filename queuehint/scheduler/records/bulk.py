@@ -46,21 +46,27 @@ def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, ev
 
 def order_all(asked: RecordFilter, limit: object, make: Callable[[tuple[str, ...]], Operation[Judged]]) -> Steps[int]:
     """
-    Order something of up to *limit* jobs that fit, in order of the listing; return how many it reached.
+    Order something of up to *limit* jobs that fit, the first of the listing; return how many it reached.
 
+    They go by the order of enqueue. A path is listed in another order, so all of its jobs are chosen first.
     A job that is in another state by then is passed over.
     """
     left = JOBS_PER_CALL_MAX if limit is None else check_int(limit, parameter="limit", least=1, most=JOBS_PER_CALL_MAX)
     after: Position | None = None
     reached = 0
     while True:
-        page: Any = yield List(asked, False, after, min(LIST_MAX, left))
-        ids = tuple([record.id for record in page.records])
-        if ids:
-            reply = yield make(ids)
+        chosen: list[tuple[int, str]] = []
+        while True:
+            page: Any = yield List(asked, False, after, min(LIST_MAX, left - len(chosen)))
+            chosen += [(record.number, record.id) for record in page.records]
+            after = page.after
+            if asked.path is None or after is None or len(chosen) == left:
+                break
+        ids = tuple([job_id for _, job_id in sorted(chosen)])
+        for begin in range(0, len(ids), LIST_MAX):
+            reply = yield make(ids[begin : begin + LIST_MAX])
             yield from tick_until_done(more=reply.more)
             done = sum(verdict in _REACHED for verdict, _ in reply.verdicts)
             reached, left = reached + done, left - done
-        after = page.after
         if after is None or not left:
             return reached

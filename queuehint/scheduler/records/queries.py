@@ -292,7 +292,8 @@ def delete(client: Client, ids: object, version: object) -> Steps[None]:
     checked, expected = _ids(client, ids), _version(version)
     if expected is not None and len(checked) != 1:
         raise InvalidJobError(f"version is that of one record, {len(checked)} ids are given")
-    verdicts = yield from order_some(checked, lambda some: Delete(some, None if expected is None else (expected,)))
+    versions = None if expected is None else (expected,)
+    verdicts = yield from order_some(checked, lambda some: Delete(some, versions), first="oldest")
     for job_id, (verdict, state) in zip(checked, verdicts, strict=True):
         if verdict is Verdict.UNKNOWN:
             raise JobNotFoundError(job_id)
