@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any
 
-pytest_plugins = ["tests.forks"]
+pytest_plugins = ["tests.forks", "tests.time_limit"]
 
 BLOCK = re.compile(
     r"^(?P<why><!-- not run: [^\n]+ -->\n\n?)?```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<printed>.*?)^```$)?",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
+
+from tests.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,10 +18,7 @@ LIMIT_S = 60.0
 
 def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
     """Wait until a condition outside this process holds."""
-    end_s = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end_s, "it does not come about"
-        time.sleep(0.01)
+    until_sync(reached, limit_s=limit_s)
 
 
 def free_port() -> int:

@@ -125,7 +125,8 @@ def hold_on(file: str) -> None:
 def polite(ctx: JobContext, file: str) -> None:
     """Run until it is told to stop."""
     write(file, os.getpid())
-    while not ctx.canceled:
+    until_s = time.monotonic() + 60
+    while not ctx.canceled and time.monotonic() < until_s:
         time.sleep(0.01)
     write(file, os.getpid(), "told")
 

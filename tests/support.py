@@ -1,15 +1,19 @@
-"""Shared by tests: values that lie or raise, how many examples a test tries, and whether a process runs."""
+"""Shared by tests: values that lie or raise, how many examples a test tries, polling, and whether a process runs."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+T = TypeVar("T")
 
 
 class HostileStr(str):
@@ -71,6 +75,15 @@ def for_each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[
         return test
 
     return make_test
+
+
+def until_sync(reached: Callable[[], T], what: str = "it comes about", limit_s: float = 30.0) -> T:
+    """Wait, by polling, until something that other threads or processes do is so; return what was reached."""
+    end_s = time.monotonic() + limit_s
+    while not (found := reached()):
+        assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain until {what}"
+        time.sleep(0.005)
+    return found
 
 
 def lives(pid: int | str) -> bool:

@@ -25,6 +25,7 @@ import attrs
 
 from queuehint import Backoff, JobContext, Scheduler
 from tests import worker_crash_points
+from tests.support import until_sync
 
 if TYPE_CHECKING:
     from queuehint import Job
@@ -151,8 +152,7 @@ def make(url: str | None, *, namespace: str, lease: float = 1.0) -> App:
         ice, thaw = Path(os.environ[FOLDER], "ice"), Path(os.environ[FOLDER], "thaw")
         if ice.exists():
             ice.unlink()
-            while not thaw.exists():
-                time.sleep(0.005)
+            until_sync(thaw.exists)
             ctx.log("from the grave")
             ctx.progress(1, 2, "from the grave")
         write_to_resource(ctx)

@@ -29,7 +29,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec
-from tests import audit
+from tests import audit, support
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,12 +60,7 @@ async def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S)
         await asyncio.sleep(0.01)
 
 
-def until_sync(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
-    """Wait until something outside of this process is so."""
-    end_s = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain until {what}"
-        time.sleep(0.01)
+until_sync = support.until_sync
 
 
 def open_store(url: str, namespace: str, *, clock: FakeClock | None = None, **settings: int) -> RedisBackend:

@@ -197,7 +197,9 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
     other = connect(server.url)
     flush = other.script_flush if functions == "never" else other.function_flush
     with repeated(flush, every_s) as flushes:
+        end_s = time.monotonic() + checks.LIMIT_S + least
         while len(flushes) < least:
+            assert time.monotonic() < end_s, "it is not flushed any more"
             name = f"j{calls}"
             history.enqueue(store, checks.job(name, ["p", str(calls % 3)]))
             granted = store.call_sync(Exchange("w", limit=1)).grants

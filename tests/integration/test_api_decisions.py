@@ -19,6 +19,7 @@ from queuehint import (
     WouldDeadlockError,
 )
 from tests.schedulers import Gate, memory, scheduler, until
+from tests.support import until_sync
 
 
 async def test_a_drain_whose_time_is_over_gives_back_what_it_ran_itself() -> None:
@@ -44,8 +45,7 @@ async def test_a_handler_that_raises_after_it_was_asked_to_stop_has_not_failed()
     @sched.job
     def work(ctx: JobContext) -> None:
         loop.call_soon_threadsafe(entered.set)
-        while not ctx.canceled:
-            pass
+        until_sync(lambda: ctx.canceled, "it is canceled")
         raise RuntimeError("stopped half-way")
 
     job = await work.enqueue()

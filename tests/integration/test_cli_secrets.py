@@ -21,6 +21,7 @@ from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
 from queuehint.errors import BackendUnavailableError
 from tests.commands import CliRunner
+from tests.support import until_sync
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 
 if TYPE_CHECKING:
@@ -143,9 +144,7 @@ def test_a_silent_server_is_told_of_without_its_password(
         time.sleep(0.02)
         assert capsys.readouterr().err == "", "nothing was asked"
         backend.session.outages.asked_s = time.monotonic()
-        told = ""
-        while not told:
-            told = capsys.readouterr().err
+        told = until_sync(lambda: capsys.readouterr().err, "it is told")
     assert told == "queuehint: trying redis://***@nowhere.invalid:6379/0: no answer for 0.01 s\n"
 
 

@@ -51,6 +51,7 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from tests.schedulers import turns, until
 from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
+from tests.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -518,8 +519,7 @@ def test_after_its_end_a_store_says_so(shelf: Shelf) -> None:
     enqueue(store, "a")
     waiter = threading.Thread(target=store.wait_sync, args=(Interest(jobs=("a",)), 60))
     waiter.start()
-    while not store._waiting:
-        pass
+    until_sync(lambda: store._waiting, "it waits")
     asyncio.run(store.close())
     waiter.join(20)
     assert not waiter.is_alive()
@@ -640,8 +640,7 @@ def test_a_schedule_wakes_who_works(shelf: Shelf) -> None:
     store = shelf.open()
     waiter = threading.Thread(target=store.wait_sync, args=(Interest(pools=("default",)), 60))
     waiter.start()
-    while not store._waiting:
-        pass
+    until_sync(lambda: store._waiting, "it waits")
     store.call_sync(PutSchedule("s", job("s"), Recurrence(every_ms=1000), shelf.clock.now_ms()))
     waiter.join(20)
     assert not waiter.is_alive()

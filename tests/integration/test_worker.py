@@ -16,6 +16,7 @@ from queuehint import (
 from queuehint.operations import Exchange, Tick
 from tests.handlers import KINDS, answering
 from tests.schedulers import Gate, memory, scheduler, turns, until
+from tests.support import until_sync
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -150,8 +151,7 @@ async def test_a_running_thread_sees_that_it_is_canceled(concurrency: int) -> No
     @sched.job
     def work(ctx: JobContext) -> None:
         gate.wait_sync()
-        while not ctx.canceled:
-            pass
+        until_sync(lambda: ctx.canceled, "it is canceled")
         raise InterruptedError
 
     async with sched.worker(concurrency):
@@ -178,8 +178,7 @@ async def test_a_canceled_handler_that_finishes_all_the_same_is_finished(kind: s
     @sched.job(name="tough_in_thread")
     def in_thread(ctx: JobContext) -> str:
         gate.entered.append(True)
-        while not ctx.canceled:
-            pass
+        until_sync(lambda: ctx.canceled, "it is canceled")
         return "done"
 
     async with sched.worker():
@@ -343,8 +342,7 @@ async def test_a_thread_is_waited_for_and_told_to_stop() -> None:
     @sched.job
     def work(ctx: JobContext) -> bool:
         gate.wait_sync()
-        while not ctx.canceled:
-            pass
+        until_sync(lambda: ctx.canceled, "it is canceled")
         return ctx.canceled
 
     async with sched.worker(grace=0):

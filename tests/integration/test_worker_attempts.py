@@ -30,6 +30,7 @@ from queuehint.values.report import ReasonKind
 from queuehint.worker import worker as worker_module
 from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, memory, scheduler, turns, until
+from tests.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -477,8 +478,7 @@ async def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_i
 
     @sched.job(timeout=0.01, max_attempts=1, queue_hint=["a"])
     def work(ctx: JobContext) -> str:
-        while not ctx.canceled:
-            pass
+        until_sync(lambda: ctx.canceled, "it is canceled")
         told.set()
         gate.wait_sync()
         return "late"

@@ -28,6 +28,7 @@ from queuehint.worker import listening as listening_module
 from queuehint.worker import worker as worker_module
 from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
+from tests.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,8 +245,7 @@ async def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_end
     def in_thread(ctx: JobContext) -> None:
         began_s = time.monotonic()
         is_away[0] = not stopped
-        while not stopped and not ctx.canceled:
-            time.sleep(0.01)
+        until_sync(lambda: stopped or ctx.canceled)
         stopped.append(time.monotonic() - began_s)
         if ctx.canceled:
             raise InterruptedError
@@ -545,8 +545,7 @@ async def test_what_has_ended_by_then_is_not_given_up(monkeypatch: pytest.Monkey
     @sched.job
     def work(ctx: JobContext, doc: str) -> str:
         gate.entered.append(doc)
-        while not (ctx.canceled if doc == "hears" else gate._open.is_set()):
-            time.sleep(0.001)
+        until_sync(lambda: ctx.canceled if doc == "hears" else gate._open.is_set())
         return "done"
 
     worker = sched.make_worker(give_up=given_up.append)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -412,6 +413,7 @@ def test_helper_drops_no_line_about_a_lease_while_nobody_reads() -> None:
         speaker.say(line)
     heard = b""
     while not heard.endswith(b"renewed 3.0 7\n"):
+        assert select.select([read], [], [], 20)[0], heard[-100:]
         heard += os.read(read, 1 << 16)
     os.close(read)
     os.close(write)
