@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from queuehint.values.checks import check_callable, check_int, check_number
@@ -73,13 +74,34 @@ class FakeClock:
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):
+    _passed_ns: Callable[[], int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
 
     def now_s() -> float:
         """Return the time on this machine's monotonic clock, also counted while it is suspended; for all processes."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:  # pragma: no cover - not Linux
+    _passed_ns = time.monotonic_ns
 
     def now_s() -> float:
         """Return the time on this machine's monotonic clock; the same for all processes."""
         return time.monotonic()
+
+
+class SteadyClock(SystemClock):
+    """
+    The time of this machine for one process: it never goes back or stands still where the machine's clock is set back.
+
+    It passes by the monotonic clock, and follows the machine's clock where that is ahead.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        """By how much the machine's clock has been ahead of the monotonic one at most."""
+
+    def now_ms(self) -> int:
+        """Return ms since the epoch."""
+        passed_ms = _passed_ns() // 1_000_000
+        ahead_ms = time.time_ns() // 1_000_000 - passed_ms
+        self._ahead_ms = max(self._ahead_ms, ahead_ms)
+        return passed_ms + self._ahead_ms

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ import attrs
 
 from queuehint.backends.base import Backend
 from queuehint.backends.waiters import Waiter, WaitingRoom
+from queuehint.clock import now_s
 from queuehint.core.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
@@ -39,6 +41,9 @@ T = TypeVar("T")
 
 OWN_LEASE_MS = 30_000
 READY_WITHOUT_WORKER_MS = 5_000
+CLOCK_LATE_MS = 1_000
+"""How far the machine's clock may be behind the time of the store before that is logged."""
+BEHIND_EVERY_S = 60.0
 INDEXED_AT_ONCE = 1_000
 _SET_TIMES = frozenset({PutSchedule, ResumeSchedule})
 """Operations that may make something due at once."""
@@ -69,6 +74,7 @@ class LocalBackend(Backend):
         self._process: object = None
         """The process that may use it, once it is in use."""
         self._closed = False
+        self._behind_said_s = -math.inf
         self._said_unserved = False
         self._unserved_since_ms: int | None = None
         self._clock.subscribe(self._wake_all)
@@ -309,6 +315,24 @@ class LocalBackend(Backend):
     def _is_forked(self) -> bool:
         """Return whether this is a fork of the process that uses it."""
         return self._process is not None and self._process is not this_process.mark
+
+    def _time_ms(self) -> int:
+        """Return the time of the store; log, once a minute, that the clock of the machine is behind it."""
+        clock_ms, time_ms = self._clock.now_ms(), self.engine.state.now_ms
+        if clock_ms < time_ms - CLOCK_LATE_MS:
+            if now_s() >= self._behind_said_s + BEHIND_EVERY_S:
+                self._behind_said_s, behind_s = now_s(), (time_ms - clock_ms) / 1000
+                self.logger.error(
+                    "the clock of this machine is %.0f s behind the time of the store, which stands still until then: "
+                    "nothing delayed or retried begins",
+                    behind_s,
+                    extra={"event": f"{self.kind}.clock_behind", "behind_s": behind_s},
+                )
+        elif clock_ms >= time_ms and self._behind_said_s > -math.inf:
+            self._behind_said_s = -math.inf
+            extra = {"event": f"{self.kind}.clock_behind", "behind_s": 0.0}
+            self.logger.warning("the clock of this machine has caught up with the time of the store", extra=extra)
+        return max(clock_ms, time_ms)
 
     def _watch_unserved(self, now_ms: int) -> None:
         """Log once that jobs have been ready for a while and no worker runs in this process."""

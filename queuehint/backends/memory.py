@@ -11,10 +11,14 @@ import logging
 import threading
 from typing import Any, ClassVar, TypeVar
 
+import attrs
+
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
+from queuehint.clock import SteadyClock, SystemClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.operations import CountRecords, Enqueue, List, Operation
+from queuehint.values.record import OVER, JobState
 
 Reply = TypeVar("Reply")
 
@@ -37,11 +41,15 @@ class MemoryBackend(LocalBackend):
 
     def __init__(self, options: BackendOptions | None = None, engine_options: EngineOptions | None = None) -> None:
         options = options or BackendOptions()
+        self._is_real = type(options.clock) is SystemClock
+        if self._is_real:
+            options = attrs.evolve(options, clock=SteadyClock())
         super().__init__(options)
         epoch_s = max(0, self._clock.now_ms() // 1000 - EPOCH_BEGIN_S)
         self.engine = Engine(engine_options or EngineOptions(epoch_s=epoch_s, retention=options.retention))
         self._begin_use()
         self._said_volatile = False
+        self._said_left = ""
         self._enqueuer = threading.get_ident()
         self._in_a_row = 0
         """How many single jobs this thread has enqueued since others on its loop had their turn."""
@@ -93,15 +101,30 @@ class MemoryBackend(LocalBackend):
         with self._lock:
             self.engine.await_ends(job_ids)
 
+    def say_left(self, what: str = "stay in memory without a worker, and are lost when the process ends") -> None:
+        """Warn of unfinished jobs, by state; once for the same. In a test, whose clock is its own, none are lost."""
+        if self._closed or not self._is_real or self._is_gone():
+            return
+        with self._lock:
+            counts = self.engine.state.table.counts
+            left = {state.value: counts[state] for state in JobState if counts[state] and state not in OVER}
+        text = ", ".join([f"{count} {state}" for state, count in left.items()])
+        if left and text != self._said_left:
+            extra = {"event": "memory.jobs_left", "jobs": sum(left.values()), **left}
+            message = "unfinished jobs %s: %s; drain first (include_scheduled=True), or keep jobs in a file or on Redis"
+            self.logger.warning(message, what, text, extra=extra)
+        self._said_left = text
+
     async def close(self) -> None:
-        """Drop all jobs and wake all waiters."""
+        """Drop all jobs, with a warning that names how many are unfinished, and wake all waiters."""
         self.close_sync()
 
     def close_sync(self) -> None:
-        """Drop all jobs and wake all waiters."""
+        """Like `close`."""
         if self._is_gone():
             self._closed = True
             return
+        self.say_left("are lost, because the store in memory is closed")
         with self._lock:
             self._closed = True
         self._wake_all()

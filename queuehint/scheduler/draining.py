@@ -87,7 +87,9 @@ class Draining(Hosting):
         loop = asyncio.get_running_loop()
         deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
-            worker = None if self._workers or not run else await stack.enter_async_context(self.worker())
+            worker = None if self._workers or not run else self.make_worker()
+            if worker is not None:
+                await stack.enter_async_context(self.running(worker))
             left, pause_s = 0, POLL_MIN_S
             last: tuple[str, ...] = ()
             try:

@@ -172,8 +172,13 @@ class Hosting(SchedulerBase):
             version: what the application calls this release of itself, 1–256 bytes; `workers` shows it.
         """
         worker = self.make_worker(concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version)
-        async with self.running(worker):
-            yield worker
+        backend = self.backend
+        try:
+            async with self.running(worker):
+                yield worker
+        finally:
+            if not (self._workers or backend.is_durable) and (say_left := getattr(backend, "say_left", None)):
+                say_left()
 
     @contextlib.asynccontextmanager
     async def running(self, worker: Worker) -> AsyncIterator[None]:

@@ -440,3 +440,59 @@ async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their
     assert await asyncio.to_thread(backend.owes_turn, enqueue)
     assert backend.owes_turn(enqueue)
     assert not backend.owes_turn(enqueue)
+
+
+# --- jobs that are lost ----------------------------------------------------------------------------------------------
+
+
+def left(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    found = [vars(record) for record in caplog.records if getattr(record, "event", "") == "memory.jobs_left"]
+    return [(each["message"], each["jobs"]) for each in found]
+
+
+def saving(sched: Scheduler) -> Any:
+    @sched.job(queue_hint=["{doc}"])
+    async def save(doc: str) -> None: ...
+
+    return save
+
+
+@pytest.mark.parametrize("how", ["worker", "lifespan"])
+async def test_last_worker_in_memory_names_the_jobs_that_it_leaves(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    sched = Scheduler()
+    save = saving(sched)
+    async with sched.worker() if how == "worker" else sched.lifespan()(None):
+        await save.using(delay=60).enqueue_many([("a",), ("b",)])
+    ((message, jobs),) = left(caplog)
+    assert message == (
+        "unfinished jobs stay in memory without a worker, and are lost when the process ends: 2 SCHEDULED; drain first "
+        "(include_scheduled=True), or keep jobs in a file or on Redis"
+    )
+    assert jobs == 2
+    await sched.close()
+    assert len(left(caplog)) == 1, "of the same jobs once"
+
+
+async def test_closed_store_in_memory_names_the_jobs_that_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    sched = Scheduler()
+    save = saving(sched)
+    async with sched.worker(), sched.worker():
+        await (await save.enqueue("a")).result(timeout=LIMIT_S)
+    assert left(caplog) == []
+    await save.enqueue("a")
+    await save.using(delay=60).enqueue("b")
+    await sched.close()
+    sched.close_sync()
+    ((message, jobs),) = left(caplog)
+    assert message.startswith("unfinished jobs are lost, because the store in memory is closed: 1 SCHEDULED, 1 QUEUED;")
+    assert jobs == 2
+
+
+async def test_drain_and_stores_of_tests_name_no_jobs_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    real, (fake, _) = Scheduler(), scheduler()
+    for sched in (real, fake):
+        save = saving(sched)
+        await save.using(delay=60).enqueue("a")
+        await sched.drain(timeout=LIMIT_S)
+    await fake.close()
+    assert left(caplog) == []

@@ -174,6 +174,17 @@ def test_events_are_kept_for_who_follows_across_a_restart(shelf: Shelf) -> None:
     assert ([event.id for event in followed.events], followed.missed) == (["a"], 0)
 
 
+def test_clock_behind_the_time_of_a_file_is_logged_until_it_has_caught_up(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    for seconds in (0, -3600, 1, 3600):
+        shelf.clock.advance(seconds=seconds)
+        store.call_sync(Tick())
+    found = [vars(record) for record in caplog.records if getattr(record, "event", "") == "sqlite.clock_behind"]
+    assert [(each["levelname"], each["behind_s"]) for each in found] == [("ERROR", 3600.0), ("WARNING", 0.0)]
+
+
 def test_the_time_never_goes_back(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a", delay_ms=5000)

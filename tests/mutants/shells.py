@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="The time of a store in memory stands still where the clock is set back",
+        kind="worker",
+        file="clock.py",
+        old="self._ahead_ms = max(self._ahead_ms, ahead_ms)",
+        new="self._ahead_ms = ahead_ms",
+        caught_by=(tests("tests/unit/test_clock.py"),),
+    ),
+    Mutant(
+        name="A store in memory that is closed says nothing of its jobs",
+        kind="worker",
+        file="backends/memory.py",
+        old='        self.say_left("are lost',
+        new='        str("are lost',
+        caught_by=(tests("tests/integration/test_memory.py", "-k", "closed_store"),),
+    ),
+    Mutant(
         name="A plain handler enqueues a child by a coroutine that nobody awaits",
         kind="worker",
         file="handlers/context.py",

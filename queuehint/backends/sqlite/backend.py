@@ -290,7 +290,7 @@ class SqliteBackend(SharedStore):
     def _do(self, batch: list[Ticket]) -> None:
         assert self._file is not None
         with self._lock:
-            now_ms = max(self._clock.now_ms(), self.engine.now_ms)
+            now_ms = self._time_ms()
             self._until_ms = now_ms
             leases = self._own_leases(now_ms)
         rows: list[tuple[int, bytes]] = []
