@@ -304,6 +304,18 @@ class DuplicateFlowError(QueueHintError):
         super().__init__(f"flow {shown(flow)} is there already, with other jobs: give this one another id")
 
 
+class ConcurrentSubmissionError(QueueHintError):
+    """A job belongs to another submission in parts, which is under way; nothing was enqueued."""
+
+    def __init__(self, job_id: str, retry_after_s: float | None = None) -> None:
+        self.job_id = job_id
+        self.retry_after_s = retry_after_s
+        """When the other one has been silent for so long that its jobs are taken from it."""
+        super().__init__(
+            f"job {shown(job_id)} belongs to another submission, which is under way: submit this one again later"
+        )
+
+
 class FlowNotFoundError(QueueHintError, LookupError):
     """No flow has this id: it was never committed, or its records have expired."""
 

@@ -71,8 +71,9 @@ class Flow(FlowGroup, FlowHandle):
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names a job that its own does not depend on.
             DuplicateFlowError: a flow of this id is there already, with other jobs.
-            FlowNotFoundError: its parts have expired before all were sent: ten minutes or more passed between two of
-                them. Nothing was enqueued.
+            FlowNotFoundError: its parts were lost before its commit, each time that they were sent. Nothing was
+                enqueued.
+            ConcurrentSubmissionError: another submission with a job of the same id is under way for ten minutes.
             DuplicateJobError, PathClosedError: as `Job.enqueue`.
         """
         specs = self._begin()

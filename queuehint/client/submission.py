@@ -11,40 +11,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.backends.steps import Abandoned, Steps, each_ahead, find_room, tick_until_done, with_room, withdraw
+from queuehint.backends.sending import send, until_whole
+from queuehint.backends.steps import Steps, find_room, tick_until_done
 from queuehint.client.options import bound
 from queuehint.errors import (
-    BackendUnavailableError,
     CycleError,
-    DuplicateFlowError,
     DuplicateJobError,
-    FlowNotFoundError,
     InvalidJobError,
     OutcomeUnknownError,
     QueueFullError,
-    QueueHintError,
     TemplateError,
     shown,
 )
 from queuehint.handlers.codec import decode_json
 from queuehint.handlers.templates import find
 from queuehint.operations import (
-    BUDGET,
     BYTES_PER_SUBMISSION_MAX,
     EDGES_PER_SUBMISSION_MAX,
     FLOW_JOBS_MAX,
     GATES_PER_SUBMISSION_MAX,
     JOBS_PER_SUBMISSION_MAX,
-    Commit,
-    CountFlow,
     Depend,
     Draw,
     Enqueue,
-    Enqueued,
     EnqueuedJob,
-    Withdraw,
 )
-from queuehint.operations.bounds import STOOD_STILL, topological
+from queuehint.operations.bounds import topological
 from queuehint.values.ids import new_id
 from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_dependencies, evolved
 
@@ -98,6 +90,8 @@ def submit(
         InvalidJobError, DuplicateJobError, CycleError, TemplateError, PayloadError: see `arrange`; before anything
             is asked.
         OutcomeUnknownError: naming the ids of all jobs, in the order of the specs.
+        FlowNotFoundError: parts were lost on the way, each time that they were sent; nothing was enqueued.
+        ConcurrentSubmissionError: one with the same jobs is under way for ten minutes; nothing was enqueued.
         QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
     """
     if len(specs) == 1 and not whole and _is_plain(specs[0]):
@@ -121,55 +115,24 @@ def submit(
             firsts.append(drawn.first)
         parts = arranged.numbered(firsts)
     flow = specs[0].flow if whole and specs else None
-    staged = new_id() if arranged.is_wide or (arranged.is_one and len(parts) > 1) else None
-    jobs: list[EnqueuedJob] = []
-    more = has_begun = False
-    # Leftovers may come from any client: a submission does one step of them, all steps only for jobs it staged.
-    steps = 1
-    try:
+
+    def ids() -> list[str]:
+        return arranged.as_given([spec.id for part in parts for spec in part])
+
+    def attempt(staged: str | None = None) -> Steps[list[EnqueuedJob]]:
         operations: list[Enqueue | Depend] = []
         for part in parts:
             timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
             operations.append(Enqueue(bound(part), staged, parent, None, flow, timeout_ms, is_further=is_further))
             if staged is not None and arranged.is_wide:
                 operations += _portions(part, staged)
-        for step in each_ahead(operations) if small_parts else operations:
-            reply = yield from with_room(step, staged=staged if has_begun else None)
-            jobs += reply.jobs if isinstance(reply, Enqueued) else ()
-            more, has_begun = reply.more, True
-        if staged is not None:
-            if flow is not None and not any(job.created for job in jobs):
-                yield from _refuse_fewer(flow, len(specs))
-            more = (yield Commit(staged, flow, flow_timeout_ms)).more
-            steps += sum(map(_units, specs)) // BUDGET
-    except OutcomeUnknownError as error:
-        # Some parts may be there and others not: all ids are to be asked for again.
-        job_ids = arranged.as_given([spec.id for part in parts for spec in part])
-        unknown = OutcomeUnknownError(error.problem, job_ids=job_ids)
-        unknown.enqueued_ids = _taken(jobs, staged)
-        raise unknown from error
-    except QueueHintError as error:
-        if staged is not None and has_begun and not isinstance(error, BackendUnavailableError):
-            yield from withdraw(staged)
-            if isinstance(error, FlowNotFoundError):
-                error.flow, error.args = flow or error.flow, (STOOD_STILL,)
-        error.enqueued_ids = _taken(jobs, staged)
-        if error.enqueued_ids:
-            error.args = (f"the first {len(jobs)} of {len(specs)} jobs were enqueued; of the others: {error}",)
-        raise
-    except Abandoned:
-        # Whatever became of the last request: what is committed is not withdrawn by it.
-        if staged is not None:
-            yield Withdraw(staged)
-        raise
-    yield from tick_until_done(more=more, at_most=steps)
-    return arranged.as_given(jobs)
+        return send(
+            operations, staged=staged, flow=flow, flow_timeout_ms=flow_timeout_ms, ahead=small_parts, all_ids=ids
+        )
 
-
-def _refuse_fewer(flow: str, count: int) -> Steps[None]:
-    """Refuse a flow of which all jobs are there already if it has more than these, as one submission does."""
-    if (yield CountFlow(flow)).total > count:
-        raise DuplicateFlowError(flow)
+    if arranged.is_wide or (arranged.is_one and len(parts) > 1):
+        return arranged.as_given((yield from until_whole(lambda: attempt(new_id()), ids)))
+    return arranged.as_given((yield from attempt()))
 
 
 def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
@@ -183,11 +146,6 @@ def _portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
 def _is_plain(spec: JobSpec) -> bool:
     """Return whether a checked spec can be sent alone as it is."""
     return not (spec.depends_on or spec.templates or spec.name or spec.identity) and spec.id != ""
-
-
-def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
-    """Return the ids of jobs that are enqueued although a later part was not; what is staged takes effect as one."""
-    return () if staged is not None else tuple([job.id for job in jobs])
 
 
 # --- names, order and parts --------------------------------------------------------------------------------------
@@ -447,12 +405,6 @@ def _renumbered(spec: JobSpec, drawn: dict[str, str]) -> JobSpec:
             [attrs.evolve(edge, id=drawn[edge.id]) if edge.id in drawn else edge for edge in spec.depends_on]
         )
     return evolved(spec, **changes) if changes else spec
-
-
-def _units(spec: JobSpec) -> int:
-    """Return how much following work it is to have a staged job take effect; its edges are made 250 at a time."""
-    edges = len(spec.depends_on)
-    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + 2 * edges + edges // 250
 
 
 def submissions(

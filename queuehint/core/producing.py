@@ -40,8 +40,10 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     start = _start_of(state, operation) if operation.staged is not None else None
     if operation.closing is not None and submission.existing(specs[0]) is None:
         closings.close(state.table, operation.closing, specs[0].id)
-    follow(state)
     jobs, now_ms = state.table.jobs, state.now_ms
+    for job in submission.elsewhere:
+        staging.take(state.table, job, now_ms)
+    follow(state)
     for job in submission.elsewhere:
         # It is not visible yet, so this enqueue replaces it.
         if jobs.get(job.id) is job:
@@ -143,7 +145,9 @@ def commit(state: State, operation: op.Commit) -> op.Committed:
     if start is None or start.is_over:
         raise FlowNotFoundError(operation.staged)
     table = state.table
-    if operation.flow is not None and table.edges.count(start.id) and table.flows.visible(operation.flow):
+    if not staging.is_whole(table, start, operation.jobs, operation.portions):
+        raise FlowNotFoundError(operation.staged)
+    if operation.flow is not None and operation.jobs and table.flows.visible(operation.flow):
         raise DuplicateFlowError(operation.flow)
     staged = staging.commit(table, start, state.now_ms)
     state.enqueued += staged

@@ -10,6 +10,7 @@ from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.timers import TimerKind
 from queuehint.core.work import is_behind
 from queuehint.errors import (
+    ConcurrentSubmissionError,
     CycleError,
     DuplicateFlowError,
     DuplicateJobError,
@@ -20,7 +21,7 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import Enqueue
+from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Enqueue
 from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
@@ -118,7 +119,8 @@ class Submission:
             PathClosedError: a claim is at or below a closed path.
             UnknownDependencyError: a dependency is not there.
             CycleError: a job waits for its parent.
-            FlowNotFoundError: the submission in parts it belongs to was committed, or has expired.
+            ConcurrentSubmissionError: a job of a part is hidden in an older submission that is under way.
+            FlowNotFoundError: the submission in parts it belongs to was committed, has expired, or lost a job.
             QueueFullError: more jobs would be unfinished than a limit allows; it says whether work is due.
         """
         if self._parent is not None:
@@ -135,6 +137,8 @@ class Submission:
         for spec in self._specs:
             existing = jobs.get(spec.id)
             if existing is not None and not self._is_known(existing):
+                if self._staged is not None:
+                    self._check_turn(existing)
                 self.elsewhere.append(existing)
                 existing = None
             if existing is not None:
@@ -153,6 +157,21 @@ class Submission:
             self._check_flow(self._flow)
         if self._table.limits.max_pending and closing is None:
             self._check_room()
+
+    def _check_turn(self, job: Job) -> None:
+        """
+        Refuse a part whose job is hidden in an older submission that is under way.
+
+        A younger submission waits for an older one, and an older one takes from a younger: so none waits in a circle,
+        and of those that want the same jobs the oldest goes on.
+        """
+        other, now_ms = job.need_extras().start, self._state.now_ms
+        own = self._table.jobs.get(f"{START_MARK}{self._staged}")
+        if other is None or other.is_over or other.expiry is None or (own is not None and own.number < other.number):
+            return
+        silent_ms = other.expiry[0] - STAGED_KEPT_MS + STAGED_FRESH_MS
+        if now_ms < silent_ms:
+            raise ConcurrentSubmissionError(job.id, (silent_ms - now_ms) / 1000)
 
     def _check_flow(self, flow: str) -> None:
         """Refuse a flow that is there with other jobs; the same jobs again are the same flow."""

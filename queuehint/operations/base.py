@@ -39,6 +39,7 @@ __all__ = [
     "SERVED_MAX",
     "SETTLEMENTS_MAX",
     "SHARED_LIST_MAX",
+    "STAGED_FRESH_MS",
     "STAGED_KEPT_MS",
     "USERS_NAMED_MAX",
     "WEIGHTS_MAX",
@@ -63,6 +64,8 @@ FETCH_BYTES_MAX = 4 << 20
 """Results of together more than this come in several replies."""
 STAGED_KEPT_MS = 600_000
 """How long the parts of a submission wait for its `Commit`, counted from the last part."""
+STAGED_FRESH_MS = 5_000
+"""How long after its last part a submission counts as under way: until then no younger one takes its hidden jobs."""
 SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
 LEASES_MAX = 16_000

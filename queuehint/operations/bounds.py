@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 OTHER_FLOW = "all parts of one submission belong to one flow"
-STOOD_STILL = (
-    "no job was enqueued: between two requests of the submission more than ten minutes passed, and its first parts "
-    "have expired; submit it again"
+PARTS_LOST = (
+    "no job was enqueued: parts of the submission were lost before its commit, again and again: another enqueue took "
+    "their jobs, the store has lost them, or more than ten minutes passed between two requests; submit it again"
 )
 OTHER_SPEC = "only the service and the user of a record can be changed"
 _PAUSED_BY = "service, user, task, pool, tag"

@@ -126,7 +126,8 @@ class Enqueue(Operation[Enqueued]):
         staged: the parts of one large submission have this in common: their jobs are hidden until its
             `Commit`, and are gone after a `Withdraw`, or ten minutes after the last part, which may have no jobs. A
             part may depend on jobs of earlier parts. Of a job with more than 1 000 dependencies the first 1 000 are
-            bound; `Depend` tells the others.
+            bound; `Depend` tells the others. A job that another submission in parts has hidden is taken from it, and
+            that one is withdrawn; but a part waits for one that is older and under way (`STAGED_FRESH_MS`).
         is_further: earlier parts of *staged* were sent: where they have expired, this one begins no submission anew, of
             which only a part would take effect.
         parent: the id and token of the running job whose handler makes these.
@@ -147,8 +148,10 @@ class Enqueue(Operation[Enqueued]):
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: the edges close a cycle, by themselves or with the parent's.
         LeaseLostError: the parent's token is not that of its newest grant.
-        FlowNotFoundError: the submission in parts was committed or withdrawn; or it is a further part, and the earlier
-            ones have expired.
+        ConcurrentSubmissionError: a job of a part is hidden in an older submission that is under way; it says when that
+            one has been silent for too long.
+        FlowNotFoundError: the submission in parts was committed or withdrawn, or lost a job to another enqueue; or it
+            is a further part, and the earlier ones have expired.
         QueueFullError: more jobs would be unfinished than a limit allows; jobs that are there already are not new. If
             it says that there is `more` to do, `Tick` may make room.
         ScheduleChangedError: the schedule has another version: another worker has fired.
@@ -178,7 +181,8 @@ class Depend(Operation[Marked]):
         on_failure: the job's `on_dependency_failure`.
 
     Raises:
-        FlowNotFoundError: the submission has no parts, was committed, or its parts have expired.
+        FlowNotFoundError: the submission has no parts, was committed, lost a job to another enqueue, or its parts have
+            expired.
         UnknownDependencyError: a dependency is not there, or its record has expired.
         CycleError: a dependency is the job itself, or came after it in its submission, or with it in a part that is
             not in order.
@@ -206,16 +210,24 @@ class Commit(Operation[Committed]):
     """
     Commit a staged submission: its jobs become visible at once; their times count from now.
 
+    A store that has lost a part refuses the commit, and hides what is left of the submission until it is withdrawn or
+    expires.
+
     Args:
+        jobs: how many jobs its parts have created.
+        portions: how many portions of dependencies were added to these by `Depend`.
         flow: the parts are all jobs of this flow.
         flow_timeout_ms: as that of `Enqueue`.
 
     Raises:
-        FlowNotFoundError: it has no parts, was committed, or its parts have expired.
+        FlowNotFoundError: it has no parts, or others than said, was committed, lost a job to another enqueue, or its
+            parts have expired.
         DuplicateFlowError: the flow has other jobs already.
     """
 
     staged: str
+    jobs: int
+    portions: int = 0
     flow: str | None = None
     flow_timeout_ms: int | None = None
 

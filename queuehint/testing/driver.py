@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import Any, TypeVar
 
 import attrs
@@ -88,6 +89,8 @@ class Driver(ABC):
 
     def __init__(self) -> None:
         self.grants: dict[str, Grant] = {}
+        self._staged: dict[str, Counter[str]] = {}
+        """How many jobs and portions of dependencies were sent of each submission in parts."""
 
     @abstractmethod
     def apply(self, operation: Operation[Reply]) -> Reply:
@@ -125,19 +128,25 @@ class Driver(ABC):
 
     def stage(self, part: str, *jobs: JobSpec) -> Enqueued:
         """Send a part of a large submission."""
-        return self.apply(Enqueue(jobs, staged=part))
+        reply = self.apply(Enqueue(jobs, staged=part))
+        self._staged.setdefault(part, Counter())["jobs"] += sum(made.created for made in reply.jobs)
+        return reply
 
     def depend(self, part: str, id: str, portion: int, *after: str | Dependency, **fields: Any) -> bool:
         """Add a portion of dependencies to a job of a large submission; False if it is not to be added."""
         edges = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
-        return self.apply(Depend(part, id, portion, edges, **fields)).changed
+        changed = self.apply(Depend(part, id, portion, edges, **fields)).changed
+        self._staged.setdefault(part, Counter())["portions"] += changed
+        return changed
 
-    def commit(self, part: str) -> int:
-        """Commit all parts; return their number of jobs."""
-        return self.apply(Commit(part)).jobs
+    def commit(self, part: str, **fields: Any) -> int:
+        """Commit all parts, by default as many as were sent by this driver; return their number of jobs."""
+        sent = self._staged.pop(part, Counter(jobs=0))
+        return self.apply(Commit(part, **{**sent, **fields})).jobs
 
     def withdraw(self, part: str) -> bool:
         """Withdraw all parts; False if there is nothing to withdraw."""
+        self._staged.pop(part, None)
         return self.apply(Withdraw(part)).changed
 
     def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:

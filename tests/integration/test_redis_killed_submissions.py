@@ -14,7 +14,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.client.submission import PART_JOBS
-from queuehint.operations import STAGED_KEPT_MS, Exchange, Tick
+from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Exchange, Tick
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def test_of_a_producer_killed_between_two_parts_nothing_runs_and_nothing_is_left
                 continue
             assert diagnose(backend).is_clean
             if parts % 2:
-                # The ids are free at once, and what the dead one has sent of them is replaced.
+                # The ids are free once the dead one has been silent for a while: what it has sent of them is replaced.
+                clock.advance(ms=STAGED_FRESH_MS)
                 submit_again(sched)
                 assert sched.stats_sync().states[JobState.DEFERRED] == JOBS - 1
                 assert [grant.spec.id for grant in backend.call_sync(Exchange("w", limit=10)).grants] == ["j0"]

@@ -65,7 +65,7 @@ def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
         lockstep.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
         later = JobSpec(id="later", task="t", delay_ms=10)
         lockstep.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
-        more = lockstep.do(Commit("s")).more
+        more = lockstep.do(Commit("s", 2)).more
         lockstep.server.client().delete(keys.redis_key(lockstep.namespace, "wake:timer"))
         while more:
             more = lockstep.do(Tick()).more

@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         name="What was sent of a flow that is refused is left to expire",
         kind="cancel",
-        file="client/submission.py",
+        file="backends/sending.py",
         old="            yield from withdraw(staged)\n",
         new="            pass\n",
         caught_by=(tests("tests/unit/test_submission.py", "-k", "withdrawn"),),
@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         name="What was sent of a flow whose caller is canceled is left to expire",
         kind="cancel",
-        file="client/submission.py",
+        file="backends/sending.py",
         old="            yield Withdraw(staged)\n",
         new="            pass\n",
         caught_by=(
@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         name="A flow in parts of which all jobs are there is taken for the one that has more",
         kind="cancel",
-        file="client/submission.py",
+        file="backends/sending.py",
         old=".total > count:\n",
         new=".total < count:\n",
         caught_by=(tests("tests/integration/test_flow_redis.py", "-k", "fewer"),),
@@ -149,16 +149,16 @@ MUTANTS = (
     Mutant(
         name="The error of a flow whose parts have expired names what its producer does not know",
         kind="cancel",
-        file="client/submission.py",
-        old="error.flow, error.args = flow or error.flow, (STOOD_STILL,)",
-        new="error.args = (STOOD_STILL,)",
+        file="backends/sending.py",
+        old="error.flow, error.args = flow or error.flow, (PARTS_LOST,)",
+        new="error.args = (PARTS_LOST,)",
         caught_by=(tests("tests/integration/test_flow.py", "-k", "expired"),),
     ),
     Mutant(
         name="The error of a flow whose parts have expired does not say that it can be submitted again",
         kind="cancel",
-        file="client/submission.py",
-        old="error.flow, error.args = flow or error.flow, (STOOD_STILL,)",
+        file="backends/sending.py",
+        old="error.flow, error.args = flow or error.flow, (PARTS_LOST,)",
         new="error.flow = flow or error.flow",
         caught_by=(tests("tests/integration/test_flow.py", "-k", "expired"),),
     ),
@@ -181,9 +181,9 @@ MUTANTS = (
     Mutant(
         name="A flow in parts is committed without its timeout",
         kind="cancel",
-        file="client/submission.py",
-        old="Commit(staged, flow, flow_timeout_ms)",
-        new="Commit(staged, flow)",
+        file="backends/sending.py",
+        old="Commit(staged, created, portions, flow, flow_timeout_ms)",
+        new="Commit(staged, created, portions, flow)",
         caught_by=(API,),
     ),
     # --- in Lua ---
@@ -199,7 +199,7 @@ MUTANTS = (
         name="Lua: a flow in parts has no timeout",
         kind="cancel",
         file=f"{LUA}/commit.lua",
-        old="if ARGV[10] ~= '' and staged > 0 then\n",
+        old="if flow ~= '' and staged > 0 then\n",
         new="if false then\n",
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),

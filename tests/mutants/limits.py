@@ -323,9 +323,9 @@ MUTANTS = (
     Mutant(
         name="The parts of a submission without room may expire while room is made",
         kind="limits",
-        file="client/submission.py",
-        old="with_room(step, staged=staged if has_begun else None)\n",
-        new="with_room(step)\n",
+        file="backends/sending.py",
+        old="in_turn(step, staged=staged if has_begun else None)\n",
+        new="in_turn(step)\n",
         caught_by=(tests("tests/unit/test_submission.py", "-k", "has_room_made"),),
     ),
     Mutant(

@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         name="An enqueue of many jobs does all that is left over in the namespace",
         kind="bounds",
-        file="client/submission.py",
+        file="backends/sending.py",
         old="    yield from tick_until_done(more=more, at_most=steps)\n",
         new="    yield from tick_until_done(more=more)\n",
         caught_by=(tests("tests/integration/test_leftovers.py", "-k", "memory"),),
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         name="The error for a refused later part does not name the jobs that are there",
         kind="wire",
-        file="client/submission.py",
+        file="backends/sending.py",
         old="        error.enqueued_ids = _taken(jobs, staged)\n",
         new="",
         caught_by=(tests("tests/unit/test_submission.py"),),

@@ -61,6 +61,7 @@ from queuehint.testing.state_machine.styles import (
     SHARED_KEYS,
     STYLES,
     Style,
+    commit_of,
 )
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
@@ -191,7 +192,7 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
         lockstep.do(Redrive(("j0",), downstream=True))
         counts.append(ticks(lockstep))
         lockstep.do(Enqueue(tuple(JobSpec(id=f"c{at}", **behind) for at in range(5)), staged="s"))
-        lockstep.do(Commit("s"))
+        lockstep.do(Commit("s", 5))
         counts.append(ticks(lockstep))
         assert counts == steps
     finally:
@@ -506,7 +507,7 @@ def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled
 ) -> None:
     specs = [JobSpec(id=each, task="t", flow="f", service="s", user="u") for each in "abcd"]
     cut.do(Enqueue(tuple(specs), staged="S"))
-    cut.do(Commit("S"))
+    cut.do(Commit("S", 4))
     for spec in specs:
         (record,) = cut.do(Get((spec.id,))).records
         cut.do(Amend(attrs.evolve(spec, user="v"), record.version))
@@ -579,7 +580,7 @@ def test_a_late_dependent_is_visited_by_a_sweep_that_began_before(cut: RedisLock
     cut.do(Enqueue((depending("c"), depending("d")), staged="S"))
     (grant,) = cut.do(Exchange("w", limit=1)).grants
     cut.do(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
-    cut.do(Commit("S"))
+    cut.do(Commit("S", 2))
     while cut.do(Tick()).more:
         cut.count()
 
@@ -679,6 +680,9 @@ class AgreementMachine(OperationMachine):
     @property
     def now_ms(self) -> int:
         return self.lockstep.now_ms
+
+    def commit_of(self, staged: str) -> Commit:
+        return commit_of(self.lockstep.engine, staged)
 
     def go_to(self, now_ms: int) -> None:
         self.lockstep.go_to(now_ms)

@@ -13,6 +13,7 @@ from queuehint.operations import (
     BUDGET,
     CancelFlow,
     CancelPath,
+    Commit,
     DropSchedule,
     Enqueue,
     Exchange,
@@ -25,7 +26,7 @@ from queuehint.operations import (
 from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
-from queuehint.testing.state_machine.styles import MINUTE
+from queuehint.testing.state_machine.styles import MINUTE, commit_of
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.spec import JobSpec
 
@@ -64,6 +65,9 @@ class EngineMachine(OperationMachine):
     @property
     def now_ms(self) -> int:
         return self.pair.now_ms
+
+    def commit_of(self, staged: str) -> Commit:
+        return commit_of(self.pair.engine, staged)
 
     def go_to(self, now_ms: int) -> None:
         self.pair.go_to(now_ms)

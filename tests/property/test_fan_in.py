@@ -30,6 +30,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.driver import job
 from queuehint.testing.invariants import check_empty
+from queuehint.testing.state_machine.styles import commit_of
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, JobSpec
@@ -61,7 +62,7 @@ class Portioned(Crowd):
     def submissions(self) -> Any:
         for at in range(0, len(self.specs), 5):
             yield Enqueue(tuple(self.specs[at : at + 5]), staged="T")
-        yield Commit("T")
+        yield commit_of(self.engine, "T")
 
     def do(self, operation: Operation[Any]) -> Any:
         try:
@@ -78,6 +79,8 @@ class Portioned(Crowd):
 
     def tell(self, operation: Operation[Any]) -> Any:
         """Do an operation in the other engine, and tell it the dependencies that have not been told."""
+        if isinstance(operation, Commit):
+            operation = commit_of(self.other, operation.staged)
         if not isinstance(operation, Enqueue) or operation.staged is None:
             return self.other.apply(operation, self.now_ms)
         with self.patch.context() as patch:
@@ -135,7 +138,7 @@ def test_a_store_says_the_same_of_a_job_that_waits_for_thousands() -> None:
         lockstep.do(Enqueue((spec,), staged="T"))
         for portion in submission._portions([spec], "T"):
             lockstep.do(portion)
-        lockstep.do(Commit("T"))
+        lockstep.do(Commit("T", 1, 5))
         for count in (1_500, 3_500, 1):
             while lockstep.do(Tick()).more:
                 pass

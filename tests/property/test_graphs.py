@@ -15,9 +15,9 @@ from queuehint.core.structures.job import Job
 from queuehint.errors import QueueHintError
 from queuehint.operations import (
     BUDGET,
+    STAGED_FRESH_MS,
     STAGED_KEPT_MS,
     Cancel,
-    Commit,
     CountEdges,
     CountPending,
     Depend,
@@ -30,7 +30,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.invariants import check_cycles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
-from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
+from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH, commit_of
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy
@@ -131,7 +131,7 @@ class Crowd:
             self.specs = specs = [attrs.evolve(spec, flow="f") for spec in specs]
             for at in range(0, len(specs), 3):
                 yield from in_portions(specs[at : at + 3], "T")
-            yield Commit("T")
+            yield commit_of(self.engine, "T")
 
     def do(self, operation: Any) -> Any:
         reply = self.engine.apply(operation, self.now_ms)
@@ -192,7 +192,7 @@ class Crowd:
         """
         Send a part of one of two submissions, or enqueue, commit, or let parts expire.
 
-        All take their ids from the same few, so that one takes an id from the other.
+        All take their ids from the same few, so that one takes an id from the other once it is silent.
         """
         random = self.random
         roll = random.random()
@@ -200,9 +200,9 @@ class Crowd:
         portions: list[Any] = []
         if roll < 0.25 and part in self.staged:
             self.staged.discard(part)
-            operation: Any = Commit(part)
+            operation: Any = commit_of(self.engine, part)
         elif roll < 0.3:
-            self.now_ms += STAGED_KEPT_MS // 2
+            self.now_ms += random.choice((STAGED_FRESH_MS, STAGED_FRESH_MS, STAGED_KEPT_MS // 2))
             operation = Tick()
         else:
             job_id = f"shared{random.randrange(5)}"

@@ -19,6 +19,7 @@ from queuehint.testing.driver import Queue, job
 from queuehint.testing.invariants import check_cycles
 from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
+from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 MINUTE = 60_000
@@ -44,7 +45,7 @@ def test_all_jobs_are_there_at_once_and_take_their_places_step_by_step(budget: i
     for part in range(4):
         ids = [f"{part}-{number}" for number in range(5)]
         queue.stage("T", *[job(each, [each], after=[f"{part - 1}-0"] if part else [], flow="f") for each in ids])
-    reply = queue.apply(Commit("T"))
+    reply = queue.apply(Commit("T", 20))
     assert (reply.jobs, reply.more) == (20, True)
     stats = queue.stats()
     assert (stats.states[DEFERRED] + stats.states[QUEUED], stats.enqueued) == (20, 20)
@@ -62,33 +63,27 @@ def test_all_jobs_are_there_at_once_and_take_their_places_step_by_step(budget: i
 @pytest.mark.parametrize("budget", [1, 2, 5])
 @pytest.mark.parametrize("how", ["enqueued", "committed"])
 def test_a_job_that_is_taken_up_late_depends_on_nobody_who_came_after_the_commit(budget: int, how: str) -> None:
-    queue = Queue(budget=budget)
-    queue.stage("S", job("a"), *[job(f"{number}") for number in range(10)], job("b", after=["a"]))
+    queue = Queue(job("gone", retention_ms=1), budget=budget)
+    stage_behind(queue, *[job(f"{number}") for number in range(30)], job("b", after=["gone"]))
+    queue.commit("S")
     if how == "enqueued":
-        queue.stage("T", job("a"))
-        queue.advance(STAGED_KEPT_MS // 2)
-        queue.stage("S", job("last"))
-        queue.wait(STAGED_KEPT_MS // 2)
-        queue.commit("S")
-        queue.enqueue(job("a", after=["b"]))
+        queue.enqueue(job("gone", after=["b"]))
     else:
-        queue.stage("T", job("k"), job("a", after=["k"]))
-        queue.commit("S")
         queue.enqueue(job("k", after=["b"]))
+        queue.stage("T", job("gone", after=["k"]))
         queue.commit("T")
     queue.wait(0)
     check_cycles(queue.engine)
-    assert queue.record("b").cause == "dependency a has expired"
+    assert queue.record("b").cause == "dependency gone has expired"
     queue.run()
     queue.wait(0)
     assert not queue.stats().unfinished
 
 
 def test_the_search_for_a_cycle_follows_what_a_committed_job_will_wait_for() -> None:
-    queue = Queue(job("p"), job("q"), budget=1)
+    queue = Queue(job("gone", retention_ms=1), job("p"), job("q"), budget=1)
+    stage_behind(queue, job("a", after=["p"]), job("b", after=["gone", "q"]))
     queue.start()
-    queue.stage("S", job("gone"), job("a", after=["p"]), job("b", after=["gone", "q"]))
-    queue.stage("T", job("gone"))
     queue.commit("S")
     queue.await_children("q", "b")
     queue.await_children("p", "a")
@@ -97,10 +92,21 @@ def test_the_search_for_a_cycle_follows_what_a_committed_job_will_wait_for() -> 
     assert queue.record("b").cause == "dependency gone has expired"
 
 
+def stage_behind(queue: Queue, *jobs: JobSpec) -> None:
+    """Stage jobs whose dependency `gone` ends and expires, its id too, before their commit."""
+    queue.start(1)
+    queue.finish("gone")
+    queue.stage("S", *jobs)
+    queue.advance(STAGED_KEPT_MS // 2)
+    queue.stage("S", job("last"))
+    queue.wait(STAGED_KEPT_MS // 2)
+    assert "gone" not in queue.engine.table.jobs
+
+
 def test_a_job_taken_up_late_is_due_as_of_the_commit() -> None:
     queue = Queue(budget=1, now_ms=0)
     queue.stage("T", *[job(f"j{number}") for number in range(9)], job("delayed", delay_ms=1000), job("last"))
-    queue.apply(Commit("T"))
+    queue.commit("T")
     queue.now_ms = 5000
     queue.wait(0)
     assert (queue.record("delayed").enqueued_ms, queue.record("delayed").queued_ms) == (0, 5000)
@@ -150,7 +156,7 @@ def test_a_flow_is_canceled_while_its_commit_goes_on() -> None:
 
 def test_a_submission_is_committed_once() -> None:
     queue = staged(budget=1)
-    queue.apply(Commit("T"))
+    queue.commit("T")
     for _ in range(2):
         with pytest.raises(FlowNotFoundError) as caught:
             queue.commit("T")
@@ -163,7 +169,7 @@ def test_a_submission_is_committed_once() -> None:
 def test_no_part_comes_after_the_commit() -> None:
     queue = Queue(budget=1)
     queue.stage("T", *[job(f"j{number}") for number in range(9)])
-    queue.apply(Commit("T"))
+    queue.commit("T")
     before = queue.everything()
     with pytest.raises(FlowNotFoundError):
         queue.stage("T", job("late"))

@@ -551,7 +551,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
         "DUPLICATE_JOB", "KEY_TAKEN", "PATH_CLOSED", "UNKNOWN_DEPENDENCY", "CYCLE", "LEASE_LOST", "FLOW_GONE",
         "FLOW_EXISTS", "OTHER_FLOW", "OTHER_SPEC", "SCHEDULE_CHANGED", "SCHEDULES_FULL", "NO_SCHEDULE", "NOT_LAST",
         "STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT", "WEIGHTS_FULL", "QUEUE_FULL", "LIMITS_FULL",
-        "STORE_FULL", "PAUSES_FULL",
+        "STORE_FULL", "PAUSES_FULL", "UNDER_WAY",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
     submission = Enqueue(

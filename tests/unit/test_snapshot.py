@@ -36,6 +36,7 @@ LAYOUTS = {
     6: "735e76aacbac5ac3",
     7: "4b63537108436fa0",
     8: "0cfee6bd79dcd4d9",
+    9: "feec873ffd3a5e3e",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`."""
 

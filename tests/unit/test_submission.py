@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.backends.steps import Abandoned, Ahead
+from queuehint.backends.sending import TRIES, TURN_S
+from queuehint.backends.steps import Abandoned, Ahead, Wait
 from queuehint.client.options import checked
 from queuehint.client.submission import (
     PART_BYTES,
@@ -26,6 +27,7 @@ from queuehint.client.submission import (
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendUnavailableError,
+    ConcurrentSubmissionError,
     CycleError,
     DuplicateFlowError,
     DuplicateJobError,
@@ -35,7 +37,9 @@ from queuehint.errors import (
     OutcomeUnknownError,
     PayloadError,
     QueueFullError,
+    QueueHintError,
     TemplateError,
+    UnknownDependencyError,
 )
 from queuehint.operations import (
     BUDGET,
@@ -465,8 +469,9 @@ def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
         assert str(raised.value).startswith("the first 500 of 501 jobs were enqueued; of the others: ") == is_known
 
 
-def test_a_flow_whose_producer_stood_still_between_two_parts_is_refused_whole() -> None:
-    engine, steps = Engine(), submit(wide(2 * JOBS_PER_SUBMISSION_MAX + 1), whole=True)
+def test_flow_whose_parts_expired_is_sent_again_from_its_first() -> None:
+    specs = wide(2 * JOBS_PER_SUBMISSION_MAX + 1)
+    engine, steps = Engine(), submit(specs, whole=True)
     parts: list[Any] = [next(steps)]
     parts.append(steps.send(engine.apply(parts[-1], 0)))
     assert [part.is_further for part in parts] == [False, True]
@@ -477,9 +482,69 @@ def test_a_flow_whose_producer_stood_still_between_two_parts_is_refused_whole() 
         engine.apply(parts[-1], STAGED_KEPT_MS)
     withdrawal: Any = steps.throw(refused.value)
     assert type(withdrawal) is Withdraw
-    with pytest.raises(FlowNotFoundError, match=r"^no job was enqueued: .* more than ten minutes .* submit it again$"):
-        steps.send(engine.apply(withdrawal, STAGED_KEPT_MS))
-    assert not engine.table.jobs
+    operation: Any = steps.send(engine.apply(withdrawal, STAGED_KEPT_MS))
+    assert (operation.is_further, operation.jobs) == (False, parts[0].jobs)
+    assert operation.staged not in {None, parts[0].staged}
+    jobs = finish(steps, engine, operation)
+    assert [made.id for made in jobs] == [spec.id for spec in specs]
+    assert all(made.created for made in jobs)
+
+
+@pytest.mark.parametrize("lost", [FlowNotFoundError("x"), UnknownDependencyError("id-2", "id-1")])
+def test_flow_whose_parts_are_lost_each_time_is_given_up(lost: QueueHintError) -> None:
+    specs = [job(str(n), *[f"id-{n - 1}"] * (n > 0), flow="f") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    store, steps, sent = Store(), submit(specs, whole=True), 0
+    step: Any = next(steps)
+    with pytest.raises(type(lost), match="lost before its commit" if isinstance(lost, FlowNotFoundError) else "id-1"):
+        while True:
+            assert type(step) is Enqueue
+            sent += 1
+            steps.send(store.answer(step))
+            assert type(steps.throw(lost)) is Withdraw
+            step = steps.send(Marked(False, False))
+    assert sent == TRIES
+
+
+def test_dependency_of_elsewhere_that_is_unknown_is_refused_at_once() -> None:
+    asked = parts_of(submit(wide(JOBS_PER_SUBMISSION_MAX + 1)), UnknownDependencyError("id-2", "elsewhere"), 2)
+    assert told(asked) == "Enqueue Enqueue Withdraw"
+
+
+def test_part_waits_for_an_older_submission_with_its_jobs() -> None:
+    store, steps = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1), small_parts=True)
+    first: Any = next(steps)
+    step: Any = first
+    waits: list[float] = []
+    for retry_after_s in (5.0, 4.0, 0.01, None, 5.0, 5.0, 5.0, 5.0):
+        wait: Any = steps.throw(ConcurrentSubmissionError("id-1", retry_after_s))
+        assert type(wait) is Wait
+        assert wait.is_plain
+        waits.append(wait.timeout_s)
+        step = steps.send(None)
+        assert step == first.operation
+    assert waits == [0.02, 0.04, 0.02, 0.16, 0.32, 0.64, 1.0, 1.0]
+    step = steps.send(store.answer(step))
+    assert step.operation.jobs != first.operation.jobs
+    waits = []
+    for _ in range(int(TURN_S) + 10):
+        wait = steps.throw(ConcurrentSubmissionError("id-1", 5.0))
+        if type(wait) is Withdraw:
+            break
+        waits.append(wait.timeout_s)
+        steps.send(None)
+    assert type(wait) is Withdraw
+    assert TURN_S <= sum(waits) < TURN_S + 1
+    with pytest.raises(ConcurrentSubmissionError):
+        steps.send(Marked(True, False))
+
+
+def finish(steps: Any, engine: Engine, operation: Any) -> Any:
+    """Have an engine answer a submission to its end; return what it answers."""
+    try:
+        while True:
+            operation = steps.send(engine.apply(operation, STAGED_KEPT_MS))
+    except StopIteration as end:
+        return end.value
 
 
 @pytest.mark.parametrize("count, parts", [(500, [500]), (501, [200, 200, 101])])

@@ -62,7 +62,24 @@ def stage(table: JobTable, spec: JobSpec, now_ms: int, needs: Needs, start: Job)
 
 def depend(table: JobTable, job: Job, needs: Needs) -> None:
     """Add a portion of dependencies to a hidden job of a submission in parts."""
-    job.need_extras().more_needs += (needs,)
+    extras = job.need_extras()
+    extras.more_needs += (needs,)
+    assert extras.start is not None
+    extras.start.need_extras().portions_added += 1
+
+
+def is_whole(table: JobTable, start: Job, jobs: int, portions: int) -> bool:
+    """Return whether a submission has just as many jobs and portions of dependencies."""
+    added = start.extras.portions_added if start.extras is not None else 0
+    return table.edges.count(start.id) == jobs and added == portions
+
+
+def take(table: JobTable, job: Job, now_ms: int) -> None:
+    """Begin to drop a submission whose hidden job is taken by another enqueue: it cannot take effect whole any more."""
+    start = job.need_extras().start
+    assert start is not None
+    if not start.is_over:
+        withdraw(table, start, now_ms)
 
 
 def commit(table: JobTable, start: Job, now_ms: int) -> int:

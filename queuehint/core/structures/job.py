@@ -69,6 +69,7 @@ class JobExtras:
         "more_needs",
         "needs",
         "past",
+        "portions_added",
         "progress",
         "start",
         "to_begin",
@@ -101,6 +102,8 @@ class JobExtras:
         """The first failed child that makes the job FAILED, with the state of the child."""
         self.start: Job | None = None
         """The start of its submission in parts, until it is released."""
+        self.portions_added = 0
+        """Of the start of a submission in parts: how many portions of dependencies were added to its jobs."""
         self.came = 0
         """
         While staged: its number, or the newest of its part if one there depends on a later one; after its release: the

@@ -33,6 +33,7 @@ from queuehint.testing.contract.cancellation import CanceledByIds, CanceledByPat
 from queuehint.testing.contract.chains import Chains
 from queuehint.testing.contract.child_limits import RatesOfChildren, RoomOfChildren
 from queuehint.testing.contract.closings import LastJobs
+from queuehint.testing.contract.concurrent_submissions import ConcurrentSubmissions
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.debounces import Debounces, Throttles
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
@@ -88,6 +89,7 @@ __all__ = [
     "Children",
     "ClosedPaths",
     "Commits",
+    "ConcurrentSubmissions",
     "Conflicts",
     "Counting",
     "Counts",
@@ -252,6 +254,7 @@ class BackendConformance(
     CanceledByIds,
     CanceledByPath,
     KeptIds,
+    ConcurrentSubmissions,
     Conflicts,
     Attempts,
     OnDead,

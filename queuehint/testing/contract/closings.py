@@ -96,7 +96,7 @@ class LastJobs:
     def test_jobs_of_a_submission_that_is_committed_later_are_canceled(self, store: Store) -> None:
         store.apply(Enqueue((job("a", ["doc", "1"]), job("b", ["else"]), job("c", ["doc"], delay_ms=5)), staged="s"))
         close_with(store, job("last", ["doc"]), "doc")
-        store.apply(Commit("s"))
+        store.apply(Commit("s", 3))
         store.wait(0)
         assert store.states("a", "b", "c") == "CANCELED QUEUED CANCELED"
         assert sorted(store.run()) == ["b", "last"]

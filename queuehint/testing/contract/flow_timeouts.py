@@ -61,7 +61,7 @@ class FlowTimeouts:
         store.apply(Enqueue((job("a", flow="f"),), "s", flow="f"))
         store.apply(Enqueue((job("b", after=["a"], flow="f"),), "s", flow="f"))
         store.wait(TIMEOUT_MS)
-        assert store.apply(Commit("s", "f", TIMEOUT_MS)).jobs == 2
+        assert store.apply(Commit("s", 2, flow="f", flow_timeout_ms=TIMEOUT_MS)).jobs == 2
         store.wait(TIMEOUT_MS - 1)
         assert store.states("a", "b") == "QUEUED DEFERRED"
         store.wait(1)
@@ -107,7 +107,7 @@ class FlowTimeouts:
             submit(store, *jobs, job("c", flow="f"), timeout_ms=DAY_MS)
         for each in jobs:
             store.apply(Enqueue((each,), "s", flow="f"))
-        assert store.apply(Commit("s", "f", DAY_MS)).jobs == 0
+        assert store.apply(Commit("s", 0, flow="f", flow_timeout_ms=DAY_MS)).jobs == 0
         store.wait(1)
         assert store.states("a", "b") == "CANCELED CANCELED"
 
@@ -122,7 +122,7 @@ class FlowTimeouts:
         assert store.find("a") is None
         if in_parts:
             store.apply(Enqueue((job("b", flow="f"),), "s", flow="f"))
-            store.apply(Commit("s", "f", timeout_ms))
+            store.apply(Commit("s", 1, flow="f", flow_timeout_ms=timeout_ms))
         else:
             submit(store, job("b", flow="f"), timeout_ms=timeout_ms)
         store.wait(3 * DAY_MS - 1)
@@ -142,7 +142,7 @@ class FlowTimeouts:
         for part in range(3):
             jobs = tuple([job(f"{part}-{number}", ["doc"], flow="f") for number in range(900)])
             store.apply(Enqueue(jobs, "s", flow="f"))
-        store.apply(Commit("s", "f", TIMEOUT_MS))
+        store.apply(Commit("s", 2700, flow="f", flow_timeout_ms=TIMEOUT_MS))
         store.wait(0)
         store.advance(TIMEOUT_MS)
         assert store.apply(Tick()).more
@@ -176,9 +176,9 @@ class FlowTimeouts:
     def test_wrong_timeouts_are_refused(self, store: Store) -> None:
         wrong: dict[str, Operation[Any]] = {
             "flow_timeout_ms must be from 1 to": Enqueue((job("a", flow="f"),), flow="f", flow_timeout_ms=0),
-            f"to {TEN_YEARS_MS}, got": Commit("s", "f", TEN_YEARS_MS + 1),
+            f"to {TEN_YEARS_MS}, got": Commit("s", 0, flow="f", flow_timeout_ms=TEN_YEARS_MS + 1),
             "flow_timeout_ms is 5, and there is no flow": Enqueue((job("a"),), flow_timeout_ms=5),
-            "flow_timeout_ms is 6, and there is no flow": Commit("s", flow_timeout_ms=6),
+            "flow_timeout_ms is 6, and there is no flow": Commit("s", 0, flow_timeout_ms=6),
             "goes with its commit": Enqueue((job("a", flow="f"),), "s", flow="f", flow_timeout_ms=5),
         }
         before = store.everything()

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import InvalidJobError, JobNotFoundError, JobState, OutcomeKind, UnknownDependencyError
-from queuehint.errors import DuplicateFlowError, DuplicateJobError, FlowNotFoundError
+from queuehint.errors import (
+    ConcurrentSubmissionError,
+    DuplicateFlowError,
+    DuplicateJobError,
+    FlowNotFoundError,
+)
 from queuehint.operations import STAGED_KEPT_MS, Cancel, CancelFlow, Commit, Enqueue, Get, ListFlow, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
@@ -24,6 +29,18 @@ CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
 def stage_two(store: Store) -> None:
     store.stage("T", job("a", ["doc"], flow="f"))
     store.stage("T", job("b", ["doc", "1"], after=["a"], flow="f"))
+
+
+def stage_behind_expired(store: Store, parts: int = 3) -> None:
+    """Stage many jobs and `b`, whose dependency `a` expires before the commit, its id too."""
+    store.enqueue(job("a", retention_ms=1))
+    store.run()
+    for part in range(parts):
+        store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
+    store.stage("S", job("b", after=["a"]))
+    store.advance(STAGED_KEPT_MS // 2)
+    store.stage("S", job("last"))
+    store.wait(STAGED_KEPT_MS // 2)
 
 
 class Parts:
@@ -79,14 +96,7 @@ class Parts:
 
     def test_a_job_that_takes_an_id_after_the_commit_is_not_the_dependency(self, store: Store) -> None:
         """A dependency is a job and not an id: else one that is taken up late waits for one that waits for it."""
-        store.stage("S", job("a"))
-        for part in range(3):
-            store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
-        store.stage("S", job("b", after=["a"]))
-        store.stage("T", job("a"))
-        store.advance(STAGED_KEPT_MS // 2)
-        store.stage("S", job("last"))
-        store.wait(STAGED_KEPT_MS // 2)
+        stage_behind_expired(store)
         store.commit("S")
         store.enqueue(job("a", after=["b"]))
         store.wait(0)
@@ -94,38 +104,34 @@ class Parts:
         assert store.state("a") is QUEUED
 
     def test_what_is_committed_later_is_not_what_was_depended_on(self, store: Store) -> None:
-        store.stage("S", job("a"))
-        for part in range(3):
-            store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
-        store.stage("S", job("b", after=["a"]))
-        store.stage("T", job("k"), job("a", after=["k"]))
+        stage_behind_expired(store, parts=6)
         store.commit("S")
         store.enqueue(job("k", after=["b"]))
+        store.stage("T", job("a", after=["k"]))
         store.commit("T")
         store.wait(0)
         assert store.record("b").cause == "dependency a has expired"
         assert store.states("k", "a") == "QUEUED DEFERRED"
 
     def test_what_a_later_part_sends_is_not_what_an_earlier_one_depended_on(self, store: Store) -> None:
-        store.stage("S", job("a"))
-        store.stage("S", job("b", after=["a"]))
-        store.stage("T", job("a"))
+        stage_behind_expired(store, parts=0)
         store.stage("S", job("a", after=["b"]))
-        assert store.commit("S") == 2
+        assert store.commit("S") == 3
         store.wait(0)
         assert store.record("b").cause == "dependency a has expired"
-        assert store.run() == ["a"]
+        assert store.run() == ["last", "a"]
 
-    def test_submissions_that_take_ids_from_one_another_do_not_wait_for_one_another(self, store: Store) -> None:
+    def test_submissions_that_want_jobs_of_one_another_do_not_wait_in_a_circle(self, store: Store) -> None:
         store.stage("S", job("n"), job("a", after=["n"]))
         store.stage("T", job("m"), job("b", after=["m"]))
-        store.stage("T", job("n", after=["b"]))
+        with pytest.raises(ConcurrentSubmissionError):
+            store.stage("T", job("n", after=["b"]))
         store.stage("S", job("m", after=["a"]))
-        store.commit("T")
-        store.commit("S")
-        store.wait(0)
-        assert store.record("b").cause == "dependency m has expired"
+        with pytest.raises(FlowNotFoundError):
+            store.commit("T")
+        assert store.commit("S") == 3
         assert store.run() == ["n", "a", "m"]
+        assert (store.find("b"), store.is_clean) == (None, True)
 
     @pytest.mark.parametrize("fields", [{"key": "k"}, {"presence_ms": 1_000, "pool": "@x"}])
     def test_no_part_takes_a_key_or_a_caller(self, store: Store, fields: dict[str, Any]) -> None:
@@ -186,16 +192,17 @@ class Flows:
         for token in ("s1", "s2"):
             for each in jobs:
                 store.apply(Enqueue((each,), token, flow="f"))
-            assert store.apply(Commit(token, "f")).jobs == (2 if token == "s1" else 0)
+            jobs_created = 2 if token == "s1" else 0
+            assert store.apply(Commit(token, jobs_created, flow="f")).jobs == jobs_created
         with pytest.raises(DuplicateFlowError):
             store.apply(Enqueue((job("c", flow="f"),), "s3", flow="f"))
 
     def test_the_first_committed_of_two_staged_flows_with_one_id_wins(self, store: Store) -> None:
         store.apply(Enqueue((job("a", flow="f"),), "s1", flow="f"))
         store.apply(Enqueue((job("b", flow="f"),), "s2", flow="f"))
-        assert store.apply(Commit("s2", "f")).jobs == 1
+        assert store.apply(Commit("s2", 1, flow="f")).jobs == 1
         with pytest.raises(DuplicateFlowError):
-            store.apply(Commit("s1", "f"))
+            store.apply(Commit("s1", 1, flow="f"))
         store.wait(0)
         assert (store.flow("f").total, store.find("a")) == (1, None)
 

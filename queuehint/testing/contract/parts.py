@@ -249,7 +249,7 @@ class Commits:
         store.advance(STAGED_KEPT_MS - 1)
         assert store.apply(Enqueue((), staged="T", is_further=True)).jobs == ()
         store.wait(STAGED_KEPT_MS - 1)
-        assert store.commit("T") == 3
+        assert store.commit("T", jobs=3) == 3
         assert store.run() == ["a", "b", "c"]
         assert store.is_clean
 
@@ -262,13 +262,6 @@ class Commits:
         assert store.run() == ["a"]
         assert store.is_clean
 
-    def test_what_has_become_hidden_in_another_submission_is_no_dependency_any_more(self, store: Store) -> None:
-        store.stage("S", job("a"), job("b", after=["a"]))
-        store.stage("T", job("a"))
-        assert store.commit("S") == 1
-        assert (store.state("b"), store.record("b").cause) == (CANCELED, "dependency a has expired")
-        assert store.commit("T") == 1
-
     def test_a_part_may_name_jobs_that_are_there_already(self, store: Store) -> None:
         store.enqueue(job("a"))
         reply = store.stage("T", job("a"), job("b", after=["a"]))
@@ -279,24 +272,6 @@ class Commits:
         with pytest.raises(DuplicateJobError):
             store.stage("T", job("a", ["x"]))
         assert store.commit("T") == 1
-
-    @pytest.mark.parametrize("part", [None, "S"])
-    @pytest.mark.parametrize("order", [1, -1])
-    def test_an_id_hidden_in_an_uncommitted_part_is_taken_by_a_new_job(
-        self, store: Store, part: str | None, order: int
-    ) -> None:
-        store.stage("T", job("a", ["old"]), job("b", after=["a"]))
-        specs = [job("a", ["new"]), job("mine", after=["a"])][::order]
-        made = store.enqueue(*specs) if part is None else store.stage(part, *specs)
-        assert [each.created for each in made.jobs] == [True, True]
-        if part is not None:
-            store.commit(part)
-        assert store.record("a").path == ("new",)
-        assert store.states("a", "mine") == "QUEUED DEFERRED"
-        assert store.commit("T") == 1
-        assert store.why("b").jobs == ("a",)
-        assert sorted(store.run()) == ["a", "b", "mine"]
-        assert store.is_clean
 
     def test_a_part_that_is_refused_changes_nothing(self, store: Store) -> None:
         stage_two(store)
@@ -324,7 +299,7 @@ class Commits:
         store.apply(Enqueue((job("a"), job("b", after=["a"])), staged="T", parent=parent))
         with pytest.raises(CycleError):
             store.apply(Enqueue((job("c", after=["parent"]),), staged="T", parent=parent))
-        store.commit("T")
+        store.commit("T", jobs=2)
         store.await_children("parent", "a", "b")
         assert store.run() == ["a", "b"]
         assert store.state("parent") is FINISHED

@@ -50,8 +50,8 @@ class Actor:
     ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
     ``inherited`` is the best level of those that have waited behind its place.
     ``due`` is when it may go on, while it waits for a time. ``needs`` holds its declared dependencies, in as many
-    ``portions`` besides its spec, ``waits`` the jobs that it waits for at present, and as what: a job it needs, one of
-    its key, a child of its own.
+    ``portions`` besides its spec (the start of a submission counts those of all its jobs), ``waits`` the jobs that it
+    waits for at present, and as what: a job it needs, one of its key, a child of its own.
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
     it is hidden, and ``sent`` its number, or the last of its part if one there depends on a later one.
     It is ``gone`` when its record is dropped and only its id kept.

@@ -8,6 +8,7 @@ import attrs
 
 from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
+    ConcurrentSubmissionError,
     CycleError,
     DuplicateFlowError,
     DuplicateJobError,
@@ -20,11 +21,23 @@ from queuehint.errors import (
     QueueHintError,
     UnknownDependencyError,
 )
-from queuehint.operations import Amend, Commit, Depend, Enqueue, Exchange, Why, WhyChain
+from queuehint.operations import (
+    STAGED_FRESH_MS,
+    STAGED_KEPT_MS,
+    Amend,
+    Commit,
+    Depend,
+    Enqueue,
+    Exchange,
+    Why,
+    WhyChain,
+)
+from queuehint.testing.model.jobs import EXPIRY
 from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
 
 if TYPE_CHECKING:
+    from queuehint.testing.model.jobs import Actor
     from queuehint.values.spec import JobSpec
 
 
@@ -71,6 +84,8 @@ class Refusals(Records):
                 if closing is not None and self.closed.get(closing.path) != spec.id:
                     return DuplicateJobError
                 continue
+            if operation.staged is not None and self._has_to_wait(spec.id, start):
+                return ConcurrentSubmissionError
             # A last job passes closed paths at or below the path that it closes.
             closed = [path for path in self.closed if closing is None or not is_at_or_below(path, closing.path)]
             if any(at_or_below(spec.claims, path) for path in closed):
@@ -97,13 +112,24 @@ class Refusals(Records):
         kept = sum(job is not None and not job.gone for job in known)
         return bool(there) and (None in known or (operation.staged is None and kept < len(there)))
 
+    def _has_to_wait(self, job_id: str, start: Actor | None) -> bool:
+        """A job is hidden in an older submission, of which a part came a short time ago."""
+        hidden = self.hidden.get(job_id)
+        if hidden is None:
+            return False
+        other = self.starts[hidden.part or ""]
+        is_younger = start is None or start.number > other.number
+        return is_younger and self.now_ms < other.alarms[EXPIRY] - STAGED_KEPT_MS + STAGED_FRESH_MS
+
     def _refuses_commit(self, operation: Commit) -> type[QueueHintError] | None:
-        """Return the error that a commit must be refused with: there is none to commit, or its flow is there."""
+        """Return the error that a commit must be refused with: there are no such parts, or its flow is there."""
         start_id = START_MARK + operation.staged
         if start_id not in self.starts:
             return FlowNotFoundError
-        is_of_parts = any(job.part == start_id for job in self.hidden.values())
-        is_other = is_of_parts and operation.flow is not None and self.of_flow(operation.flow)
+        jobs = sum(job.part == start_id for job in self.hidden.values())
+        if (jobs, self.starts[start_id].portions) != (operation.jobs, operation.portions):
+            return FlowNotFoundError
+        is_other = jobs and operation.flow is not None and self.of_flow(operation.flow)
         return DuplicateFlowError if is_other else None
 
     def _refuses_portion(self, operation: Depend) -> type[QueueHintError] | None:

@@ -49,12 +49,12 @@ class Submissions(Times):
             self.keep_part(operation)
         if operation.closing is not None and self.existing(operation.jobs[0].id, None) is None:
             self.close_with(operation.closing, operation.jobs[0].id)
-        self.catch_up()
         ids = {spec.id for spec in operation.jobs}
         for job_id in ids:
-            if self.existing(job_id, staged) is None:
-                # The hidden job is unknown to all, so this one is new.
-                self.hidden.pop(job_id, None)
+            if self.existing(job_id, staged) is None and job_id in self.hidden:
+                # The hidden job is unknown to all, so this one is new, and the other submission is never whole.
+                self.drop_parts(self.starts[self.hidden[job_id].part or ""])
+        self.catch_up()
         tokens = [job.presence_token for job in reply.jobs] if reply is not None else []
         tokens += [None] * len(operation.jobs)
         jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
@@ -145,6 +145,7 @@ class Submissions(Times):
         job = self.portion_for(operation)
         if job is not None:
             job.portions += 1
+            self.starts[start_id].portions += 1
             job.needs.update({edge.id: (edge, operation.on_failure) for edge in operation.edges})
         self.catch_up()
         return Marked(job is not None, more=False)

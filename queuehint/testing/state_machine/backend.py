@@ -18,13 +18,14 @@ from queuehint.testing.state_machine.comparison import Ask, Comparison, Restart
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.shrink import shorten
+from queuehint.testing.state_machine.styles import commit_of
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from queuehint.backends.base import Backend
-    from queuehint.operations import Operation
+    from queuehint.operations import Commit, Operation
     from queuehint.values.hint import Claim
 
 __all__ = ["BackendStateMachine"]
@@ -177,6 +178,10 @@ class BackendStateMachine(OperationMachine):
     def now_ms(self) -> int:
         """The time of all."""
         return self.bench.now_ms
+
+    def commit_of(self, staged: str) -> Commit:
+        """Return the commit of all that the engine has of a submission in parts."""
+        return commit_of(self.bench.engine, staged)
 
     def go_to(self, now_ms: int) -> None:
         """Move the time of all forward."""

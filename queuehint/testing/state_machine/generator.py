@@ -318,6 +318,8 @@ class OperationGenerator:
             specs = [attrs.evolve(spec, key=None, max_delay_ms=None, presence_ms=None, flow=flow) for spec in specs]
         if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
             return self._portion(staged, mine)
+        if (others := [job.spec for job in hidden if job.id not in mine]) and random.random() < 0.25:
+            specs.append(attrs.evolve(random.choice(others), flow=specs[0].flow if specs else None, depends_on=()))
         specs = self.weave(specs, mine) if specs else specs
         if self.specs:
             self._repeat(specs)

@@ -1,13 +1,13 @@
 """
 Operations of producers, workers, operators and the clock, as rules of a Hypothesis state machine.
 
-`OperationMachine` builds the operations from the small parts that `parts` draws. A subclass defines what is done with
-them.
+`OperationMachine` builds the operations from the small parts that `parts` draws. A subclass does them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
@@ -115,6 +115,8 @@ class OperationMachine(RuleBasedStateMachine):
         """The declared dependencies of jobs that have had more of them added; each is declared once."""
         self._running: dict[str, int] = {}
 
+    commit_of: Callable[[str], Commit]  # the commit of all that is there of a submission in parts
+
     def begin_with(self, jobs: list[Any]) -> Any:
         """Enqueue the first jobs; return their ids."""
         return self.submit([self.spec(keys, wished) for keys, wished in jobs]) if jobs else multiple()
@@ -197,9 +199,8 @@ class OperationMachine(RuleBasedStateMachine):
 
     def submit(self, specs: list[JobSpec], **fields: Any) -> Any:
         """Enqueue; return the ids that are known from now on."""
-        operation = Enqueue(tuple(specs), **fields)
-        self._submissions.append(operation)
-        reply = self.do(operation)
+        self._submissions.append(Enqueue(tuple(specs), **fields))
+        reply = self.do(self._submissions[-1])
         if reply is None:
             return multiple()
         self._running.update({job.id: job.presence_token for job in reply.jobs if job.presence_token is not None})
@@ -222,8 +223,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(part=st.sampled_from(SENT), jobs=st.lists(jobs, max_size=3), links=links, known=st.lists(ids, max_size=1))
     def enqueue_a_part(self, part: dict[str, Any], jobs: list[Any], links: list[Any], known: list[str]) -> None:
-        refused = {*KEYED, "flow"}
-        fitting = [(keys, {name: w for name, w in wished.items() if name not in refused}) for keys, wished in jobs]
+        fitting = [(keys, {k: w for k, w in wished.items() if k not in {*KEYED, "flow"}}) for keys, wished in jobs]
         self.submit(self.woven(fitting, links, known), **part)
 
     @rule(
@@ -243,7 +243,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(target=ids, staged=st.sampled_from(PARTS), kind=st.sampled_from([Commit, Commit, Commit, Withdraw]))
     def end_parts(self, staged: str, kind: type[Commit | Withdraw]) -> Any:
-        if self.do(kind(staged)) is None or kind is Withdraw:
+        if self.do(Withdraw(staged) if kind is Withdraw else self.commit_of(staged)) is None or kind is Withdraw:
             return multiple()
         return multiple(*[spec.id for part in self._submissions if part.staged == staged for spec in part.jobs])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from queuehint.core.structures.job import DEADLINE_MARK
+from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
 from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs, Withdraw
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
@@ -103,13 +103,26 @@ def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
     """Return the commit of a submission in parts that has begun, perhaps of a flow with a timeout; or a withdrawal."""
     begun = [job for job in engine.table.jobs.values() if job.is_start and not job.id.startswith(DEADLINE_MARK)]
     if not begun or random.random() < 0.05:
-        return Commit(random.choice(PARTS))
-    start = random.choice(begun)
+        return Commit(random.choice(PARTS), random.choice((0, 1)))
+    staged = random.choice(begun).id[1:]
     if random.random() < 0.15:
-        return Withdraw(start.id[1:])
-    if start.spec.flow is None or random.random() < 0.5:
-        return Commit(start.id[1:])
-    return Commit(start.id[1:], start.spec.flow, random.choice(TIMEOUTS_MS))
+        return Withdraw(staged)
+    commit = commit_of(engine, staged)
+    if random.random() < 0.05:
+        return attrs.evolve(commit, jobs=random.choice((commit.jobs, 0, 1, 2)), portions=random.choice((0, 1)))
+    flow = engine.table.jobs[START_MARK + staged].spec.flow
+    if flow is None or random.random() < 0.5:
+        return commit
+    return attrs.evolve(commit, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
+
+
+def commit_of(engine: Engine, staged: str) -> Commit:
+    """Return the commit of all that an engine has of a submission in parts."""
+    start = engine.table.jobs.get(START_MARK + staged)
+    if start is None:
+        return Commit(staged, 0)
+    portions = start.extras.portions_added if start.extras is not None else 0
+    return Commit(staged, engine.table.edges.count(start.id), portions)
 
 
 def pause_of(random: Random, path: Path) -> Operation[Any]:

@@ -223,7 +223,7 @@ def _drop_limit(named: _Named) -> SearchStrategy[ops.DropLimit]:
 _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Enqueue: _enqueue,
     ops.Exchange: _exchange,
-    ops.Commit: lambda _: st.builds(ops.Commit, st.just("S")),
+    ops.Commit: lambda _: st.builds(ops.Commit, st.just("S"), st.integers(0, 2)),
     ops.Delete: _delete,
     ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
     ops.Depend: _depend,

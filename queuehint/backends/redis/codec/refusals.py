@@ -7,6 +7,7 @@ from typing import Any, Final
 from queuehint.errors import (
     BackendError,
     BackendFullError,
+    ConcurrentSubmissionError,
     CorruptStateError,
     CycleError,
     DuplicateFlowError,
@@ -68,6 +69,8 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return LeaseLostError(*operation.parent)
     if code == "FLOW_GONE" and isinstance(operation, (Commit, Depend, Enqueue)) and operation.staged is not None:
         return FlowNotFoundError(operation.staged)
+    if code == "UNDER_WAY" and isinstance(operation, Enqueue):
+        return ConcurrentSubmissionError(operation.jobs[int(words[1])].id, int(words[2]) / 1000)
     if code == "FLOW_EXISTS" and isinstance(operation, (Commit, Enqueue)) and operation.flow is not None:
         return DuplicateFlowError(operation.flow)
     if code == "OTHER_SPEC":

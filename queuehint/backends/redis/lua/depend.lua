@@ -3,8 +3,8 @@
   ARGV[9] staged    str  the id shared by the parts; ARGV[10] id; ARGV[11] portion int  one more than that of the last
   ARGV[12] needs    str  the policies and the ids of up to 1 000 jobs, one a line
   Returns more, now, next, 1 if the job is one of the submission and has not got the portion yet.
-  Refuses FLOW_GONE: the submission has no parts, was committed, or its parts have expired; UNKNOWN_DEPENDENCY at id,
-    CYCLE at id; nothing is changed.
+  Refuses FLOW_GONE: the submission has no parts, was committed, lost a job to another enqueue, or its parts have expired;
+    UNKNOWN_DEPENDENCY at id, CYCLE at id; nothing is changed.
   Mirrors core.producing and core.refusals   Cost O(dependencies) ]]
 -- @include lib/rules
 args.count(12)

@@ -11,7 +11,7 @@
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
   Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
-    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms more (claim -1 for the namespace, -2
+    FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, UNDER_WAY at retry_ms, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms more (claim -1 for the namespace, -2
     for its task, -3 for its pool, retry_ms -1 for unknown, more 1 if work is due); nothing is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
 -- @include lib/plain/enqueue_one
@@ -19,7 +19,7 @@
 -- @include lib/request/asked_again
 -- @include lib/structures/flow_counts
 args.count(13, 3)
-local STAGED_KEPT_MS = 600000 -- @const
+local STAGED_KEPT_MS, STAGED_FRESH_MS = 600000, 5000 -- @const
 
 local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
 local is_further = string.sub(staged, -1) == '\n'
@@ -49,12 +49,15 @@ do
   gates.prefetch(all_claims)
 end
 
--- The job that has an id; one of another submission in parts is hidden.
+-- The job that has an id; one of another submission in parts is hidden, and returned behind a false.
 local function existing_of(id)
   local job = jobs.of(id)
-  if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false end
+  if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false, job end
   return job
 end
+
+-- The jobs of these ids that are hidden in other submissions.
+local elsewhere = {}
 
 local keyed = {}
 
@@ -94,6 +97,15 @@ local function needs_of(ask)
     needs_asked[text] = needs
   end
   return needs
+end
+
+-- In how many ms a part may take a job that is hidden in another submission: nil at once, or the other one is older and
+-- under way. So none waits in a circle, and of those that want the same jobs the oldest goes on.
+local function turn_ms(job)
+  local other, own = jobs.of(START_MARK .. job[STAGED]), jobs.of(START_MARK .. staged)
+  if not other or OVER[other[STATE]] or not other[EXPIRY_MS] or own and own[NUMBER] < other[NUMBER] then return nil end
+  local silent_ms = other[EXPIRY_MS] - STAGED_KEPT_MS + STAGED_FRESH_MS
+  if NOW < silent_ms then return silent_ms - NOW end
 end
 
 -- Why the edges of a job cannot be made; nil if they can.
@@ -160,13 +172,19 @@ local function refusal()
     if start and #asked > 0 and (start[FLOW] or '') ~= asked[1][P_FLOW] then return 'OTHER_FLOW' end
   end
   for index, ask in ipairs(asked) do
-    local existing, key = existing_of(ask[ID]), ask[P_KEY]
+    local existing, hidden = existing_of(ask[ID])
+    local key = ask[P_KEY]
     if existing then
       if not is_asked_again(existing, ask) then
         return 'DUPLICATE_JOB ' .. index - 1
       end
       if closing and closings.last_at(closing.gate_key) ~= ask[ID] then return 'NOT_LAST ' .. index - 1 end
     else
+      if hidden then
+        local wait_ms = staged ~= '' and turn_ms(hidden)
+        if wait_ms then return 'UNDER_WAY ' .. index - 1 .. ' ' .. wait_ms end
+        elsewhere[#elsewhere + 1] = hidden
+      end
       if S[CLOSED_PATHS] > 0 then
         for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
           local is_own = false
@@ -334,11 +352,11 @@ local refused = refusal()
 if refused then return redis.error_reply(refused) end
 local start = staged ~= '' and start_of()
 if closing and not existing_of(asked[1][ID]) then closings.begin(closing, asked[1][ID]) end
+-- Jobs of another submission in parts are not visible yet: an enqueue of their ids is a new request, and that one is over.
+for _, job in ipairs(elsewhere) do staging.take(job) end
 work.follow()
--- Jobs of another submission in parts are not visible yet: an enqueue of their ids is a new request.
-for _, ask in ipairs(asked) do
-  local job = jobs.of(ask[ID])
-  if job and not existing_of(ask[ID]) then lifecycle.drop(job) end
+for _, job in ipairs(elsewhere) do
+  if jobs.of(job.id) == job then lifecycle.drop(job) end
 end
 
 local lines_out, first, last_id, made = {}, S[NUMBERS] + 1, nil, {}

@@ -16,7 +16,6 @@ import attrs
 from queuehint.operations import (
     Cancel,
     CancelPath,
-    Commit,
     Discard,
     DropLimit,
     Enqueue,
@@ -31,6 +30,7 @@ from queuehint.operations import (
 )
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
+from queuehint.testing.state_machine.styles import commit_of
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -223,7 +223,7 @@ class Driver:
             return self._pause_or_resume()
         if roll < 0.98 and self._submissions:
             staged = f"s{random.randint(max(1, self._submissions - 1), self._submissions)}"
-            return Withdraw(staged) if random.random() < 0.25 else Commit(staged)
+            return Withdraw(staged) if random.random() < 0.25 else commit_of(self._world.store.engine, staged)
         return Tick()
 
     def _pause_or_resume(self) -> Operation[Any]:

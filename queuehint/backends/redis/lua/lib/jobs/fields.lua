@@ -14,7 +14,7 @@
   CAME: before the release its number, or the newest of its part if a job there depends on a later one; after it the number
   of the commit that made it visible. The start has that number as SINCE.
   NEEDS: HELD while it is in WAITING of all its declared dependencies, KNOWN after that. PORTIONS: how many portions of these
-  there are besides the first; each is bound and released in a step of its own. CANCELED_BY: the job whose end
+  there are besides the first; each is bound and released in a step of its own; of the start those of all its jobs. CANCELED_BY: the job whose end
   canceled it. PARENT: it has run and waits for its children; CHILD_FAILED: state and id of the first that failed.
   LEVEL: its inherited priority, if a job behind it has a better one than its PRIORITY.
   TO_BEGIN: granted when one more loss makes it FAILED, and its worker has not reported yet that its code begins.

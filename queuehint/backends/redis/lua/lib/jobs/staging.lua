@@ -57,7 +57,20 @@ function staging.depend(job, needs)
   job[TOLD] = edges.count_needs(job) + edges.count_in(needs)
   job[PORTIONS] = (job[PORTIONS] or 0) + 1
   edges.told[edges.field(job.id, job[PORTIONS])] = needs
-  jobs.dirty[job.id] = job
+  local start = jobs.of(START_MARK .. job[STAGED])
+  start[PORTIONS] = (start[PORTIONS] or 0) + 1
+  jobs.dirty[job.id], jobs.dirty[start.id] = job, start
+end
+
+-- Whether a submission has just as many jobs and portions of dependencies.
+function staging.is_whole(start, count, portions)
+  return edges.count(start.id) == count and (start[PORTIONS] or 0) == portions
+end
+
+-- Begin to drop a submission whose hidden job is taken by another enqueue: it cannot take effect whole any more.
+function staging.take(job)
+  local start = jobs.of(START_MARK .. job[STAGED])
+  if start and not OVER[start[STATE]] then staging.withdraw(start) end
 end
 
 -- Make the jobs of a submission in parts visible, all at once; return how many.
