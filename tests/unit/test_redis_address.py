@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.redis.address import SCHEMES, Address, parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.codec.failures import Failures
 from queuehint.backends.redis.keys import root
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import NotSent, Unanswered
@@ -255,8 +256,7 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
     answer = address_or_message(url) if url.partition(":")[0] in SCHEMES else ""
     if isinstance(answer, str):
         return
-    session = Session(answer, BackendOptions())
-    error = session._gave_up(failure(), None, is_unknown=failure is Unanswered)
+    error = Failures(answer.shown, "{qh:n}").gave_up(failure(), None, 10.0, is_unknown=failure is Unanswered)
     assert isinstance(error, BackendError)
     assert SECRET not in str(error)
     assert SECRET not in repr(error)

@@ -613,7 +613,7 @@ def test_only_the_session_sends_scripts_and_their_texts_come_from_files() -> Non
                     senders.add((name, *map(ast.unparse, node.elts[:3])))
     calls = "backends/redis/functions/calls.py"
     assert senders == {
-        (calls, "'EVALSHA'", "which.sha", "*self._words"),
+        (calls, "'EVALSHA'", "which.sha"),
         (calls, "'EVAL'", "self._which.text", "*self._words"),
         (calls, "'FUNCTION'", "'LOAD'", "library_of(self._which).text"),
     }

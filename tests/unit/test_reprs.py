@@ -47,7 +47,7 @@ VALUES: list[tuple[Any, str]] = [
     (Children("b", result={"a": SECRET}), "result=<dict>"),
     (JobSpec(id="a", task="t", arguments=SECRET), "arguments=<str>"),  # type: ignore[arg-type]
     (Extracted({"a": SECRET}), "arguments=<dict>"),
-    (Send(("EVALSHA", DATA)), "command=<2 words>"),
+    (Send(("EVALSHA", DATA)), "Send(<2 words>)"),
 ]  # fmt: skip
 
 

@@ -9,6 +9,9 @@ local function silent_sessions()
   return silent
 end
 
+-- At most so many pools and users are forgotten at once where users have markers.
+local SEEN_MAX = 1000
+
 -- Forget sessions, and pools and users that no worker has asked for lately, with the markers of these users.
 local function forget(sessions, has_users)
   for _, session in ipairs(sessions) do
@@ -21,11 +24,13 @@ local function forget(sessions, has_users)
   end
   local before = string.format('(%d', NOW - POOL_SEEN_MS)
   if has_users then
-    for _, served in ipairs(redis.call('ZRANGEBYSCORE', store.seen, '-inf', before)) do
+    for _, served in ipairs(redis.call('ZRANGEBYSCORE', store.seen, '-inf', before, 'LIMIT', 0, SEEN_MAX)) do
       if string.find(served, '\0', 1, true) then redis.call('UNLINK', store.user_wake(served)) end
+      redis.call('ZREM', store.seen, served)
     end
+  else
+    redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', before)
   end
-  redis.call('ZREMRANGEBYSCORE', store.seen, '-inf', before)
 end
 
 -- Commit a plan and reply: whether anything is left over, the time, when something is due next (-1 never), and the rest.
@@ -34,7 +39,9 @@ function request.reply(rest, granted, specs, sleeps)
   local more, left_over = work.more(), work.any_left()
   local silent, has_users = NOW - S[FORGOTTEN_AT] >= FORGET_EVERY_MS and silent_sessions(), S[USERS_SEEN] > 0
   -- The last of them is forgotten now: from here on no marker of a user is left.
-  if silent and S[USERS_SEEN] < NOW - POOL_SEEN_MS then S[USERS_SEEN] = 0 end
+  if silent and has_users and S[USERS_SEEN] < NOW - POOL_SEEN_MS and redis.call('ZCARD', store.seen) <= SEEN_MAX then
+    S[USERS_SEEN] = 0
+  end
   local next_ms = plan.commit(sleeps)
   if left_over then
     next_ms = NOW
