@@ -140,3 +140,9 @@ def write(file: str, *words: object) -> None:
 def plain(number: int) -> int:
     """Add one; declared nowhere in this module."""
     return number + 1
+
+
+@sched.job(process=True)
+def plain_job(number: int) -> int:
+    """Add one."""
+    return number + 1

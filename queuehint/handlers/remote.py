@@ -168,6 +168,8 @@ class ProcessDiedError(QueueHintError):
 
     def __init__(self, task: str, return_code: int, problem: str = "") -> None:
         self.task = task
+        self.problem = problem
+        """What the worker has to say of it, "" if it has died by itself."""
         self.exit_code = return_code if return_code >= 0 else None
         self.signal = None if return_code >= 0 else _signal_name(-return_code)
         how = f"died of {self.signal}" if self.signal else f"ended with exit code {self.exit_code}"

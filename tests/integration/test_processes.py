@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -294,3 +295,44 @@ async def test_process_gives_back_a_job_of_a_later_release() -> None:
     record = await raised.record()
     assert (record.state, record.errors[-1].message) == (JobState.FAILED, "$: of another job's result")
     assert (await job.record()).errors == ()
+
+
+class Starts:
+    """Starts processes of handlers, and signals each of some as soon as it is there."""
+
+    def __init__(self, number: signal.Signals, count: int) -> None:
+        self.number, self.count, self.pids = number, count, list[int]()
+
+    def __call__(self, *args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started: subprocess.Popen[bytes] = subprocess.Popen(*args, **options)
+        self.pids.append(started.pid)
+        if len(self.pids) <= self.count:
+            os.kill(started.pid, self.number)
+        return started
+
+
+@pytest.mark.parametrize(
+    "number, count, started",
+    [(signal.SIGTERM, 9, 1), (signal.SIGINT, 9, 1), (signal.SIGHUP, 9, 1), (signal.SIGKILL, 1, 2)],
+)
+def test_signal_to_a_process_that_starts_costs_its_job_nothing(
+    number: signal.Signals, count: int, started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = Starts(number, count)
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": starts}))
+    job = tasks.plain_job.using(max_attempts=1).enqueue_sync(1)
+    drain_sync(sched)
+    record = job.record_sync()
+    assert (record.state, record.attempts, record.errors, job.result_sync()) == (JobState.FINISHED, 1, (), 2)
+    assert len(starts.pids) == started
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the worker's own signals are not blocked"
+
+
+def test_process_that_dies_twice_before_its_code_begins_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = Starts(signal.SIGKILL, 9)
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": starts}))
+    job = tasks.plain_job.using(max_attempts=1).enqueue_sync(1)
+    drain_sync(sched)
+    record = job.record_sync()
+    assert (record.state, record.attempts, len(starts.pids)) == (JobState.FAILED, 1, 2)
+    assert "died of SIGKILL" in record.errors[-1].message

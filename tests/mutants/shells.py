@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="A process of a handler takes signals before it has handlers for them",
+        kind="worker",
+        file="worker/processes/process.py",
+        old="signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_AT_START)",
+        new="signal.pthread_sigmask(signal.SIG_BLOCK, ())",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "that_starts"),),
+    ),
+    Mutant(
+        name="A process that dies before its code begins is not replaced",
+        kind="worker",
+        file="worker/processes/pool.py",
+        old="        for is_last in (False, True):\n",
+        new="        for is_last in (True,):\n",
+        caught_by=(tests("tests/integration/test_processes.py", "-k", "that_starts"),),
+    ),
+    Mutant(
         name="The time of a store in memory stands still where the clock is set back",
         kind="worker",
         file="clock.py",

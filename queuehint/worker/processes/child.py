@@ -342,6 +342,7 @@ def main() -> None:
     for name in (signal.SIGINT, signal.SIGHUP):
         # Not SIG_IGN, which the programs that a handler starts would inherit.
         signal.signal(name, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     sys.path[:], sys.argv[:] = hello["path"], hello["argv"]
     this_process.has_no_store = not hello["is_durable"]
     with leaving_to_no_child(partial(close_all, [channel.close, answers.close, partial(os.close, life)])):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from queuehint.values.outcome import Grant
     from queuehint.values.spec import JobSpec
     from queuehint.worker.dependency_results import DependencyResults
+    from queuehint.worker.processes.channel import Frame
     from queuehint.worker.slots import Slot
 
 
@@ -82,14 +83,36 @@ class ProcessPool:
             UnknownToReleaseError: a later release has written the arguments.
             ProcessDiedError: its process has died, or was killed.
         """
-        loop = asyncio.get_running_loop()
-        process = self._take()
         run = run_of(slot.grant, handler, self._codec)
         stored = {} if results is None else results.payloads
         run["edges"] = [] if results is None else [(edge.id, edge.name) for edge in results.edges]
         run["arguments"] = len(arguments)
         run["results"] = [(job_id, None if data is None else len(data)) for job_id, data in stored.items()]
         payload = b"".join([arguments, *[data for data in stored.values() if data is not None]])
+
+        for is_last in (False, True):
+            process = self._take()
+            end = await self._run_in(process, run, payload, slot, handler, scheduler, begun)
+            # Not an attempt: no code of the job has begun. It is run once more, and then what keeps it from beginning
+            # is told.
+            if is_last or not (isinstance(end, ProcessDiedError) and not end.problem and process.has_died_unbegun):
+                break
+        if isinstance(end, ProcessDiedError):
+            raise end
+        return result_of(end)
+
+    async def _run_in(
+        self,
+        process: HandlerProcess,
+        run: dict[str, Any],
+        payload: bytes,
+        slot: Slot,
+        handler: Handler,
+        scheduler: Any,
+        begun: Callable[[], object],
+    ) -> Frame | ProcessDiedError:
+        """Run an attempt in a process to its end, or its process's."""
+        loop = asyncio.get_running_loop()
 
         def heard(head: dict[str, Any], data: bytes) -> None:
             if "begun" in head:
@@ -104,8 +127,7 @@ class ProcessPool:
         try:
             while True:
                 try:
-                    end = await asyncio.shield(future)
-                    break
+                    return await asyncio.shield(future)
                 except asyncio.CancelledError:
                     is_told_first = handler.wants_context and slot.why_stop != "lease lost"
                     process.stop(is_told_first=is_told_first)
@@ -114,9 +136,6 @@ class ProcessPool:
                         raise
         finally:
             self._give_back(process)
-        if isinstance(end, ProcessDiedError):
-            raise end
-        return result_of(end)
 
     def _take(self) -> HandlerProcess:
         while self._idle:

@@ -29,6 +29,8 @@ GRACE_S = 1.0
 """How long an interrupted handler may take to clean up, until its process is killed."""
 LEAVE_S = 0.5
 """How long an idle process may take to end by itself."""
+BLOCKED_AT_START = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that stop a service; the process takes them once it has handlers for them."""
 
 
 class HandlerProcess:
@@ -112,6 +114,11 @@ class HandlerProcess:
             return end
         return ProcessDiedError(run["name"], code, problem)
 
+    @property
+    def has_died_unbegun(self) -> bool:
+        """Return whether it has died by itself before code of a job began, so that another one may run the job."""
+        return self._has_ended and not self._has_begun and not self._is_stopped
+
     def answer(self, head: dict[str, Any]) -> None:
         """Answer what it has asked; it may have died meanwhile."""
         assert self._answers is not None
@@ -127,6 +134,8 @@ class HandlerProcess:
             answers, heard = socket.socketpair()
             life, kept = os.pipe()
             given = (theirs.fileno(), heard.fileno(), life)
+            # Until it has handlers for them: what signals a whole group would end it while it imports.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_AT_START)
             try:
                 self._popen = subprocess.Popen(  # noqa: S603 - numbers are all that varies
                     # -P: nothing is imported from the working directory, whatever its files are called.
@@ -141,6 +150,7 @@ class HandlerProcess:
                 os.close(kept)
                 raise
             finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 theirs.close()
                 heard.close()
                 os.close(life)
