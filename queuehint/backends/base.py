@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import attrs
 
@@ -189,16 +189,8 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
         raise InvalidJobTypeError(f"url must be str, got {type(url).__name__}: {shown(url)}")
     url = str.__str__(url)
     options = BackendOptions() if options is None else check_instance(options, BackendOptions, parameter="options")
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        # Its message may hold the password.
-        raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
+    parts, found = _served(url)
     options = attrs.evolve(options, namespace=_namespace_of(parts, options.namespace))
-    try:
-        found = _backend_of(parts.scheme)
-    except LookupError as error:
-        raise _unserved(url, error) from None
     factory: Callable[[str, BackendOptions], Any] = resolve_name(found)
     backend: Backend = factory(url, options)
     return backend
@@ -206,16 +198,25 @@ def open_backend(url: str, options: BackendOptions | None = None) -> Backend:
 
 def check_scheme(url: str) -> None:
     """
-    Check a URL without ``//``, which most likely is none, before it is opened.
+    Check the scheme of a URL before it is opened.
 
     Raises:
-        InvalidJobError: no backend serves its scheme.
+        InvalidJobError: no backend serves it, or this is no URL.
     """
-    if "//" not in url:
-        try:
-            _backend_of(urlsplit(url).scheme)
-        except LookupError as error:
-            raise _unserved(url, error) from None
+    _served(url)
+
+
+def _served(url: str) -> tuple[SplitResult, str]:
+    """Return the parts of a URL, and what serves it, as ``module:name``."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # Its message may hold the password.
+        raise InvalidJobError(f"url {masked(url)!r} is not a URL") from None
+    try:
+        return parts, _backend_of(parts.scheme)
+    except LookupError as error:
+        raise _unserved(url, error) from None
 
 
 def _unserved(url: str, known: LookupError) -> InvalidJobError:

@@ -56,8 +56,9 @@ def repeat(printer: Printer, look: Look, *, every_s: float, times: int | None) -
     """
     Show the results of *look* periodically.
 
-    In a terminal each replaces the one before, for JSON each is a line. Ctrl-C ends it; for what has no end of its own
-    that is no failure. A store that goes away is told below what was found last, and looked for again.
+    In a terminal each replaces the one before and the last of *times* stays, for JSON each is a line. Ctrl-C ends it;
+    for what has no end of its own that is no failure. A store that goes away is told below what was found last, and
+    looked for again.
 
     Args:
         look: returns the value for JSON, and the blocks for people.
@@ -67,6 +68,7 @@ def repeat(printer: Printer, look: Look, *, every_s: float, times: int | None) -
     if times == 1:
         _show(printer, None, value, blocks)
         return
+    is_last = False
     with contextlib.suppress(KeyboardInterrupt), _whole_screen(printer) as live:
         _show(printer, live, value, blocks)
         for _ in range(times - 1) if times else itertools.count():
@@ -76,6 +78,10 @@ def repeat(printer: Printer, look: Look, *, every_s: float, times: int | None) -
                 _show(printer, live, value, blocks)
             except BackendError as error:
                 _show(printer, live, {"error": str(error)}, [*blocks, Lines([cell(error, "bold red")])])
+        is_last = True
+    if is_last and printer.is_terminal:
+        # The screen of before is there again.
+        printer.put(*blocks)
 
 
 def _show(printer: Printer, live: Live | None, value: Any, blocks: Sequence[Block | str]) -> None:

@@ -244,6 +244,8 @@ def check_trace(
     _tell(found, report, limit, as_json=as_json)
     if report.faults:
         raise typer.Exit(EXIT_REFUSED)
+    if not report.events:
+        raise typer.Exit(EXIT_USAGE)
 
 
 def _read(files: list[str]) -> Trace:

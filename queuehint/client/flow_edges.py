@@ -66,7 +66,7 @@ class _Edges:
                 if not ends:
                     self._connect(target, source, when)
         for group in reversed(self._registry.groups):
-            inner = list(group.all_nodes())
+            inner = group.all_nodes()
             members = set(inner)
             awaited = {source for node in inner for source in self._before[node]}
             group.ends = [node for node in inner if node not in awaited]

@@ -29,7 +29,7 @@ from queuehint.values.checks import check_id
 from queuehint.values.spec import Dependency, JobSpec, When, evolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from queuehint.client.handle import Client, InFlow
     from queuehint.client.options import Awaited
@@ -157,15 +157,17 @@ class FlowGroup:
     @property
     def is_empty(self) -> bool:
         """True if there is no node in it, nor in any group below."""
-        return next(self.all_nodes(), None) is None
+        return not self.nodes and all(group.is_empty for group in self.below.values())
 
-    def all_nodes(self) -> Iterator[Node[Any]]:
-        """Yield its nodes and those of the groups below."""
+    def all_nodes(self) -> list[Node[Any]]:
+        """Return its nodes and those of the groups below."""
+        found: list[Node[Any]] = []
         left = [self]
         while left:
             group = left.pop()
-            yield from group.nodes
+            found += group.nodes
             left += reversed(group.below.values())
+        return found
 
     def add(self, job: Job[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Node[R]:
         """

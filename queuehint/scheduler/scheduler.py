@@ -218,7 +218,7 @@ class Scheduler(Control, Draining, Scheduling):
             timeout: how long the handler may run, a timedelta or seconds.
             priority: 1–5 (most urgent) or `Priority.CRITICAL`; orders ready jobs only.
             pool: which workers serve it.
-            service: whose records it belongs to.
+            service: whose records it belongs to, such as ``"exports"``; such a record is kept for 90 days by default.
             tags: words that its records are found by, at most 8 of 64 bytes.
             headers: what travels with its jobs and their children, names and values: at most 4 KiB.
             user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also

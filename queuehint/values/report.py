@@ -391,6 +391,17 @@ class FlowStats:
         """The unfinished jobs."""
         return sum(count for state, count in self.states.items() if state not in OVER)
 
+    @property
+    def stuck(self) -> bool:
+        """
+        Whether a job has failed or been canceled, and the unfinished ones wait for others: nothing moves by itself.
+
+        `FlowHandle.result` raises then, and `FlowHandle.state` says RUNNING until somebody redrives or cancels.
+        """
+        moving = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
+        ended = self.states.get(JobState.FAILED, 0) + self.states.get(JobState.CANCELED, 0)
+        return ended > 0 and self.unfinished > 0 and not any(self.states.get(state) for state in moving)
+
 
 @attrs.frozen(kw_only=True)
 class EdgeStats:

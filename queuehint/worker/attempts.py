@@ -164,7 +164,7 @@ class AttemptRunner:
         if handler is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         spec = slot.grant.spec
-        message = "no job() of this worker is named %s: job %s is given back"
+        message = "this worker has no task %s: job %s is given back"
         facts = {"job_id": spec.id, "task": spec.task}
         self.outcomes.failures.given_back.log("job.unknown_task", spec.task, message, (spec.task, spec.id), facts)
         return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)

@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from queuehint import (
+    BackendUnavailableError,
     Backoff,
     Claim,
     DuplicateJobError,
@@ -141,16 +142,23 @@ def test_the_url_is_that_of_the_environment_unless_given(monkeypatch: pytest.Mon
     assert Scheduler().url == "memory://"
     monkeypatch.setenv("QUEUEHINT_URL", "")
     assert Scheduler().url == "memory://"
-    monkeypatch.setenv("QUEUEHINT_URL", "nowhere://host")
-    assert Scheduler().url == "nowhere://host"
+    monkeypatch.setenv("QUEUEHINT_URL", "redis://host")
+    assert Scheduler().url == "redis://host"
     assert Scheduler("memory://").url == "memory://"
 
 
 def test_a_scheduler_connects_on_first_use() -> None:
-    sched = Scheduler("nowhere://ann:secret@host")
+    sched = Scheduler("redis://ann:secret@127.0.0.1:1", patience=0.1)
     make_job(sched)
-    with pytest.raises(InvalidJobError, match=r"no backend serves 'nowhere'; known are .*memory") as caught:
+    with pytest.raises(BackendUnavailableError) as caught:
         sched.stats_sync()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["nowhere", "postgresql"])
+def test_url_of_a_scheme_without_a_backend_is_refused_at_once(scheme: str) -> None:
+    with pytest.raises(InvalidJobError, match=rf"no backend serves '{scheme}'; known are .*memory") as caught:
+        Scheduler(f"{scheme}://ann:secret@host/queue")
     assert "secret" not in str(caught.value)
 
 

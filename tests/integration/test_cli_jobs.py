@@ -19,7 +19,7 @@ from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, c
 from queuehint.operations import Announce
 from queuehint.values.outcome import JobError, Progress
 from tests.commands import FAILED, CliRunner, System, drawn, open_system
-from tests.terminal import Terminal
+from tests.terminal import Terminal, without_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -569,6 +569,13 @@ def test_top_takes_the_terminal_and_gives_it_back(system: System) -> None:
         assert terminal.end() == 0
         assert terminal.output.endswith("\x1b[?1049l")
         assert "\x1b[?25h" in terminal.output
+
+
+def test_top_with_times_leaves_its_last_screen(system: System) -> None:
+    system.enqueue("step")
+    with Terminal("top", "--every", "0.1", "--times", "3", *system.where) as terminal:
+        assert terminal.end() == 0
+    assert "QUEUED" in without_sequences(terminal.output.rpartition("\x1b[?1049l")[2])
 
 
 def test_top_gives_the_terminal_back_when_told_to_end(system: System) -> None:

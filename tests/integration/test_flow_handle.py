@@ -99,13 +99,16 @@ async def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> Non
         await turns()
         assert not waiting.done()
         assert await flow.state() is FlowState.RUNNING
+        assert not (await flow.stats()).stuck, "one of its jobs runs"
         gate.open()
         with pytest.raises(JobFailedError, match="broken") as caught:
             await waiting
         assert caught.value.job_id == bad.id
     assert await flow.state() == "RUNNING"
     assert await flow.progress() == Progress(2, 3)
+    assert (await flow.stats()).stuck
     await flow.cancel("enough")
+    assert not (await flow.stats()).stuck
     assert await flow.state() == "FAILED"
 
 

@@ -380,4 +380,4 @@ def test_several_files_are_one_trace(tmp_path: Path, recorded: Trace) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", '{"job": "a", "hint": ["doc1"]}\n'])
 def test_what_has_no_events_is_not_called_in_order(text: str) -> None:
-    assert check("-", input=text) == (0, "0 events of 0 jobs: there was nothing to check\n")
+    assert check("-", input=text) == (2, "0 events of 0 jobs: there was nothing to check\n")

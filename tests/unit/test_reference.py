@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import queuehint
@@ -35,3 +37,17 @@ def test_every_name_of_the_kit_is_in_the_reference() -> None:
     assert [
         name for name in testing.__all__ if f"queuehint.testing.{name}" not in there and f"`{name}`" not in text
     ] == []
+
+
+def test_star_import_without_the_extra_crypto_refuses_a_codec_when_made() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['cryptography'] = None\n"
+        "from queuehint import *\n"
+        "try:\n"
+        "    EncryptedCodec({'a': bytes(32)})\n"
+        "except MissingExtraError as error:\n"
+        "    print(error.extra)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "crypto\n"

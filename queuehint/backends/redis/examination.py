@@ -179,6 +179,6 @@ def durability_class(info: dict[str, str]) -> str:
     if info.get("aof_enabled") != "1":
         return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
     return (
-        "D1 or D2: with appendfsync everysec a power loss takes the last 1 to 2 seconds, and so may the server's death "
-        "while its disk is slow; with always nothing"
+        "D1 or D2, by appendfsync, which `queuehint doctor` reads: with everysec a power loss takes the last 1 to 2 "
+        "seconds, and so may the server's death while its disk is slow; with always nothing"
     )

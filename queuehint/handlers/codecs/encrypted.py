@@ -27,7 +27,7 @@ try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 except ImportError:
-    raise MissingExtraError("crypto", "encrypted arguments and results") from None
+    AESGCM = None  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class EncryptedCodec:
 
     Raises:
         InvalidJobError, InvalidJobTypeError: naming the parameter and the limit, never a key.
-        MissingExtraError: the extra ``crypto`` is not installed; when this module is imported.
+        MissingExtraError: the extra ``crypto`` is not installed.
 
     .. versionadded:: 1.0.0
     """
@@ -75,6 +75,8 @@ class EncryptedCodec:
         inner: Codec | None = None,
         reads_plain: bool = False,
     ) -> None:
+        if AESGCM is None:
+            raise MissingExtraError("crypto", "encrypted arguments and results")
         self._ciphers = {key_id: AESGCM(key) for key_id, key in _checked(keys).items()}
         if encrypts is None:
             if len(self._ciphers) > 1:
