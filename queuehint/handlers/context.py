@@ -285,6 +285,9 @@ class JobContext(Generic[S_co]):
         Results of the FINISHED jobs it depends on, as plain JSON values.
 
         By name or id; each comes once when they are gone through, by its name if it has one.
+
+        Raises:
+            PayloadError: on access, if they take more than 64 MiB together, or one cannot be read.
         """
         return self._results
 

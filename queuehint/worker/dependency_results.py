@@ -1,7 +1,8 @@
 """
 Dependency results: fetched when a job is granted, before its handler runs; templates are filled from them.
 
-A result is decoded on access, so an unused one costs nothing and raises nothing.
+A result is decoded on access, so an unused one costs nothing and raises nothing. Results that are too large together
+are refused to the handler that reads them, and to no other.
 """
 
 from __future__ import annotations
@@ -48,12 +49,19 @@ class DependencyResults(Mapping[str, Any]):
         edges: what the job depends on. A name wins over an id, and the first of one name over the others.
         payloads: what those that are FINISHED have stored, by id; None for nothing.
         codec: how results travel.
+        left_out: the ids of those that were not fetched, because all together are too large.
 
     Raises:
-        PayloadError: on asking for a result that cannot be read.
+        PayloadError: on asking for a result that cannot be read, for one that is left out, or for all if one is.
     """
 
-    def __init__(self, edges: Iterable[Dependency], payloads: Mapping[str, bytes | None], codec: Codec) -> None:
+    def __init__(
+        self,
+        edges: Iterable[Dependency],
+        payloads: Mapping[str, bytes | None],
+        codec: Codec,
+        left_out: Iterable[str] = (),
+    ) -> None:
         self.edges = edges = list(edges)
         ids: dict[str, str] = {}
         for edge in edges:
@@ -61,6 +69,8 @@ class DependencyResults(Mapping[str, Any]):
                 ids.setdefault(edge.name, edge.id)
         for edge in edges:
             ids.setdefault(edge.id, edge.id)
+        self.left_out = frozenset(left_out)
+        self._left_out_names = frozenset([name for name, job_id in ids.items() if job_id in self.left_out])
         self._ids = {name: job_id for name, job_id in ids.items() if job_id in payloads}
         own = [edge.name if edge.name and ids[edge.name] == edge.id else edge.id for edge in edges]
         self._listed = tuple(dict.fromkeys(name for name in own if name in self._ids))
@@ -68,7 +78,12 @@ class DependencyResults(Mapping[str, Any]):
         self._codec = codec
         self._values: dict[str, Any] = {}
 
+    def _refuse(self) -> None:
+        raise PayloadError(f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit")
+
     def __getitem__(self, name: str) -> Any:
+        if name in self._left_out_names:
+            self._refuse()
         job_id = self._ids[name]
         if job_id not in self._values:
             payload = self.payloads[job_id]
@@ -76,12 +91,18 @@ class DependencyResults(Mapping[str, Any]):
         return self._values[job_id]
 
     def __contains__(self, name: object) -> bool:
+        if name in self._left_out_names:
+            self._refuse()
         return name in self._ids
 
     def __iter__(self) -> Iterator[str]:
+        if self.left_out:
+            self._refuse()
         return iter(self._listed)
 
     def __len__(self) -> int:
+        if self.left_out:
+            self._refuse()
         return len(self._listed)
 
     def __repr__(self) -> str:
@@ -100,10 +121,13 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
         None if they cannot be had now, or by this attempt: the job is to be given back.
 
     Raises:
-        PayloadError: they take more than 64 MiB together.
+        PayloadError: those for the arguments take more than 64 MiB together.
     """
     spec = grant.spec
-    ids = [edge.id for edge in spec.depends_on if all_of_them or edge.data]
+    ids = [edge.id for edge in spec.depends_on if edge.data]
+    needed = len(ids)
+    if all_of_them:
+        ids += [edge.id for edge in spec.depends_on if not edge.data]
     payloads: dict[str, bytes | None] = {}
     done = size = 0
     try:
@@ -118,11 +142,15 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
                 if state is JobState.FINISHED:
                     payloads[job_id] = payload
                     size += len(payload or b"")
-            if size > RESULTS_BYTES_MAX:
-                raise PayloadError(
-                    f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit"
-                )
             done += len(reply.results)
+            if size > RESULTS_BYTES_MAX:
+                kept = {job_id: payloads[job_id] for job_id in ids[:needed] if job_id in payloads}
+                if done < needed or sum(len(payload or b"") for payload in kept.values()) > RESULTS_BYTES_MAX:
+                    raise PayloadError(
+                        f"the results that its arguments are made of take more than {RESULTS_BYTES_MAX} bytes "
+                        "together, the limit"
+                    )
+                return DependencyResults(spec.depends_on, kept, codec, ids[needed:])
     except BackendError as error:
         extra = {"event": "job.no_results", "job_id": spec.id, "task": spec.task, "error": str(error)}
         logger.warning("the results that job %s needs cannot be read now; it is given back", spec.id, extra=extra)

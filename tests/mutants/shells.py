@@ -32,6 +32,14 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="Results too large together are missing without a word",
+        kind="worker",
+        file="worker/dependency_results.py",
+        old="        if name in self._left_out_names:\n            self._refuse()\n        return",
+        new="        return",
+        caught_by=(tests("tests/unit/test_dependency_results.py"),),
+    ),
+    Mutant(
         name="A process of a handler takes signals before it has handlers for them",
         kind="worker",
         file="worker/processes/process.py",

@@ -93,13 +93,39 @@ def test_the_rest_of_a_page_that_did_not_fit_is_asked_for_again() -> None:
     assert [operation.ids[0] for operation in store.asked] == ["d0", "d30", "d60", "d90"]
 
 
-def test_results_that_take_too_much_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_too_large_together_are_refused_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs_module, "RESULTS_BYTES_MAX", 30)
     store = Store({"a": finished("1"), "b": finished("2")})
     assert get(store, Dependency("a"), Dependency("b")) is not None
     store = Store({"a": finished("1"), "b": finished('"much more"')})
-    with pytest.raises(PayloadError, match="more than 30 bytes together"):
-        get(store, Dependency("a"), Dependency("b"))
+    found = get(store, Dependency("a", name="first"), Dependency("b"))
+    assert found is not None
+    assert repr(found) == "<DependencyResults of nothing>"
+    reads: list[Callable[[], object]] = [
+        lambda: found["a"],
+        lambda: found["first"],
+        lambda: "b" in found,
+        lambda: list(found),
+        lambda: len(found),
+    ]
+    for read in reads:
+        with pytest.raises(PayloadError, match="more than 30 bytes together"):
+            read()
+    assert "other" not in found
+
+
+def test_results_for_the_arguments_are_there_beside_too_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs_module, "RESULTS_BYTES_MAX", 30)
+    store = Store({"a": finished('"much much more"'), "b": finished("2"), "c": finished('"much more"')})
+    found = get(store, Dependency("a"), Dependency("b", data=True))
+    assert found is not None
+    assert found["b"] == 2
+    with pytest.raises(PayloadError):
+        found["a"]
+    with pytest.raises(PayloadError, match="arguments are made of take more than 30 bytes together"):
+        get(store, Dependency("a", data=True), Dependency("c", data=True))
+    with pytest.raises(PayloadError, match="arguments are made of take more than 30 bytes together"):
+        get(store, Dependency("b"), Dependency("c", data=True), Dependency("a", data=True))
 
 
 def test_without_a_context_only_what_templates_need_is_asked_for() -> None:

@@ -287,7 +287,8 @@ def results_of(run: dict[str, Any], payload: memoryview, codec: Codec) -> Depend
     for job_id, length in run["results"]:
         payloads[job_id] = None if length is None else bytes(payload[at : at + length])
         at += length or 0
-    return DependencyResults([Dependency(job_id, name=name) for job_id, name in run["edges"]], payloads, codec)
+    edges = [Dependency(job_id, name=name) for job_id, name in run["edges"]]
+    return DependencyResults(edges, payloads, codec, run["left_out"])
 
 
 def flush() -> None:

@@ -85,6 +85,7 @@ class ProcessPool:
         """
         run = run_of(slot.grant, handler, self._codec)
         stored = {} if results is None else results.payloads
+        run["left_out"] = [] if results is None else list(results.left_out)
         run["edges"] = [] if results is None else [(edge.id, edge.name) for edge in results.edges]
         run["arguments"] = len(arguments)
         run["results"] = [(job_id, None if data is None else len(data)) for job_id, data in stored.items()]
