@@ -126,7 +126,10 @@ class JobNotFoundError(QueueHintError, LookupError):
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        super().__init__(f"no job {shown(job_id)}: it was never enqueued here, or its record has expired")
+        problem = f"no job {shown(job_id)}: it was never enqueued here, or its record has expired"
+        if ":" in job_id:
+            problem += "; if it is the text of a path, list the jobs there, as by `queuehint ls --path`"
+        super().__init__(problem)
 
 
 class DuplicateJobError(QueueHintError):

@@ -276,7 +276,9 @@ class Scheduler(Control, Draining, Scheduling):
             )
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
-            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}")
+            is_of_calls = unknown[0] in (Job.using.__kwdefaults__ or {})
+            way_out = f": it is one of each call, using({unknown[0]}=...)" if is_of_calls else ""
+            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}{way_out}")
         handler = Handler(name, function, rules, upgrade, process=process)
         placement = Placement(queue_hint, handler)
         for taken in (name, *aliases):

@@ -61,6 +61,11 @@ NEVER_MEANT: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "user must be str, got Lines: <Lines>",
     ),
     "a class of several lines": (lambda: JOB.using(user=type("a\nb", (), {})()), InvalidJobTypeError, r"got a\nb: "),
+    "an option of calls": (
+        lambda: SCHED.job(claims=[["a"], ["b"]])(print),
+        InvalidJobTypeError,
+        "no option 'claims': it is one of each call, using(claims=...)",
+    ),
     "an option of several lines": (lambda: SCHED.job(**{"a\nb": 1})(print), InvalidJobTypeError, r"no option 'a\nb'"),
     "a filter of several lines": (lambda: SCHED.stats_sync(**{"a\nb": 1}), InvalidJobTypeError, r"no filter 'a\nb'"),
     "a change of several lines": (lambda: SCHED.records.amend_sync("x", **{"a\nb": 1}), InvalidJobTypeError, r"a\nb"),

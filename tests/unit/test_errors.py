@@ -27,6 +27,10 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.WouldDeadlockError("result()", "a"), "result() for job 'a' inside a handler"),
     (errors.WouldDeadlockError("drain()"), "drain() inside a handler"),
     (errors.JobNotFoundError("a"), "no job 'a'"),
+    (
+        errors.JobNotFoundError("doc1:intro"),
+        "no job 'doc1:intro': it was never enqueued here, or its record has expired; if it is the text of a path, list",
+    ),
     (errors.DuplicateJobError("a"), "job id 'a' appears twice in one submission"),
     (errors.DuplicateJobError("a", fields=("task", "pool")), "job 'a' exists with other values of task, pool"),
     (errors.DuplicateJobError("a", key="k"), "key 'k' belongs to job 'a', which is unfinished or keeps it for a time"),
