@@ -168,7 +168,8 @@ class Job(Generic[P, R]):
             key_for: keep the key from the first start until this long after the end: at most one job of the key runs in
                 such a time. A further job of the key is then the one that has it, as it is, with ``"return"``,
                 ``"replace"`` and ``"after"``; ``"reject"`` raises.
-            claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values.
+            claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values, taken
+                literally (no templates).
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
             max_delay: with a *key*, ``on_conflict="replace"`` and a *delay*: a replaced job is due this long after its
                 first enqueue at the latest, a timedelta or seconds, not less than *delay*.
