@@ -150,4 +150,28 @@ MUTANTS = (
         new="        page = None\n",
         caught_by=(tests("tests/unit/test_subscriptions.py", "-k", "one_page"),),
     ),
+    Mutant(
+        name="A large request of a loop that is being sent counts as silence",
+        kind="wire",
+        file="backends/redis/connections/pipeline.py",
+        old="        if has_moved:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/integration/test_redis_uplink.py", "-k", "passes_a_slow_link and tasks"),),
+    ),
+    Mutant(
+        name="A large request of a thread has the time of a reply to be sent",
+        kind="wire",
+        file="backends/redis/connections/sync_link.py",
+        old="            if size <= BULK:\n",
+        new="            if True:\n",
+        caught_by=(tests("tests/integration/test_redis_uplink.py", "-k", "passes_a_slow_link and threads"),),
+    ),
+    Mutant(
+        name="What a system holds for a link that takes nothing counts as sent",
+        kind="wire",
+        file="backends/redis/connections/pipeline.py",
+        old="        has_moved, looked_s = taken > self._taken, self._looked_s\n",
+        new="        has_moved, looked_s = True, now_s\n",
+        caught_by=(tests("tests/integration/test_redis_uplink.py", "-k", "not_taken and tasks"),),
+    ),
 )

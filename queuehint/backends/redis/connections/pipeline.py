@@ -15,6 +15,7 @@ import attrs
 from redis import exceptions as driver
 
 from queuehint.backends.redis.connections.resp import open_reader, pack
+from queuehint.backends.redis.connections.uplink import BULK, LOOK_EVERY_S, buffered, unsent
 from queuehint.backends.redis.transport import NotSent, Unanswered
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Pipeline(asyncio.Protocol):
     One connection to a server; made by `open_pipeline`.
 
     Args:
-        timeout_s: for how long nothing may come while a reply is due; a half-open connection is noticed then.
+        timeout_s: for how long nothing may come while a reply is due, and nothing of a request be taken by the server's
+            machine; a half-open connection is noticed then.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -64,6 +66,10 @@ class Pipeline(asyncio.Protocol):
         self._failure: BaseException | None = None
         self._is_leaving = False
         self._heard_s = 0.0
+        """When something has come, or was taken by the server's machine, while a reply was due."""
+        self._written = self._taken = 0
+        """How many bytes were sent, and how many of them had been taken at the last look."""
+        self._looked_s = 0.0
         self._late: tuple[asyncio.Future[Any], Any] | None = None
         """The newest reply to a request whose caller was canceled."""
         self._timer: asyncio.TimerHandle | None = None
@@ -83,8 +89,8 @@ class Pipeline(asyncio.Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """True if a reply is due and nothing has come for `SILENT_S`."""
-        return bool(self._asked) and self._loop.time() - self._heard_s >= SILENT_S
+        """True if a reply is due, and for `SILENT_S` nothing has come and no byte of a request was taken."""
+        return bool(self._asked) and self._loop.time() - self._heard_s >= SILENT_S and not self._moves()
 
     async def ask(self, *commands: tuple[Any, ...]) -> Any:
         """
@@ -106,6 +112,9 @@ class Pipeline(asyncio.Protocol):
         self._watch()
         replies = [self._loop.create_future() for _ in commands]
         self._asked.extend(replies)
+        self._written += len(data)
+        if len(data) > BULK:
+            self._look_soon()
         transport.write(data)
         if len(replies) == 1:
             return await replies[0]
@@ -120,13 +129,16 @@ class Pipeline(asyncio.Protocol):
         asked, loop, transport = self._asked, self._loop, self._transport
         if transport is None or self._may_write is not None:
             return None
-        if asked and loop.time() - self._heard_s >= SILENT_S:
+        if asked and loop.time() - self._heard_s >= SILENT_S and not self._moves():
             return None
         data = pack(command)
         self._late = None
         self._watch()
         reply: asyncio.Future[Any] = loop.create_future()
         asked.append(reply)
+        self._written += len(data)
+        if len(data) > BULK:
+            self._look_soon()
         transport.write(data)
         return reply
 
@@ -141,6 +153,9 @@ class Pipeline(asyncio.Protocol):
         self._watch()
         replies = self._loop.create_future(), self._loop.create_future()
         self._asked.extend(replies)
+        self._written += len(data)
+        if len(data) > BULK:
+            self._look_soon()
         self._transport.write(data)
         return replies
 
@@ -161,9 +176,35 @@ class Pipeline(asyncio.Protocol):
     def _watch(self) -> None:
         """Have it noticed that nothing comes, from the first request that is in flight on."""
         if not self._asked:
-            self._heard_s = self._loop.time()
+            self._heard_s = self._looked_s = self._loop.time()
+            # All that was sent before has been answered.
+            self._taken = self._written
             if self._timer is None:
                 self._timer = self._loop.call_at(self._heard_s + self._timeout_s, self._look)
+
+    def _look_soon(self) -> None:
+        """Look while a large request is being sent: it may take longer than a reply, and its bytes are life."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(min(LOOK_EVERY_S, self._timeout_s / 4), self._look)
+
+    def _moves(self) -> bool:
+        """
+        Return whether requests are on their way, and the server's machine has taken bytes of them since the last look.
+
+        That counts as life: now, or at the last look if all has been taken, for when the last byte was is not known. A
+        server that is frozen still has its system take what a buffer holds, and no more.
+        """
+        transport = self._transport
+        if transport is None:
+            return False
+        now_s, under_way = self._loop.time(), buffered(transport) + unsent(transport.get_extra_info("socket"))
+        taken = self._written - under_way
+        has_moved, looked_s = taken > self._taken, self._looked_s
+        self._taken, self._looked_s = taken, now_s
+        if has_moved:
+            self._heard_s = max(self._heard_s, now_s if under_way > 0 else looked_s)
+        return now_s - self._heard_s < SILENT_S
 
     def leave(self) -> None:
         """Send nothing more, and close the connection when the last reply has come."""
@@ -223,13 +264,16 @@ class Pipeline(asyncio.Protocol):
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """End a connection on which nothing comes though a reply is due."""
+        """End a connection on which nothing moves though a reply is due."""
         self._timer = None
         if not self._asked:
             return
+        moves = self._moves()
         until_s = self._heard_s + self._timeout_s
         if self._loop.time() < until_s:
-            self._timer = self._loop.call_at(until_s, self._look)
+            is_sending = self._taken < self._written
+            next_s = self._loop.time() + min(LOOK_EVERY_S, self._timeout_s / 4) if moves and is_sending else until_s
+            self._timer = self._loop.call_at(min(next_s, until_s), self._look)
         else:
             self._end(driver.TimeoutError(f"no answer within {self._timeout_s:g} s"))
 

@@ -22,6 +22,7 @@ from queuehint.backends.redis.connections.link import (
     said_before_connecting,
 )
 from queuehint.backends.redis.connections.pipeline import BROKEN
+from queuehint.backends.redis.connections.uplink import BULK, LOOK_EVERY_S, unsent
 from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep, Unanswered
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class SyncLink(Link):
     def __init__(self, address: Address, *, waits: bool = False) -> None:
         super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
         self._pools: dict[Node | None, Any] = {}
+        self._timeout_s = link.reply_timeout_s(address)
         self._free = None if waits else threading.Semaphore(link.REQUESTS_MAX)
         self._answered_s = 0.0
         self._is_closed = False
@@ -109,7 +111,12 @@ class SyncLink(Link):
             if once is not None:
                 connection.send_command("ASKING")
                 connection.read_response()
-            connection.send_command(*send.command)
+            words = connection.pack_command(*send.command)
+            size = sum(map(len, words))
+            if size <= BULK:
+                connection.send_packed_command(words)
+            else:
+                self._send_bulk(connection, b"".join(words))
             return connection.read_response()
         except driver.ResponseError:
             raise
@@ -129,6 +136,23 @@ class SyncLink(Link):
             if self._is_closed or not self._is_used(pool):
                 connection.disconnect()
             pool.release(connection)
+
+    def _send_bulk(self, connection: Any, data: bytes) -> None:
+        """
+        Send a large request, and wait until the server's machine has all of it or a reply comes.
+
+        Raises:
+            TimeoutError: nothing of it was taken for as long as a reply may take.
+        """
+        # The time limit of a socket is one for all that it is given at once.
+        connection.send_packed_command([data[at : at + BULK] for at in range(0, len(data), BULK)])
+        left, moved_s = len(data), time.monotonic()
+        while left and not connection.can_read(LOOK_EVERY_S):
+            before, left = left, unsent(connection._sock)  # noqa: SLF001 - the driver does not tell
+            if left < before:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s >= self._timeout_s:
+                raise TimeoutError(f"nothing was taken within {self._timeout_s:g} s")
 
     def move(self, redirect: Redirect, sent: Send) -> None:
         """Go to another node after a command, unless another caller has done so since it was sent."""
