@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from queuehint.operations import Operation
 
 MANY = 1_000
+LINES = 20_000
 EDGES = 4
 STEP_MS = 20.0
 LOOP_MS = 9.0
@@ -243,6 +244,21 @@ def _tree(probe: Probe) -> None:
         probe.call(Tree((), depth=depth))
 
 
+def _longest_lines(probe: Probe) -> None:
+    # One in ten has up to eight jobs, the others have two.
+    lengths = [2 + n % 7 * (n % 10 == 0) for n in range(LINES)]
+    claims = [(Claim((f"doc-{n}",)),) for n in range(LINES)]
+    probe.submit(
+        [
+            JobSpec(id=f"{n}-{at}", task="t", claims=claims[n])
+            for n, length in enumerate(lengths)
+            for at in range(length)
+        ]
+    )
+    probe.longest.clear()
+    probe.call(ListLines((), depth=64, limit=20, longest=True))
+
+
 def _deep_tree(probe: Probe) -> None:
     probe.submit([JobSpec(id=str(n), task="t", claims=(Claim((f"doc-{n}", *map(str, range(63)))),)) for n in range(50)])
     probe.longest.clear()
@@ -263,6 +279,7 @@ WHAT: dict[str, Callable[[Probe], None]] = {
     "a limit for each child, changed": _limits,
     "questions about 1 000 jobs": _questions,
     "trees of 1 000 jobs": _tree,
+    "the longest lines of 20 000": _longest_lines,
     "the tree of 50 paths of 64 levels": _deep_tree,
 }
 

@@ -192,6 +192,11 @@ def _check_pause(operation: op.PauseJobs | op.ResumeJobs) -> None:
         raise InvalidJobError(f"filter: a pause by filter needs one of {_PAUSED_BY}, got {shown(wanted)}")
 
 
+def _check_lines(operation: op.ListLines) -> None:
+    if operation.longest and operation.after is not None:
+        raise InvalidJobError(f"after is not supported with longest, got {shown(operation.after)}")
+
+
 def _check_announce(operation: op.Announce) -> None:
     _check_users(operation)
 
@@ -207,6 +212,7 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.DropLimit: _check_drop_limit,
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_announce,
+    op.ListLines: _check_lines,
     op.PauseJobs: _check_pause,
     op.ResumeJobs: _check_pause,
 }

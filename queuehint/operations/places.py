@@ -62,6 +62,9 @@ class ListLines(Operation[Lines]):
         after: the cursor of the page before.
         limit: at most so many places, the longest lines of the page.
         longer_than: only lines of more claims than this.
+        longest: answer in one page, without *after*, at a bounded cost. With more than 1 000 lines of four or more in
+            the namespace a store may leave out lines that are less than twice as long as the shortest of these; and
+            shorter ones where it has more than 1 000 places.
     """
 
     is_question: ClassVar[bool] = True
@@ -71,6 +74,7 @@ class ListLines(Operation[Lines]):
     after: str | None = None
     limit: int = TREE_NODES_MAX
     longer_than: int = 0
+    longest: bool = False
 
 
 @attrs.frozen

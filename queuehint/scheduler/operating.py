@@ -123,9 +123,11 @@ class Control(Restraints):
             limit: at most so many children, 1–1 000; None for 1 000.
             order: ``"line"`` returns as children the places up to *depth* levels below at which jobs wait, the longest
                 lines first, those of one length in order of path key; they have no children of their own, and *after*
-                is refused. Nothing is kept for it when jobs come and go: it looks at all places there, on Redis up to
-                1 000 in one step, so jobs go on meanwhile. Each count was right when it was read; a place where one and
-                the same job waits all the while is not missed unless *limit* others have longer lines.
+                is refused. Each count was right when it was read. Of the root one question tells them, at a bounded
+                cost: on Redis the lines of four and more are known by their length, in powers of two, and the first
+                1 000 are looked at, so that with more of them a line that is left out is less than twice as long as
+                the shortest of these; where they are too few, shorter lines are looked for at 1 000 places. Below a
+                path all places there are looked at, on Redis up to 1 000 in one step.
 
         .. versionadded:: 1.0.0
         """
@@ -401,9 +403,17 @@ def _tree(path: Any, depth: Any, after: Any, limit: Any, order: Any) -> Steps[Tr
 
 
 def _longest_lines(path: Path, depth: int, limit: int) -> Steps[TreeNode]:
-    """Merge the pages of all places; each leaves out what is shorter than the shortest line so far."""
+    """
+    Return a place with the longest lines below it as its children.
+
+    Of the root one question tells them. Below a path the pages of all places are merged; each leaves out what is
+    shorter than the shortest line so far.
+    """
     node: TreeNode = yield Tree(path, 0)
     longest: list[TreeNode] = []
+    if depth and not path:
+        whole: Lines = yield ListLines(path, depth, limit=limit, longest=True)
+        return attrs.evolve(node, children=whole.places)
     after: str | None = None
     while depth:
         longer_than = longest[-1].waiting - 1 if len(longest) == limit else 0

@@ -152,9 +152,23 @@ def test_the_longest_lines_of_all_pages_are_merged() -> None:
         return Lines(tuple([node_of(key, waiting) for key, waiting in lines.items()]), after)
 
     sched.backend.call_sync = call_sync  # type: ignore[method-assign]
-    found = sched.tree_sync((), 3, limit=2, order="line")
+    found = sched.tree_sync(("x",), 3, limit=2, order="line")
     assert [(place.path_key, place.waiting) for place in found.children] == [("d", 5), ("a", 4)]
     assert asked == [(None, 0), ("e", 1), ("a", 3), ("m", 3)]
+
+
+def test_longest_lines_of_the_root_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    sched, _ = scheduler()
+    asked: list[Any] = []
+    call_sync = sched.backend.call_sync
+
+    def ask(operation: Operation[Any]) -> Any:
+        asked.append(operation)
+        return call_sync(operation)
+
+    monkeypatch.setattr(sched.backend, "call_sync", ask)
+    assert sched.tree_sync((), 3, limit=2, order="line").children == ()
+    assert asked == [Tree((), 0), ListLines((), 3, limit=2, longest=True)]
 
 
 def node_of(path_key: str, waiting: int) -> TreeNode:

@@ -83,6 +83,8 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("tallies", "s\0u"),
         ("tallied", "s\0u"),
         ("gates", "nowhere"),
+        ("crowds", "nowhere"),
+        ("crowds", "a"),
         ("untold", "w"),
         ("receipts", "w"),
         ("schedules", "nobody"),

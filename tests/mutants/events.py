@@ -35,8 +35,8 @@ MUTANTS = (
         name="Lua: an event has all of an error's message",
         kind="wire",
         file="backends/redis/lua/lib/structures/event_log.lua",
-        old="error_message = string.sub(event_log.error[2], 1, ERROR_BYTES_MAX)",
-        new="error_message = event_log.error[2]",
+        old="brief(event_log.error[1]), brief(event_log.error[2])",
+        new="brief(event_log.error[1]), event_log.error[2]",
         caught_by=(tests(REDIS, "-k", "says_its_error"),),
     ),
     Mutant(

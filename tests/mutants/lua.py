@@ -872,8 +872,8 @@ MUTANTS = (
         name="Lua: a namespace that a worker of users once asked takes the long ways for ever",
         kind="memory",
         file=f"{LUA}/lib/request/reply.lua",
-        old="NOW - POOL_SEEN_MS then S[USERS_SEEN] = 0 end",
-        new="NOW - POOL_SEEN_MS then S[USERS_SEEN] = 1 end",
+        old="    S[USERS_SEEN] = 0\n",
+        new="    S[USERS_SEEN] = 1\n",
         caught_by=(tests("tests/property/test_short_ways.py", "-k", "worker_of_users"),),
     ),
     Mutant(

@@ -10,6 +10,9 @@ REDIS = tests(
     f"{ON_REDIS} and (children_ or a_place or places_come or line_ or lines_ or pages_pass)",
 )
 
+SHORT_WAYS = tests("tests/property/test_short_ways.py", "-k", "line")
+AGREEMENT = tests("tests/property/test_agreement.py", "-k", "at_every_step")
+
 MUTANTS = (
     Mutant(
         name="A page of a tree begins with the child that its cursor names",
@@ -31,8 +34,8 @@ MUTANTS = (
         name="The places without a line count among the longest ones",
         kind="records",
         file="core/asking/places.py",
-        old="if here.waiting > question.longer_than]",
-        new="if here.waiting >= question.longer_than]",
+        old="if child.waiting > longer_than]",
+        new="if child.waiting >= longer_than]",
         caught_by=(MEMORY,),
     ),
     Mutant(
@@ -90,5 +93,29 @@ MUTANTS = (
         old="        found = {place.path_key: place for place in (*longest, *page.places)}\n",
         new="        found = {place.path_key: place for place in (longest or page.places)}\n",
         caught_by=(tests("tests/integration/test_api_operating.py", "-k", "longest_lines_of_all_pages"),),
+    ),
+    Mutant(
+        name="Lua: a line that has grown in a step with others is not found among the longest",
+        kind="records",
+        file="backends/redis/lua/lib/request/write.lua",
+        old="    if gate.was then gate_format.note_length(key, gate.was, gate[WAITING]) end\n",
+        new="",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", f"{ON_REDIS} and among_many"), AGREEMENT),
+    ),
+    Mutant(
+        name="Lua: a line that a single enqueue makes longer is not found among the longest",
+        kind="records",
+        file="backends/redis/lua/lib/plain/enqueue_one.lua",
+        old="    if waiting > 3 and math.frexp(waiting)",
+        new="    if waiting > 4 and math.frexp(waiting)",
+        caught_by=(SHORT_WAYS,),
+    ),
+    Mutant(
+        name="Lua: a line that a single exchange makes shorter stays among the longest",
+        kind="records",
+        file="backends/redis/lua/lib/plain/exchange_one.lua",
+        old="    if waiting > 2 and math.frexp(waiting + 1)",
+        new="    if waiting > 3 and math.frexp(waiting + 1)",
+        caught_by=(SHORT_WAYS,),
     ),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -80,6 +81,7 @@ from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
 from queuehint.values.event import EventFilter, EventKind
+from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
@@ -283,6 +285,7 @@ class RedisLockstep:
         self.do(Tree(path[:-1], depth, path[-1] if path else None, depth or 1))
         self.do(ListLines(path, depth or 1))
         self.do(ListLines(path[:1], 64, limit=depth or 1, longer_than=1))
+        self.do(ListLines(path[: depth // 2], depth or 1, limit=depth or 1, longest=True))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
         self.do(ListDead(limit=2 * depth))
@@ -363,6 +366,12 @@ class RedisLockstep:
             prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
             sizes[prefix] = sizes.get(prefix, 0) + len(content)
         kept = [job for job in jobs if (extras := job.extras) is not None and (extras.needs or extras.more_needs)]
+        lines = Counter(walk.node for job in jobs for walk in job.walks if walk.node is not None and not walk.granted)
+        crowds = dict(self.dump().get("crowds", ()))
+        expected_crowds = {
+            gate_key(node.path).encode(): size.bit_length() - 1 for node, size in lines.items() if size > 3
+        }
+        assert crowds == expected_crowds
         in_flows = sum(job.spec.flow is not None and not job.is_start and not job.gone for job in jobs)
         expected = {
             "jobs": len(jobs),
@@ -371,6 +380,7 @@ class RedisLockstep:
             "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
             "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
+            "crowds": len(crowds),
             "closed": len(self.engine.table.closed),
             "pauses": len(table.pauses.by_path),
             "selections": len(table.pauses.by_filter),

@@ -10,6 +10,7 @@ import pytest
 
 from queuehint.operations import Enqueue, Exchange, Pull, Push, Tick
 from queuehint.testing.state_machine.styles import CROWDED, SHARING, SPREAD, Style
+from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
 from tests.property.short_ways import TwoWays, walk_two_ways
@@ -78,6 +79,22 @@ def test_worker_of_users_that_is_gone_leaves_short_ways(twins: TwoWays) -> None:
     twins.do(Exchange("w", (Outcome(job_id="waits", token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
     assert run_one(twins, "c", "ann") == ALL_SHORT
     assert not twins.do(Exchange("once", pools=("p",), limit=1, users=("ann",))).grants
+
+
+def test_short_ways_keep_the_lengths_of_a_line(twins: TwoWays) -> None:
+    place = (Claim(("doc",)),)
+    ids = [str(number) for number in range(10)]
+    for job_id in ids:
+        twins.do(Enqueue((JobSpec(id=job_id, task="t", pool="p", claims=place),)))
+    assert twins.dump()["crowds"] == [(b"doc", 3.0)]
+    (grant,) = twins.do(Exchange("w", pools=("p",), limit=1)).grants
+    lengths = []
+    for _ in ids[1:]:
+        done = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
+        (grant,) = twins.do(Exchange("w", (done,), ("p",), 1)).grants
+        lengths.append(dict(twins.dump().get("crowds", ())).get(b"doc"))
+    assert lengths == [3.0, 2.0, 2.0, 2.0, 2.0, None, None, None, None]
+    assert Counter(twins.count_short()) >= Counter(enqueue=10, exchange=10)
 
 
 def test_value_kept_for_years_leaves_short_ways(twins: TwoWays) -> None:

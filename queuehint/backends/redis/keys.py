@@ -35,8 +35,8 @@ KEYS: Final = (
     Key(
         "specs",
         "hash",
-        "id -> the immutable rest of what was asked, packed by the producer; for a record that is gone, a digest of "
-        "large arguments",
+        "id -> the immutable rest of what was asked, packed by the producer, behind the digests of its arguments if "
+        "its codec makes any; for a record that is gone, a digest of large arguments",
         "prune",
     ),
     Key("results", "hash", "id -> result, unless it is null", "end of retention"),
@@ -50,6 +50,7 @@ KEYS: Final = (
     ),
     Key("asked", "hash", "id -> what a job was first asked to be, once its key gave it other content", "prune"),
     Key("gates", "hash", "gate -> what is held there, waits there and executes there", "the last job that leaves"),
+    Key("crowds", "zset", "power of two -> gates in whose lines at least so many wait, from four on", "a shorter line"),
     Key("paths", "zset", "queue key, number and id of each unfinished job, once a claim, in lexical order", "end"),
     Key("holds", "zset", "the same for dead jobs that hold their places", "redrive, discard, end of retention"),
     Key("past", "zset", "the same for jobs that are over and have claims", "redrive, end of retention"),

@@ -7,7 +7,7 @@ at each place below a path.
 
 from __future__ import annotations
 
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from typing import TYPE_CHECKING
 
 from queuehint import operations as op
@@ -19,8 +19,6 @@ from queuehint.values.record import JobState
 from queuehint.values.report import TreeNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from queuehint.values.hint import Path
 
 
@@ -64,20 +62,25 @@ def list_lines(state: State, question: op.ListLines) -> op.Lines:
     node = state.table.trie.find(question.path)
     if node is None:
         return op.Lines(())
-    below = _below(node, question.path, question.depth)
-    lines = [(-here.waiting, key_of(path), path, here) for path, here in below if here.waiting > question.longer_than]
+    found = _waiting_below(node, question.depth, question.longer_than)
+    if len(found) > question.limit:
+        # Only the paths of the longest lines are worked out.
+        shortest = nlargest(question.limit, [waiting for waiting, _ in found])[-1]
+        found = [line for line in found if line[0] >= shortest]
+    lines = [(-waiting, key_of(path), path, here) for waiting, here in found for path in (here.path,)]
     return op.Lines(tuple([_tree_node(state, path, here) for _, _, path, here in nsmallest(question.limit, lines)]))
 
 
-def _below(node: Node, path: Path, depth: int) -> Iterator[tuple[Path, Node]]:
-    """Yield the places 1 to *depth* levels below a node."""
-    todo = [(path, node, depth)]
-    while todo:
-        path, node, depth = todo.pop()
-        if depth and node.children:
-            for segment, child in node.children.items():
-                yield (*path, segment), child
-                todo.append(((*path, segment), child, depth - 1))
+def _waiting_below(node: Node, depth: int, longer_than: int) -> list[tuple[int, Node]]:
+    """Return the places 1 to *depth* levels below a node where more claims wait, each behind their number."""
+    found: list[tuple[int, Node]] = []
+    level = [node]
+    for _ in range(depth):
+        level = [child for here in level if here.children for child in here.children.values()]
+        found += [(child.waiting, child) for child in level if child.waiting > longer_than]
+        if not level:
+            break
+    return found
 
 
 def _tree_node(

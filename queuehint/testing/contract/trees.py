@@ -165,6 +165,50 @@ class LongestLines:
         store.start()
         assert lines(store) == [("doc:a", 1), ("other", 1)], "the root is not below itself"
 
+    def test_longest_lines_come_in_one_page(self, store: Store) -> None:
+        store.enqueue(*[job(f"{at}-{n}", [f"p{at:02}"]) for at in range(12) for n in range(at)])
+        store.enqueue(*[job(f"deep-{n}", ["deep", "x"]) for n in range(7)])
+        store.start()
+
+        def longest(path: Path = (), depth: int = 1, **fields: Any) -> list[tuple[str, int]]:
+            page = store.apply(ListLines(path, depth, longest=True, **fields))
+            assert page.after is None
+            return [(place.path_key, place.waiting) for place in page.places]
+
+        assert longest(limit=3) == [("p11", 10), ("p10", 9), ("p09", 8)]
+        assert longest(depth=2, limit=5) == [("p11", 10), ("p10", 9), ("p09", 8), ("p08", 7), ("deep:x", 6)]
+        assert longest(("deep",)) == longest(("deep",), 3, longer_than=5) == [("deep:x", 6)]
+        assert longest() == [(f"p{at:02}", at - 1) for at in range(11, 1, -1)]
+        store.cancel(*[f"11-{n}" for n in range(1, 8)])
+        store.finish("10-0")
+        assert longest(limit=4) == [("p09", 8), ("p10", 8), ("p08", 7), ("p07", 6)]
+        store.cancel(*[f"{at}-{n}" for at in range(12) for n in range(at)])
+        assert longest(depth=2) == [("deep:x", 6)]
+
+    def test_longest_lines_among_many_are_the_longest(self, store: Store) -> None:
+        store.enqueue(
+            *spread("a", [(f"a-{n:04}",) for n in range(1300)]), *spread("b", [(f"a-{n:04}",) for n in range(1300)])
+        )
+        store.enqueue(*spread("c", [(f"a-{n:04}",) for n in range(1300)]))
+        store.enqueue(*[job(f"z{n}", ["z"]) for n in range(6)], *[job(f"y{n}", ["a-0000"]) for n in range(9)])
+        page = store.apply(ListLines(limit=100, longest=True))
+        told = [(place.path_key, place.waiting) for place in page.places]
+        assert told[:2] == [("a-0000", 11), ("z", 5)]
+        assert {waiting for _, waiting in told[2:]} == {2} and len(told) == 100
+
+    def test_long_line_that_moves_on_is_no_longest_line(self, store: Store) -> None:
+        store.enqueue(job("first", ["a"]), *[job(f"a{n}", ["a", str(n)]) for n in range(200)])
+        store.enqueue(*[job(f"b{n}", ["b"]) for n in range(7)])
+        question = ListLines(limit=1, longest=True)
+        assert [place.waiting for place in store.apply(question).places] == [200]
+        store.start(limit=1)
+        store.finish("first")
+        assert [(place.path_key, place.waiting) for place in store.apply(question).places] == [("b", 6)]
+
+    def test_longest_lines_have_no_cursor(self, store: Store) -> None:
+        with pytest.raises(InvalidJobError, match="after"):
+            store.apply(ListLines(after="a", longest=True))
+
     def test_a_place_is_told_as_the_tree_tells_it(self, store: Store) -> None:
         store.enqueue(*[job(f"{n}", ["doc", "x"], max_attempts=1, on_dead="hold") for n in range(3)])
         store.start()

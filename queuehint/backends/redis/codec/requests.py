@@ -370,6 +370,7 @@ def _token(token: int | None) -> str:
 
 
 _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "bool": int,
     "int": lambda number: number,
     "int | None": text_of,
     "str": lambda text: text,

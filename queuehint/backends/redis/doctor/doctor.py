@@ -71,7 +71,7 @@ _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
     "shared_ends", "shared_names", "schedules", "schedule_names", "schedule_dues",
-    "weights", "limits", "looks",
+    "weights", "limits", "looks", "crowds",
     "index", "blocks", "tallies", "tallied",
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _TEXTS: Final = {
     "bit": "{about} is missing from an index of records",
     "block": "the records of {about!r} are not indexed",
+    "crowd": "the line at the gate {about!r} is not among those of its length",
     "damaged": "the head of {about} cannot be read: the job is lost",
     "edge": "one end of an edge of {about} is missing",
     "endless": "the pause of {about!r} would not end when it says",
@@ -50,7 +51,7 @@ _NOTES: Final = {
 }
 _OF_NO_JOB: Final = frozenset(
     {
-        *("block", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "schedule"),
+        *("block", "crowd", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "schedule"),
         *("session", "stalled", "strays", "tallied", "unlisted", "user"),
     }
 )
@@ -89,7 +90,7 @@ _ORDER: Final = (
         ),
         *("bit", "strays", "block", "tally", "tallied"),
     ),
-    ("user", "gauge", "unfinished"),
+    ("user", "gauge", "unfinished", "crowd"),
     ("pool",),
     ("amend",),
     ("remove",),

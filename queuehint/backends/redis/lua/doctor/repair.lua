@@ -184,6 +184,13 @@ function REPAIR.offer(_, id)
   job[OFFER], job.is_plain, jobs.dirty[id] = may_start and (job[OFFER] or 'r'), false, job
 end
 
+-- A line that is not where its length belongs.
+function REPAIR.crowd(_, key)
+  local gate = examine.gate(redis.call('HGET', store.gates, key))
+  local crowd = gate and gate_format.crowd(gate[WAITING]) or 0
+  if crowd > 0 then later('add', 'crowds', key, crowd) else later('zset', 'crowds', key) end
+end
+
 -- A gate's counts: what was seen, a line break, what it has to be.
 function REPAIR.gate(key, counts)
   local was, now = string.match(counts, '^([^\n]*)\n([^\n]*)$')

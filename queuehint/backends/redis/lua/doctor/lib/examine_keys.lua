@@ -220,10 +220,16 @@ function CHECK.looks(_, _, place)
   if is_counter and type(counter) == 'table' and counter[4] == false then return 'stray', place end
 end
 
+function CHECK.crowds(_, _, key)
+  local gate = examine.gate(redis.call('HGET', store.gates, key))
+  if not gate or gate_format.crowd(gate[WAITING]) == 0 then return 'stray', key end
+end
+
 function CHECK.gates(_, _, key, packed)
   local gate = examine.gate(packed)
   if not gate or math.max(unpack(gate, 1, TO_ADVANCE)) == 0 then return 'stray', key end
   if redis.call('ZCARD', store.line(key)) ~= gate[WAITING] then return 'line', key end
+  if (tonumber(redis.call('ZSCORE', store.crowds, key) or nil) or 0) ~= gate_format.crowd(gate[WAITING]) then return 'crowd', key end
   if gate[TO_ADVANCE] > 0 and not examine.is_left('g', key, gate[TO_ADVANCE]) then return 'stalled', key end
   local member = redis.call('ZRANGE', store.line(key), 0, 0)[1]
   if gate[TO_ADVANCE] > 0 or not member then return nil end

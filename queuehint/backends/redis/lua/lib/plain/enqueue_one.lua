@@ -20,7 +20,8 @@ local function plain_ask()
   return not redis.call('HGET', store.jobs, ask[ID]) and ask
 end
 
--- Pass the gates of a claim; return the fields of GATES that change, the depth at which the job waits, or GRANTED, and the key there.
+-- Pass the gates of a claim; return the fields of GATES that change, the depth at which the job waits, or GRANTED, the key there
+-- and how many wait there then.
 local function pass(claim)
   local keys, fields, count = claim.keys, {}, 0
   local stored, last = redis.call('HMGET', store.gates, unpack(keys)), #keys
@@ -39,7 +40,7 @@ local function pass(claim)
     if not is_open then mode = WAITING end
     gate[mode] = gate[mode] + 1
     fields[count + 1], fields[count + 2], count = key, gate_format.pack(gate), count + 2
-    if not is_open then return fields, at - 1, key end
+    if not is_open then return fields, at - 1, key, gate[WAITING] end
   end
   return fields, GRANTED
 end
@@ -97,8 +98,8 @@ end
 local function take_in(ask)
   local id, claims, text = ask[ID], ask[P_CLAIMS], ask[P_FACTS]
   local facts = heads.facts(text).__index
-  local depth, changed_gates, key = NO_DEPTH, nil, nil
-  if claims ~= '' then changed_gates, depth, key = pass(form.claims(claims)[1]) end
+  local depth, changed_gates, key, waiting = NO_DEPTH, nil, nil, nil
+  if claims ~= '' then changed_gates, depth, key, waiting = pass(form.claims(claims)[1]) end
   local number, seq, level = S[NUMBERS] + 1, S[PLACES] + 1, facts[PRIORITY]
   S[NUMBERS], S[PLACES], S[JOURNAL], S[ENQUEUED_IN_ALL] = number, seq, S[JOURNAL] + 1, S[ENQUEUED_IN_ALL] + 1
   S[CHANGES] = S[CHANGES] + 1
@@ -108,6 +109,8 @@ local function take_in(ask)
   if depth < GRANTED then
     -- The first write here, as the marker is where it is offered.
     redis.call('ZADD', store.line(key), string.format('%d', seq), FIRST_CLAIM .. id)
+    -- A power of two.
+    if waiting > 3 and math.frexp(waiting) == 0.5 then gate_format.note_length(key, waiting - 1, waiting) end
   else
     offer(facts, form.rank_text(form.rank(level, NOW)) .. tag)
   end

@@ -226,6 +226,8 @@ local function exchange_one()
   if member then redis.call('ZREM', store.ready, member) end
   if follower then
     redis.call('ZREM', store.line(line_key), FIRST_CLAIM .. follower.id)
+    local waiting = gates_of[line_key][WAITING]
+    if waiting > 2 and math.frexp(waiting + 1) == 0.5 then gate_format.note_length(line_key, waiting + 1, waiting) end
     S[MARKS] = S[MARKS] + 1
     if size == 0 then
       -- Its user had a turn for a moment.

@@ -7,6 +7,7 @@ local function write_gates()
   if not next(gates.dirty) then return end
   local kept, gone = {}, {}
   for key, gate in pairs(gates.dirty) do
+    if gate.was then gate_format.note_length(key, gate.was, gate[WAITING]) end
     if gate[IS] == 0 and gate[IX] == 0 and gate[S_MODE] == 0 and gate[X_MODE] == 0 and gate[WAITING] == 0 and gate[TO_ADVANCE] == 0 then
       gone[#gone + 1] = key
     else

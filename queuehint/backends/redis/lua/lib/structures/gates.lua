@@ -145,8 +145,14 @@ local function line_head(key)
   end
 end
 
+-- Change how many wait in a line; `was` is how many did before this step.
+local function count_line(gate, change)
+  gate.was = gate.was or gate[WAITING]
+  gate[WAITING] = gate[WAITING] + change
+end
+
 local function join_line(job, index, key, gate, depth)
-  gate[WAITING] = gate[WAITING] + 1
+  count_line(gate, 1)
   gates.dirty[key] = gate
   job[WALKS][index] = depth
   local joined = line_of(key).joined
@@ -202,7 +208,7 @@ function gates.advance(key, mark, budget, arrive)
     local mode = gates.mode_at(claim, depth)
     if not gates.fits(gate, mode) then break end
     if used >= budget then return used, true end
-    gate[WAITING] = gate[WAITING] - 1
+    count_line(gate, -1)
     gate[mode] = gate[mode] + 1
     job[WALKS][index] = GRANTED
     jobs.dirty[job.id] = job
@@ -243,7 +249,7 @@ local function leave(claim, depth)
     gate[own] = gate[own] - 1
   else
     gate = gates.of(keys[depth + 1])
-    gate[WAITING] = gate[WAITING] - 1
+    count_line(gate, -1)
     line_of(keys[depth + 1])
   end
   gates.dirty[keys[depth + 1]] = gate
