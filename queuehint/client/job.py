@@ -344,6 +344,8 @@ class Job(Generic[P, R]):
         Args:
             kinds: their names and types; known from then on if these alone say that nothing is wrong.
         """
+        if self._handler.is_open:
+            self._handler.settle(self._scheduler.codec)
         extracted = extract(arguments)
         sure = self._sure
         is_sure = PLAIN.issuperset(kinds[len(arguments) :])

@@ -145,7 +145,7 @@ class JsonCodec:
             # Many applications have JSON types alone, and need no cattrs.
             from queuehint.handlers.conversion.converter import converter_for_json
 
-            self._own = converter_for_json()
+            self._own = converter_for_json(_is_plain)
         return self._own
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
@@ -197,13 +197,48 @@ class JsonCodec:
         return odd
 
     def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
+        """
+        Return a value as JSON that is read as the value.
+
+        Raises:
+            PayloadError: there is none: it is of another type, or a part of it is lost on the way.
+        """
+        from queuehint.handlers.conversion.checks import problem_of
+        from queuehint.handlers.conversion.models import advice
+        from queuehint.handlers.conversion.sameness import difference
+
+        problem = f"{type(value).__name__} cannot be written as {called(annotation)}"
         try:
-            return self.converter.unstructure(value, unstructure_as=annotation)
-        except PayloadError:
-            raise
+            written = self.converter.unstructure(value, unstructure_as=annotation)
         except Exception as error:  # noqa: BLE001 - as above
-            problem = f"{type(value).__name__} cannot be written as {called(annotation)} ({type(error).__name__})"
-            raise PayloadError(problem, path=f"$.{name}") from None
+            why = problem_of(error) or f"{problem} ({type(error).__name__})"
+            raise PayloadError(why, path=f"$.{name}") from None
+        try:
+            read = self.converter.structure(written, annotation)
+        except Exception as error:  # noqa: BLE001 - as above
+            why = advice(annotation) or _misfit(error, annotation, name).problem
+            raise PayloadError(f"{problem}: {why}", path=f"$.{name}") from None
+        place = difference(value, read)
+        if place is not None:
+            why = advice(annotation) or "it would be read as another value"
+            raise PayloadError(f"{problem}: {why}", path=f"$.{name}{place}")
+        return written
+
+    def check_annotations(self, annotations: Mapping[str, Any]) -> None:
+        """
+        Check that values of annotations can be written and read.
+
+        Raises:
+            PayloadError: one of them cannot be; *path* names it.
+            NameError: one of its classes names another one that is not defined yet.
+        """
+        for name, annotation in annotations.items():
+            if not _is_plain(annotation):
+                from queuehint.handlers.conversion.checks import ask_for_hooks
+
+                problem = ask_for_hooks(self.converter, annotation)
+                if problem is not None:
+                    raise PayloadError(problem, path=f"$.{name}")
 
 
 def _is_flat(kind: type, value: Any, bytes_max: int) -> bool:
@@ -226,7 +261,7 @@ def _misfit(error: Exception, annotation: Any, name: str) -> PayloadError:
     """Return where a value does not fit its annotation, without the value and without the converter's message."""
     import cattrs
 
-    if isinstance(error, UnknownToReleaseError):
+    if isinstance(error, PayloadError):
         why = f": {_cut(error.problem)}"
     elif isinstance(error, cattrs.BaseValidationError):
         places = cattrs.transform_error(error, f"$.{name}", _expected)
@@ -250,7 +285,7 @@ def _is_unknown(error: BaseException) -> bool:
 def _expected(error: BaseException, kind: Any) -> str:
     if isinstance(error, KeyError):
         return "a field is missing"
-    if isinstance(error, UnknownToReleaseError):
+    if isinstance(error, PayloadError):
         return error.problem
     from cattrs.errors import ForbiddenExtraKeysError
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from queuehint.errors import (
     UnknownToReleaseError,
     shown,
 )
-from queuehint.handlers.arguments import checks_of, holds_literal, refuse_unread
+from queuehint.handlers.arguments import Check, checks_of, holds_literal, refuse_unread
 from queuehint.handlers.codec import dump_identified, is_deterministic
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
+from queuehint.handlers.conversion.annotations import Unresolved, is_union, resolved
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
 from queuehint.values.outcome import RESULT_BYTES_MAX
@@ -84,31 +86,93 @@ class Handler:
         self.import_path = import_path(name, function, is_async=self.is_async) if process else None
         """Where a process of its own finds the function; None if it runs in the worker's."""
         parameters = list(inspect.signature(function).parameters.values())
-        annotations = _annotations(function)
+        annotations = resolved(function)
         self.wants_context = bool(parameters) and _is_context(parameters[0], annotations)
         if self.wants_context:
             del parameters[0]
         _refuse_odd(name, parameters, annotations)
         self.signature = inspect.Signature(parameters)
         self.parameters = {parameter.name: parameter for parameter in parameters}
-        self.annotations = {name: annotations.get(name, Any) for name in self.parameters}
-        for parameter in parameters:
-            if parameter.kind in _VARIADIC:  # the annotation is that of one value
-                self.annotations[parameter.name] = Any
-        self.checks = checks_of(self.annotations, self.parameters)
+        self.checks: dict[str, Check] = {}
         """How arguments of plain annotations are checked where a job is enqueued."""
-        self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
-        self.sure = {name: check.sure for name, check in self.checks.items()}
+        self.sure: dict[str, frozenset[type]] = {}
         """The types of which every value is right."""
-        self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
-        """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
-        self.result_annotations = {_RESULT: _without_answers(annotations.get("return", Any))}
+        self.is_open = False
+        """Whether annotations are to be looked at once more before the first use: what they name may come yet."""
+        self._take(annotations)
         self._nothing: tuple[Codec, bytes] | None = None
         """None as an encoded result, by codec: the result of most handlers."""
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
         self._names = frozenset(self._positional) if self._simple else None
+
+    def _take(self, annotations: Mapping[str, Any]) -> None:
+        """Take the annotations of the function, as far as they could be resolved; the others are as Any."""
+        unresolved = {name: hint for name, hint in annotations.items() if isinstance(hint, Unresolved)}
+        found = {name: Any if name in unresolved else hint for name, hint in annotations.items()}
+        self.annotations = {
+            # The annotation of a variadic parameter is that of one value.
+            name: Any if parameter.kind in _VARIADIC else found.get(name, Any)
+            for name, parameter in self.parameters.items()
+        }
+        self.unresolved = {name: unresolved[name] for name in self.annotations if name in unresolved}
+        """The annotations of parameters that cannot be resolved, and say nothing of what travels."""
+        self.result_annotations = {_RESULT: _without_answers(found.get("return", Any))}
+        self._result_unresolved = unresolved.get("return")
+        self.is_open = self.is_open or bool(unresolved)
+        self.checks.update(checks_of(self.annotations, self.parameters))
+        self.sure.update({name: check.sure for name, check in self.checks.items()})
+        self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
+        self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
+        """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
+
+    def check_annotations(self, codec: Codec, *, is_declared_now: bool = False) -> None:
+        """
+        Check that a codec can write and read arguments and results; what is not defined yet is looked at again later.
+
+        A parameter with a default may be of a type that has no JSON: an argument is refused when it is given.
+
+        Raises:
+            PayloadError: it cannot; *path* names the parameter, or the result.
+        """
+        check = getattr(codec, "check_annotations", None)
+        is_open = self.is_open and is_declared_now
+        if check is not None:
+            optional = {name for name, each in self.parameters.items() if each.default is not each.empty}
+            for name, hint in self.annotations.items():
+                try:
+                    check({name: hint})
+                except NameError:
+                    is_open = True
+                except PayloadError:
+                    if name not in optional or is_union(hint):
+                        raise
+            try:
+                check(self.result_annotations)
+            except NameError:
+                is_open = True
+        self.is_open = is_open
+
+    def resolve(self) -> None:
+        """Resolve the annotations that could not be resolved when the task was declared, if they can be now."""
+        if self.unresolved or self._result_unresolved is not None:
+            self._take(resolved(self.function))
+
+    def settle(self, codec: Codec) -> None:
+        """
+        Resolve and check what could not be when the task was declared; before any work is done.
+
+        Raises:
+            PayloadError: the annotation of the result cannot be resolved, or values of one cannot be written or read.
+        """
+        if not self.is_open:
+            return
+        self.resolve()
+        self.check_annotations(codec)
+        if self._result_unresolved is not None:
+            self.is_open = True
+            raise PayloadError(f"the result of {self.name}() has no type: {self._result_unresolved}")
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """
@@ -142,15 +206,39 @@ class Handler:
             plain: the names of those that hold templates: they are written as the JSON they are, whatever their
                 annotation, by which they are read once they are filled.
         """
+        if self.is_open:
+            self.settle(codec)
         annotations = self._annotations_less(plain) if plain else self.annotations
-        return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        try:
+            return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        except PayloadError as error:
+            self._name_unresolved(error)
+            raise
+
+    def _name_unresolved(self, error: PayloadError) -> None:
+        """
+        Say that an annotation cannot be resolved where an argument is refused for having none.
+
+        Raises:
+            PayloadError: that is why.
+        """
+        for name, annotation in self.unresolved.items():
+            if re.match(rf"\$\.{name}(?!\w)", error.path):
+                what = error.problem.partition(":")[0]
+                raise PayloadError(f"{what}: its {annotation}", path=error.path) from None
 
     def dumps_identified(
         self, codec: Codec, arguments: Mapping[str, Any], plain: frozenset[str] = frozenset()
     ) -> tuple[bytes, tuple[str, ...]]:
         """Return the arguments as `dumps` does, and the digests by which they are compared."""
+        if self.is_open:
+            self.settle(codec)
         annotations = self._annotations_less(plain) if plain else self.annotations
-        payload, digests = dump_identified(codec, arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        try:
+            payload, digests = dump_identified(codec, arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        except PayloadError as error:
+            self._name_unresolved(error)
+            raise
         return payload, tuple([hashlib.sha256(digest).hexdigest() for digest in digests])
 
     def _annotations_less(self, plain: frozenset[str]) -> dict[str, Any]:
@@ -169,6 +257,8 @@ class Handler:
             UnknownToReleaseError: they have what this release does not know: a parameter, or a part of a value.
             InvalidJobTypeError: the arguments do not fit the signature (any more).
         """
+        if self.is_open:
+            self.settle(codec)
         try:
             try:
                 values = codec.loads(payload, self.annotations)
@@ -252,6 +342,8 @@ class Handler:
         """Return a result as bytes."""
         if result is None and self._nothing is not None and self._nothing[0] is codec:
             return self._nothing[1]
+        if self.is_open:
+            self.settle(codec)
         payload = codec.dumps({_RESULT: result}, self.result_annotations, bytes_max=RESULT_BYTES_MAX)
         # Of a codec that encrypts each None is another text.
         if result is None and is_deterministic(codec):
@@ -260,24 +352,14 @@ class Handler:
 
     def load_result(self, codec: Codec, payload: bytes | None) -> Any:
         """Return a result from bytes; None for a job that stored none."""
+        if self.is_open:
+            self.settle(codec)
         return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
-
-
-def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return resolved annotations; those that cannot be resolved are taken as Any."""
-    target = inspect.unwrap(function)
-    if not inspect.isroutine(target):
-        target = type(target).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that exists for type checkers only, a forward reference
-        raw: dict[str, Any] = getattr(target, "__annotations__", {})
-        return {name: hint if _names_context(hint) else Any for name, hint in raw.items()}
 
 
 def _without_answers(annotation: Any) -> Any:
     """Return a result's annotation less the answers a handler may give instead: ``int | Retry`` is read as int."""
-    if annotation in _ANSWERS:
+    if annotation in _ANSWERS or annotation in (typing.Never, typing.NoReturn):
         return Any
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
@@ -308,7 +390,7 @@ def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) ->
 
 
 def _names_context(annotation: Any) -> bool:
-    """Return whether an annotation is `JobContext`, alone or with the type of its state; also one left a text."""
-    if isinstance(annotation, str):
-        return annotation.partition("[")[0] == "JobContext"
+    """Return whether an annotation is `JobContext`, alone or with the type of its state; also an unresolved one."""
+    if isinstance(annotation, Unresolved):
+        return annotation.text.partition("[")[0].rpartition(".")[2] == "JobContext"
     return annotation is JobContext or typing.get_origin(annotation) is JobContext

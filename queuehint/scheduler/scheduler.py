@@ -11,7 +11,7 @@ from queuehint.client.handle import JobHandle
 from queuehint.client.job import Job
 from queuehint.client.options import TASK_OPTIONS, Options, checked
 from queuehint.clock import Clock
-from queuehint.errors import HandlerError, InvalidJobTypeError, shown, shows_itself
+from queuehint.errors import HandlerError, InvalidJobTypeError, PayloadError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler
@@ -280,6 +280,11 @@ class Scheduler(Control, Draining, Scheduling):
             way_out = f": it is one of each call, using({unknown[0]}=...)" if is_of_calls else ""
             raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}{way_out}")
         handler = Handler(name, function, rules, upgrade, process=process)
+        try:
+            handler.check_annotations(self.codec, is_declared_now=True)
+        except PayloadError as error:
+            what = error.path.removeprefix("$.")
+            raise HandlerError(f"{name}(): {what} must have an annotation that travels: {error.problem}") from None
         placement = Placement(queue_hint, handler)
         for taken in (name, *aliases):
             existing = self._handlers.get(taken)

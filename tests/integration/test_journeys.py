@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 LIMITS = {
-    "enqueue in memory": (28, 40),
-    "enqueue on Redis": (23, 37),
+    "enqueue in memory": (29, 41),
+    "enqueue on Redis": (24, 38),
     "a worker's turn": (31, 145),
     "a retry": (34, 161),
     "why": (17, 27),

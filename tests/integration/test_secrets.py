@@ -28,6 +28,7 @@ from queuehint import (
     OutcomeKind,
     PayloadError,
     QueueHintError,
+    ReasonKind,
     Scheduler,
     template,
 )
@@ -191,6 +192,9 @@ async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> N
         state: JobState = await handle.state()
         return state.is_over
 
+    async def given_back(handle: Any) -> bool:
+        return bool((await handle.why()).kind is ReasonKind.UNKNOWN_TASK)
+
     sched = Scheduler(url, redact=lambda text: text.replace(SECRET, "***"))
     handles = []
 
@@ -220,7 +224,7 @@ async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> N
         heard.note(answer)
         return Fail(data)
 
-    values = (SECRET, {"number": SECRET, "owner": SECRET}, [SECRET], {SECRET: 1})
+    values = (SECRET, {"number": SECRET, "owner": SECRET}, [SECRET], {"number": [SECRET]}, {SECRET: 1})
     handles += await sched.submit(
         [
             JobSpec(
@@ -232,6 +236,7 @@ async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> N
             for at, value in enumerate(values)
         ]
     )
+    later = handles.pop()  # its field is one of a later release
     handles += [await job.enqueue(SECRET) for job in (raising, returning, failing)]
     first = await sched.job(name="first")(lambda data: {"a": data}).enqueue(SECRET)
     filled = sched.job(name="filled", max_attempts=1)(lambda data: None)
@@ -244,6 +249,8 @@ async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> N
     async with sched.worker(2):
         for handle in handles:
             await until(partial(over, handle))
+        await until(partial(given_back, later))
+    heard.note(await later.record(), await later.why())
     for handle in handles:
         record = await handle.record()
         assert record.state is JobState.FAILED

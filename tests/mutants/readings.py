@@ -20,6 +20,9 @@ def digest(words: str) -> Catcher:
     return tests("tests/unit/test_digest.py", "-k", words)
 
 
+UNIONS, PYDANTIC = "handlers/conversion/unions.py", "handlers/conversion/models.py"
+VALUES = tests("tests/property/test_values.py")
+MODELS = tests("tests/unit/test_models.py", "-k", "come_back_as_another")
 LATER = codec("of_a_later_release")
 
 MUTANTS = (
@@ -27,8 +30,8 @@ MUTANTS = (
         name="A field that a class does not have is dropped",
         kind="worker",
         file=CONVERTER,
-        old="make_converter(forbid_extra_keys=True)",
-        new="make_converter()",
+        old="        forbid_extra_keys=True, ",
+        new="        ",
         caught_by=(LATER, tests("tests/integration/test_releases.py", "-k", "value_of_a_later_release")),
     ),
     Mutant(
@@ -126,5 +129,101 @@ MUTANTS = (
         old="else _code(handler.upgrade)]",
         new="else True]",
         caught_by=(digest("upgrades"),),
+    ),
+    Mutant(
+        name="A value that is read as another one is accepted",
+        kind="api",
+        file="handlers/codec.py",
+        old="        if place is not None:\n            why =",
+        new="        if False:\n            why =",
+        caught_by=(MODELS, VALUES),
+    ),
+    Mutant(
+        name="Members of a union that share a form are declared",
+        kind="api",
+        file=UNIONS,
+        old="                if not _fits_beside(form, other):\n",
+        new="                if False:\n",
+        caught_by=(tests("tests/property/test_values.py", "-k", "refused_when_declared"), handler("cannot_travel")),
+    ),
+    Mutant(
+        name="A text that is written as no date is taken for one",
+        kind="api",
+        file=UNIONS,
+        old="return _GRAMMARS[self.texts].fullmatch(data) is not None",
+        new="return True",
+        caught_by=(VALUES,),
+    ),
+    Mutant(
+        name="Values of an enum that are dates are told apart from dates",
+        kind="api",
+        file=UNIONS,
+        old="            return not any(map(other.fits, self.values))\n",
+        new="            return True\n",
+        caught_by=(tests("tests/property/test_values.py", "-k", "refused_when_declared"),),
+    ),
+    Mutant(
+        name="A text is read as a list of its letters",
+        kind="api",
+        file="handlers/conversion/arrays.py",
+        old="        if not isinstance(value, _LISTS) or (fixed and len(value) != len(hooks)):\n",
+        new="        if fixed and len(value) != len(hooks):\n",
+        caught_by=(codec("wrong_type"),),
+    ),
+    Mutant(
+        name="The order of a set is the order in which it is written",
+        kind="api",
+        file="handlers/conversion/arrays.py",
+        old="return sorted(found, key=repr) if isinstance(value, _SETS) else found",
+        new="return found",
+        caught_by=(codec("equal_sets"),),
+    ),
+    Mutant(
+        name="A model of pydantic drops the fields of a later release",
+        kind="worker",
+        file=PYDANTIC,
+        old="        if unknown:\n",
+        new="        if False:\n",
+        caught_by=(tests("tests/unit/test_models.py", "-k", "later_release"),),
+    ),
+    Mutant(
+        name="A class of pydantic that reads other fields itself is left none of them",
+        kind="worker",
+        file=PYDANTIC,
+        old='    return any(each.info.mode in _EARLY for each in validators) or "__get',
+        new='    return "__get',
+        caught_by=(tests("tests/unit/test_models.py", "-k", "itself"),),
+    ),
+    Mutant(
+        name="One branch that does not know a literal makes a value one of a later release",
+        kind="worker",
+        file=PYDANTIC,
+        old="        all(_is_of_later(group",
+        new="        any(_is_of_later(group",
+        caught_by=(tests("tests/unit/test_models.py", "-k", "wrong_type"),),
+    ),
+    Mutant(
+        name="One name that cannot be resolved takes all annotations along",
+        kind="api",
+        file="handlers/conversion/annotations.py",
+        old="return {name: _one(target, name, hint) for name, hint in _as_written(target).items()}",
+        new="return {name: Unresolved(text_of(hint)) for name, hint in _as_written(target).items()}",
+        caught_by=(handler("leaves_the_others"),),
+    ),
+    Mutant(
+        name="A result without a type fails its job after the work",
+        kind="worker",
+        file="handlers/handler.py",
+        old="        if self._result_unresolved is not None:\n            self.is_open",
+        new="        if False:\n            self.is_open",
+        caught_by=(handler("before_any_work"),),
+    ),
+    Mutant(
+        name="A name that is defined further down is never resolved",
+        kind="api",
+        file="handlers/handler.py",
+        old="            self._take(resolved(self.function))\n",
+        new="            pass\n",
+        caught_by=(handler("further_down"),),
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
+import sys
+import types
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -121,6 +123,98 @@ def test_annotations_that_exist_for_type_checkers_only_are_any() -> None:
     it = handler(late)
     assert it.wants_context
     assert it.annotations["thing"] is Any
+
+
+def test_annotation_that_cannot_be_resolved_leaves_the_others() -> None:
+    def late(ctx: JobContext, at: dt.datetime, words: list[str], thing: OnlyForTypeCheckers | None = None) -> None: ...  # type: ignore[no-any-unimported,unused-ignore]
+
+    job = Scheduler("memory://").job(late)
+    it = job.handler
+    assert (it.annotations["at"], it.annotations["words"]) == (dt.datetime, list[str])
+    noon = dt.datetime(2024, 5, 17, 12, tzinfo=dt.UTC)
+    assert it.loads(CODEC, job.spec(noon, ["a"]).arguments) == ((noon, ["a"], None), {})
+    assert it.loads(CODEC, job.spec(noon, ["a"], "x").arguments) == ((noon, ["a"], "x"), {})
+    with pytest.raises(InvalidJobTypeError, match=r"words\[0\] must be str, got int"):
+        job.spec(noon, [7])
+    with pytest.raises(PayloadError) as caught:
+        job.spec(noon, [], {1})
+    assert str(caught.value) == (
+        "$.thing: set is not JSON: its annotation 'OnlyForTypeCheckers | None' cannot be resolved: "
+        "import OnlyForTypeCheckers at run time, not for type checkers alone"
+    )
+
+
+def test_result_that_cannot_be_resolved_is_refused_before_any_work() -> None:
+    def report(doc: str) -> OnlyForTypeCheckers: ...  # type: ignore[no-any-unimported,unused-ignore]
+
+    job = Scheduler("memory://").job(report)
+    for _ in range(2):
+        with pytest.raises(PayloadError, match=r"result of report\(\) has no type: annotation 'OnlyForTypeCheckers'"):
+            job.enqueue_sync("doc1")
+        with pytest.raises(PayloadError, match="import OnlyForTypeCheckers at run time"):
+            job.handler.loads(CODEC, b'{"doc":"doc1"}')
+
+
+def test_name_that_is_defined_further_down_is_resolved_at_first_use() -> None:
+    names: dict[str, Any] = {"attrs": attrs, "dt": dt}
+    code = "def work(later: Later, n: int, node: Node | None = None) -> list[Later]: return [later]"
+    exec(f"from __future__ import annotations\n{code}", names)
+    job = Scheduler("memory://").job(names["work"])
+    names["Later"], names["Node"] = dt.date, Point
+    day = dt.date(2026, 1, 2)
+    assert job.spec(day, 1, Point(1, 2)).arguments == b'{"later":"2026-01-02","n":1,"node":{"x":1,"y":2}}'
+    assert job.handler.unresolved == {}
+    assert job.handler.load_result(CODEC, job.handler.dump_result(CODEC, [day])) == [day]
+    with pytest.raises(InvalidJobTypeError, match="n must be int"):
+        job.spec(day, "1")
+
+
+def test_class_with_a_field_that_is_defined_later_is_checked_at_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("later_fields")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    names = vars(module)
+    exec('import attrs\n@attrs.frozen\nclass Holder:\n    it: "Later"\ndef work(holder: Holder): ...', names)
+    job = Scheduler("memory://").job(names["work"])
+    with pytest.raises(PayloadError, match="NameError"):
+        job.spec(names["Holder"](1j))
+    names["Later"] = complex
+    with pytest.raises(PayloadError, match="complex has no JSON"):
+        job.spec(names["Holder"](1j))
+
+
+@for_each(
+    [
+        (dt.datetime | str, "datetime and str cannot be told apart in JSON"),
+        (list[Point | str | dt.date], "date and str cannot be told apart"),
+        (complex, "complex has no JSON: annotate another type, or register hooks before the job"),
+        (Point | complex, "Point and complex cannot be told apart"),
+        (complex | None, "complex has no JSON"),
+        (dict[bool, int], "bool cannot be the key of a JSON object"),
+    ]
+)
+def test_annotation_that_cannot_travel_is_refused_when_declared(case: tuple[Any, str]) -> None:
+    annotation, said = case
+
+    def work(value: Any) -> None: ...
+
+    def give() -> Any: ...
+
+    work.__annotations__["value"] = give.__annotations__["return"] = annotation
+    sched = Scheduler("memory://")
+    for function, name in ((work, "value"), (give, "result")):
+        with pytest.raises(HandlerError) as caught:
+            sched.job(function)
+        assert f"{function.__name__}(): {name} must have an annotation that travels: {said}" in str(caught.value)
+        assert sched.handler(function.__name__) is None
+
+
+def test_parameter_with_a_default_is_refused_when_it_is_given() -> None:
+    def work(doc: str, clock: complex = 1j) -> None: ...
+
+    job = Scheduler("memory://").job(work)
+    assert job.handler.loads(CODEC, job.spec("a").arguments)[0][0] == "a"
+    with pytest.raises(PayloadError, match=r"\$\.clock: complex has no JSON"):
+        job.spec("a", 2j)
 
 
 # --- calls ---

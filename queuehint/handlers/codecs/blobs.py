@@ -103,6 +103,17 @@ class BlobCodec:
         self._store.put(name.hexdigest(), payload)
         return _REFERENCE.pack(MAGIC, len(payload), name.digest()), digests
 
+    def check_annotations(self, annotations: Mapping[str, Any]) -> None:
+        """
+        Check that values of annotations can be written and read, if the codec inside can say so.
+
+        Raises:
+            PayloadError: one of them cannot be; *path* names it.
+        """
+        check = getattr(self._inner, "check_annotations", None)
+        if check is not None:
+            check(annotations)
+
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """
         Turn bytes, or those of the blob they refer to, back into values by name.

@@ -129,6 +129,17 @@ class EncryptedCodec:
         nonce = os.urandom(NONCE_BYTES)
         return self._header + nonce + self._cipher.encrypt(nonce, plain, self._header)
 
+    def check_annotations(self, annotations: Mapping[str, Any]) -> None:
+        """
+        Check that values of annotations can be written and read, if the codec inside can say so.
+
+        Raises:
+            PayloadError: one of them cannot be; *path* names it.
+        """
+        check = getattr(self._inner, "check_annotations", None)
+        if check is not None:
+            check(annotations)
+
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """
         Turn encrypted bytes back into values by name.

@@ -7,37 +7,74 @@ literal) is no part of a value of this one, and never dropped.
 
 from __future__ import annotations
 
-import sys
 from datetime import time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Never, get_args, get_origin
 from uuid import UUID
 
 import cattrs
+from cattrs.errors import StructureHandlerNotFoundError
 from cattrs.preconf.json import make_converter
 
 from queuehint.errors import UnknownToReleaseError
 from queuehint.handlers.arguments import called
+from queuehint.handlers.conversion.annotations import is_union
+from queuehint.handlers.conversion.arrays import (
+    is_array,
+    is_named_tuple,
+    reads_array,
+    reads_named_tuple,
+    writes_array,
+    writes_named_tuple,
+)
+from queuehint.handlers.conversion.models import Adapter, is_of_pydantic
+from queuehint.handlers.conversion.objects import (
+    is_mapping,
+    is_typed_dict,
+    reads_mapping,
+    reads_typed_dict,
+    writes_mapping,
+    writes_typed_dict,
+)
+from queuehint.handlers.conversion.unions import Union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_KEYS = (int, float)
 _SCALARS = (str, int, float, bool)
 
 
-def converter_for_json() -> cattrs.Converter:
-    """Return a converter with hooks for UUID, Decimal, timedelta, time, dictionaries by number and pydantic models."""
-    converter = make_converter(forbid_extra_keys=True)
+def converter_for_json(is_plain: Callable[[Any], bool]) -> cattrs.Converter:
+    """
+    Return a converter with hooks for more types than cattrs knows, and none for a type that it does not know.
+
+    Args:
+        is_plain: whether values of an annotation are JSON as they are.
+    """
+    converter = make_converter(
+        forbid_extra_keys=True, unstructure_fallback_factory=_writes_scalar, structure_fallback_factory=_reads_nothing
+    )
     # A value without an annotation is not converted by its type: it must be JSON already.
-    converter.register_unstructure_hook_func(lambda annotation: annotation is Any, lambda value: value)
+    converter.register_unstructure_hook_func(_is_any, lambda value: value)
+    converter.register_structure_hook_func(_is_any, lambda value, _: value)
+    converter.register_structure_hook_func(lambda kind: kind in (None, type(None)), _nothing)
     # Those of cattrs make a text of any value, a number of a text.
     for scalar, kinds in ((str, str), (int, int), (float, (int, float))):
         converter.register_structure_hook(scalar, _scalar_of(kinds))
+    converter.register_unstructure_hook(str, _plain_text)
+    converter.register_unstructure_hook_func(_is_enum, lambda value: value.value)
     converter.register_structure_hook_func(_is_enum, _member)
-    converter.register_structure_hook_factory(_is_literal, lambda kind: _reads_literal(kind, converter))
-    converter.register_unstructure_hook_factory(_is_literal, lambda kind: _writes_literal(kind, converter))
+    for is_meant, writes, reads in (
+        (_is_literal, _writes_literal, _reads_literal),
+        (is_array, writes_array, reads_array),
+        (is_named_tuple, writes_named_tuple, reads_named_tuple),
+        (is_mapping, writes_mapping, reads_mapping),
+        (is_typed_dict, writes_typed_dict, reads_typed_dict),
+    ):
+        converter.register_unstructure_hook_factory(is_meant, partial(writes, converter=converter))
+        converter.register_structure_hook_factory(is_meant, partial(reads, converter=converter))
     converter.register_unstructure_hook(UUID, str)
     converter.register_structure_hook(UUID, lambda value, _: UUID(value))
     converter.register_unstructure_hook(Decimal, _decimal_text)
@@ -46,11 +83,49 @@ def converter_for_json() -> cattrs.Converter:
     converter.register_structure_hook(timedelta, lambda value, _: timedelta(seconds=value))
     converter.register_unstructure_hook(time, time.isoformat)
     converter.register_structure_hook(time, lambda value, _: time.fromisoformat(value))
-    converter.register_unstructure_hook_factory(_is_by_number, lambda kind: _writes_by_number(kind, converter))
-    converter.register_structure_hook_factory(_is_by_number, lambda kind: _reads_by_number(kind, converter))
-    converter.register_unstructure_hook_func(_is_pydantic, _dump_model)
-    converter.register_structure_hook_func(_is_pydantic, lambda value, kind: kind.model_validate(value))
+    unions: dict[Any, Union] = {}
+    adapters: dict[Any, Adapter] = {}
+
+    def union_of(annotation: Any) -> Union:
+        if annotation not in unions:
+            unions[annotation] = Union(annotation, converter, is_plain)
+        return unions[annotation]
+
+    def adapter_of(annotation: Any) -> Adapter:
+        if annotation not in adapters:
+            adapters[annotation] = Adapter(annotation)
+        return adapters[annotation]
+
+    converter.register_unstructure_hook_factory(is_union, lambda kind: union_of(kind).write)
+    converter.register_structure_hook_factory(is_union, lambda kind: union_of(kind).read)
+    converter.register_unstructure_hook_factory(is_of_pydantic, lambda kind: adapter_of(kind).write)
+    converter.register_structure_hook_factory(is_of_pydantic, lambda kind: adapter_of(kind).read)
     return converter
+
+
+def _is_any(annotation: Any) -> bool:
+    return annotation is Any or annotation is object
+
+
+def _nothing(value: Any, _: Any) -> None:
+    if value is not None:
+        raise TypeError
+
+
+def _writes_scalar(kind: Any) -> Callable[[Any], Any]:
+    """
+    Return the hook of a type that cattrs does not know: numbers and None are JSON as they are.
+
+    Raises:
+        StructureHandlerNotFoundError: it is another one.
+    """
+    if kind is None or (isinstance(kind, type) and issubclass(kind, (int, float, type(None)))):
+        return lambda value: value
+    raise StructureHandlerNotFoundError("no hook", kind)
+
+
+def _reads_nothing(kind: Any) -> Never:
+    raise StructureHandlerNotFoundError("no hook", kind)
 
 
 def _scalar_of(kinds: type | tuple[type, ...]) -> Callable[[Any, Any], Any]:
@@ -64,6 +139,10 @@ def _scalar_of(kinds: type | tuple[type, ...]) -> Callable[[Any, Any], Any]:
         return value if kind in _SCALARS else kind(value)
 
     return structure
+
+
+def _plain_text(value: Any) -> str:
+    return value if type(value) is str else str.__str__(value)
 
 
 def _is_enum(annotation: Any) -> bool:
@@ -160,46 +239,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
-
-
-def _is_by_number(annotation: Any) -> bool:
-    return get_origin(annotation) is dict and get_args(annotation)[0] in _KEYS
-
-
-def _writes_by_number(annotation: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
-    """Return a hook that writes dictionaries whose keys JSON has as text."""
-    key_kind, item_kind = get_args(annotation)
-
-    def unstructure(value: dict[Any, Any]) -> dict[str, Any]:
-        found = {}
-        for key, item in value.items():
-            if not isinstance(key, key_kind) or isinstance(key, bool):
-                raise TypeError
-            found[key_kind.__repr__(key)] = converter.unstructure(item, unstructure_as=item_kind)
-        return found
-
-    return unstructure
-
-
-def _reads_by_number(annotation: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return a hook that reads dictionaries whose keys JSON has as text."""
-    key_kind, item_kind = get_args(annotation)
-    as_written: Any = dict.__class_getitem__((str, item_kind))
-    by_text = converter.get_structure_hook(as_written)
-
-    def structure(value: Any, _: Any) -> dict[Any, Any]:
-        return {key_kind(key): item for key, item in by_text(value, as_written).items()}
-
-    return structure
-
-
-def _is_pydantic(annotation: Any) -> bool:
-    """Return whether an annotation is a model of pydantic, which is imported then."""
-    pydantic = sys.modules.get("pydantic")
-    model = None if pydantic is None else getattr(pydantic, "BaseModel", None)
-    return isinstance(annotation, type) and isinstance(model, type) and issubclass(annotation, model)
-
-
-def _dump_model(value: Any) -> Any:
-    # By the names that `model_validate` reads.
-    return value.model_dump(mode="json", by_alias=True, round_trip=True)

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypeVar, Uni
 
 import attrs
 
+from queuehint.handlers.conversion.annotations import is_key_required, typed_dict_hints
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -42,9 +44,11 @@ def digest_of(handlers: Mapping[str, Handler]) -> str:
 
 def _handler(handler: Handler) -> list[Any]:
     parameters = []
+    handler.resolve()
     for name, parameter in handler.parameters.items():
         is_required = parameter.default is parameter.empty
-        parameters.append([name, parameter.kind.name, is_required, _annotation(handler.annotations[name], {})])
+        annotation = handler.unresolved[name].text if name in handler.unresolved else handler.annotations[name]
+        parameters.append([name, parameter.kind.name, is_required, _annotation(annotation, {})])
     return [parameters, None if handler.upgrade is None else _code(handler.upgrade)]
 
 
@@ -104,8 +108,8 @@ def _parts(kind: type, seen: dict[Any, int]) -> Any:
             is_required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
             fields.append([item.name, item.init, is_required, _annotation(hints.get(item.name, item.type), seen)])
     elif typing.is_typeddict(kind):
-        required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
-        fields = [[name, name in required, _annotation(hint, seen)] for name, hint in hints.items()]
+        keys = typed_dict_hints(kind).items()
+        fields = [[name, is_key_required(kind, name), _annotation(hint, seen)] for name, hint in keys]
     elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
         defaults = getattr(kind, "_field_defaults", {})
         return [[name, name in defaults, _annotation(hints.get(name, Any), seen)] for name in kind._fields]

@@ -1,0 +1,128 @@
+"""
+Whether a value that was read is the one that was written: equal, and of the same types all the way down.
+
+Two differences are allowed, as JSON has one kind of arrays and of text: a tuple that is given for a list is read as a
+list, and a subclass of str, int or float that is given for its base is read as the base.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_BASES = (str, int, float)
+_BY_TEXT = (datetime, time)
+_MISSING = object()
+
+
+def difference(given: Any, read: Any, path: str = "") -> str | None:
+    """
+    Return where a value that was read differs from the one that was given, as a path; None if it is the same.
+
+    An object whose class neither tells its fields nor defines ``==`` is taken for the same.
+    """
+    if given is read:
+        return None
+    kind = type(read)
+    if type(given) is not kind:
+        if kind is list and type(given) is tuple:
+            return _of_items(given, read, path)
+        return None if kind in _BASES and isinstance(given, kind) and given == read else path
+    if isinstance(read, Enum):
+        return path
+    if isinstance(read, _BY_TEXT):
+        # Two zones with the same offset are not equal where the clock is set back.
+        return None if given.isoformat() == read.isoformat() else path
+    if isinstance(read, Decimal):
+        return None if str(given) == str(read) else path
+    if isinstance(read, Mapping):
+        return _of_mapping(given, read, path)
+    if isinstance(read, (list, tuple, deque)):
+        if getattr(given, "maxlen", None) != getattr(read, "maxlen", None):
+            return path
+        return _of_items(given, read, path)
+    if isinstance(read, (set, frozenset)):
+        return None if given == read and Counter(map(type, given)) == Counter(map(type, read)) else path
+    names = _names(kind, given)
+    if names is None:
+        return None if not _compares(kind) or _is_equal(given, read) else path
+    found = _of_attributes(given, read, names, path)
+    # A class may say itself what is equal.
+    return None if found is None or (_says_equal(kind) and _is_equal(given, read)) else found
+
+
+def _of_items(given: Iterable[Any], read: Iterable[Any], path: str) -> str | None:
+    given, read = list(given), list(read)
+    if len(given) != len(read):
+        return path
+    for index, (one, other) in enumerate(zip(given, read, strict=True)):
+        found = difference(one, other, f"{path}[{index}]")
+        if found is not None:
+            return found
+    return None
+
+
+def _of_mapping(given: Mapping[Any, Any], read: Mapping[Any, Any], path: str) -> str | None:
+    if len(given) != len(read):
+        return path
+    # JSON keeps the order.
+    for (key, one), (other_key, other) in zip(given.items(), read.items(), strict=True):
+        step = f"{path}.{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else f"{path}[…]"
+        if difference(key, other_key) is not None:
+            return step
+        found = difference(one, other, step)
+        if found is not None:
+            return found
+    return None
+
+
+def _names(kind: Any, given: Any) -> list[str] | None:
+    """Return the names of the attributes that make two objects of a class equal; None if it does not tell."""
+    if hasattr(kind, "model_config") and isinstance(fields := getattr(kind, "model_fields", None), dict):
+        more = ("__pydantic_extra__", "__pydantic_private__")
+        return [*fields, *[name for each in more for name in getattr(given, each, None) or ()]]
+    if attrs.has(kind):
+        return [field.name for field in attrs.fields(kind) if field.eq]
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.compare]
+    return None
+
+
+def _of_attributes(given: Any, read: Any, names: list[str], path: str) -> str | None:
+    for name in names:
+        one, other = getattr(given, name, _MISSING), getattr(read, name, _MISSING)
+        found = difference(one, other, f"{path}.{name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _compares(kind: Any) -> bool:
+    return kind.__eq__ is not object.__eq__
+
+
+def _says_equal(kind: Any) -> bool:
+    """Return whether a class has an ``==`` of its own, and not one that was made from its fields."""
+    if attrs.has(kind) and any(field.eq_key is not None for field in attrs.fields(kind)):
+        return True
+    if not _compares(kind) or kind.__eq__.__module__ == "pydantic.main":
+        return False
+    code = getattr(kind.__eq__, "__code__", None)
+    return code is not None and not code.co_filename.startswith("<")
+
+
+def _is_equal(given: Any, read: Any) -> bool:
+    try:
+        return bool(given == read)
+    except Exception:  # noqa: BLE001 - a class of the application's may compare to anything
+        return True
