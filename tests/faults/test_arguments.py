@@ -208,7 +208,7 @@ class Shop:
         yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
         yield from (PauseSchedule("every"), ResumeSchedule("every", 1, 2000), DropSchedule("other"), Tick())
         yield from (
-            Commit("parts", 2),
+            Commit("parts", 4),
             Withdraw("parts"),
             Redrive(("dead",), True),
             Discard(("dead",)),

@@ -2,7 +2,8 @@
 Submissions in parts: jobs are staged, hidden from all queries, until one commit makes them visible. Timeouts of flows.
 
 Each submission has a *start*, a hidden job that its staged jobs depend on. A commit ends it FINISHED, and a sweep then
-releases the jobs in order of number; a withdrawal or an expiry ends it CANCELED, and a sweep removes them.
+releases the jobs in order of number; a withdrawal, an expiry, or an enqueue that takes one of its jobs ends it
+CANCELED, and a sweep removes them.
 
 A flow with a timeout has a *deadline*, a hidden job that no other depends on. Its expiry removes it and cancels what is
 unfinished of the flow; a new flow of the same id replaces it, or removes it if it has no timeout.
