@@ -285,7 +285,7 @@ WHAT: dict[str, Callable[[Probe], None]] = {
 
 
 def run(report: Report, *, quick: bool) -> None:
-    """Measure each operation at two depths; it takes a minute."""
+    """Measure each operation at two depths; it takes two minutes."""
     if shutil.which("redis-server") is None:
         report.miss("redis-server")
         return
