@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
     from queuehint.values.spec import JobSpec
-    from queuehint.worker.firing import Definition
     from queuehint.worker.lifespan import Lifespan
+    from queuehint.worker.schedules.firing import Definition
     from queuehint.worker.worker import Worker
 
 URL_VARIABLE = "QUEUEHINT_URL"

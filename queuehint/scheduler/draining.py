@@ -24,7 +24,7 @@ from queuehint.values.hint import parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import ReasonKind
-from queuehint.worker.firing import fire_due
+from queuehint.worker.schedules.firing import fire_due
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

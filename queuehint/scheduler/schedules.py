@@ -20,8 +20,8 @@ from queuehint.values.hint import is_prefix
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
 from queuehint.values.spec import check_payload_size
-from queuehint.worker.due_times import check_recurrence, due_after, first_due
-from queuehint.worker.firing import Definition, find, say_unreadable, store
+from queuehint.worker.schedules.due_times import check_recurrence, due_after, first_due
+from queuehint.worker.schedules.firing import Definition, find, say_unreadable, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,8 +32,8 @@ from queuehint.values.checks import check_duration, check_int
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import ReasonKind
-from queuehint.worker.firing import fire_due
 from queuehint.worker.lifespan import Lifespan
+from queuehint.worker.schedules.firing import fire_due
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend, Interest
     from queuehint.operations import Exchanged
     from queuehint.values.outcome import Grant, Outcome
-    from queuehint.worker.firing import Timekeeper
     from queuehint.worker.leases.renewal import Renewal
     from queuehint.worker.outbox import Outbox
     from queuehint.worker.outcomes import OutcomeBuilder, Settlements
+    from queuehint.worker.schedules.firing import Timekeeper
     from queuehint.worker.slots import Slots, Stopping
 
 logger = logging.getLogger("queuehint.worker")

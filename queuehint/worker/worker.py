@@ -42,7 +42,6 @@ from queuehint.values.checks import (
 from queuehint.worker.attempts import AttemptRunner, check_executor
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.failures import Failures
-from queuehint.worker.firing import Timekeeper
 from queuehint.worker.leases.begins import Begins
 from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
@@ -52,6 +51,7 @@ from queuehint.worker.lifespan import Lifespan, Resources, Setup
 from queuehint.worker.listening import Listening, Wakeup, check_served
 from queuehint.worker.outbox import Outbox
 from queuehint.worker.outcomes import Settlements
+from queuehint.worker.schedules.firing import Timekeeper
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome, Progress
-    from queuehint.worker.firing import Definition
     from queuehint.worker.leases.renewal import Helper
+    from queuehint.worker.schedules.firing import Definition
 
 logger = logging.getLogger("queuehint.worker")
 

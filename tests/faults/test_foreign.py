@@ -29,7 +29,7 @@ from queuehint.errors import (
 from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
 from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
-from queuehint.worker import firing as timekeeping
+from queuehint.worker.schedules import firing as timekeeping
 from tests.calls import forget_scripts
 from tests.faults import checks
 from tests.faults.checks import figures

@@ -11,7 +11,7 @@ import pytest
 
 from queuehint.operations import CountJobs, Get
 from queuehint.values.record import JobState
-from queuehint.worker.firing import firing_id
+from queuehint.worker.schedules.firing import firing_id
 from tests.faults.file_clock import LEASE_S, FileClock, scheduler
 from tests.prefork import start
 from tests.servers import new_namespace, shared_server, until

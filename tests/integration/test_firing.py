@@ -28,9 +28,9 @@ from queuehint.operations import (
 from queuehint.values.record import JobState
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Recurrence
 from queuehint.values.spec import JobSpec
-from queuehint.worker import firing as timekeeping
-from queuehint.worker.due_times import come_due
-from queuehint.worker.firing import Definition, Timekeeper, fire_due, store
+from queuehint.worker.schedules import firing as timekeeping
+from queuehint.worker.schedules.due_times import come_due
+from queuehint.worker.schedules.firing import Definition, Timekeeper, fire_due, store
 from tests.schedulers import turns, until
 
 EVERY = Recurrence(every_ms=1000, missed="all")
@@ -213,7 +213,7 @@ def test_the_timekeeper_retries_failed_stores_and_firings_after_a_pause(
         now[0] += 5
         assert await see() == 3
         backend.clock.advance(ms=1000)
-        monkeypatch.setattr("queuehint.worker.firing.come_due", _fail)
+        monkeypatch.setattr("queuehint.worker.schedules.firing.come_due", _fail)
         assert await see() == 1
         assert await see() == 0
         monkeypatch.undo()

@@ -20,7 +20,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.backends.steps import run_steps
-from queuehint.worker.firing import fire_due
+from queuehint.worker.schedules.firing import fire_due
 from tests.schedulers import run, scheduler, until
 
 if TYPE_CHECKING:

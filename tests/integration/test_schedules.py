@@ -22,7 +22,7 @@ from queuehint import (
 from queuehint.backends.redis.keys import redis_key
 from queuehint.operations import CountJobs, DueSchedules, PauseSchedule
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
-from queuehint.worker.firing import firing_id
+from queuehint.worker.schedules.firing import firing_id
 from tests.calls import STATE_FORMAT
 from tests.schedulers import scheduler, until
 from tests.servers import new_namespace, shared_server
@@ -388,7 +388,7 @@ async def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
         app.clock.advance(seconds=60)
         with monkeypatch.context() as patch:
             patch.setattr(
-                "queuehint.worker.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone"))
+                "queuehint.worker.schedules.due_times.zone_of", lambda _: (_ for _ in ()).throw(InvalidJobError("gone"))
             )
             async with app.sched.worker():
                 await until(lambda: app.ran != [])

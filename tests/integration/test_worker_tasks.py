@@ -10,9 +10,9 @@ import pytest
 from queuehint import Scheduler
 from queuehint.operations import Follow
 from queuehint.scheduler import listening
-from queuehint.worker import firing as timekeeping_module
 from queuehint.worker import listening as listening_module
 from queuehint.worker.leases.renewal import Renewal
+from queuehint.worker.schedules import firing as timekeeping_module
 from tests.manual_jobs import on
 from tests.schedulers import Gate, scheduler, until
 

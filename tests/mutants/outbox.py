@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         name="A page of schedules that cannot be read hides those behind it",
         kind="api",
-        file="worker/firing.py",
+        file="worker/schedules/firing.py",
         old="        begin, after = 0, reply.behind\n",
         new="        begin, after = 0, reply.behind if reply.schedules else None\n",
         caught_by=(tests("tests/integration/test_firing.py", "-k", "that_cannot_be_read"),),
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         name="Firings are cut by number and not by bytes",
         kind="bounds",
-        file="worker/firing.py",
+        file="worker/schedules/firing.py",
         old="come_due(schedule.recurrence, schedule.next_ms, now_ms, most)",
         new="come_due(schedule.recurrence, schedule.next_ms, now_ms, FIRINGS_MAX)",
         caught_by=(tests("tests/integration/test_firing.py"),),

@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         name="A cron expression is due at a local time that clocks leave out",
         kind="schedules",
-        file="worker/due_times.py",
+        file="worker/schedules/due_times.py",
         old="        elif first > second:\n            yield now\n",
         new="        else:\n            yield now\n",
         caught_by=(tests("tests/unit/test_due_times.py", "-k", "left_out_fires_no_wildcard"),),
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         name="The second of two equal hours is looked at from now on only",
         kind="schedules",
-        file="worker/due_times.py",
+        file="worker/schedules/due_times.py",
         old=" - max(timedelta(0), repeated[0] - repeated[1])\n",
         new="\n",
         caught_by=(tests("tests/property/test_cron.py", "-k", "those_of_the_definition"),),
@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         name="A range of one value with a step goes on beyond it",
         kind="schedules",
-        file="worker/cron_text.py",
+        file="worker/schedules/cron_text.py",
         old="    if begin == end:\n        return str(begin)\n",
         new='    if begin == end:\n        return f"{begin}{behind}"\n',
         caught_by=(tests("tests/unit/test_due_times.py", "-k", "one_value_with_a_step"),),
@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         name="Each due time that was missed is fired",
         kind="schedules",
-        file="worker/due_times.py",
+        file="worker/schedules/due_times.py",
         old='    elif recurrence.missed == "skip" and next_ms < now_ms - GRACE_MS:\n',
         new="    elif False:\n",
         caught_by=(

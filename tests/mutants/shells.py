@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         name="A worker that the store knows declares nothing again in another epoch",
         kind="worker",
-        file="worker/firing.py",
+        file="worker/schedules/firing.py",
         old="        self.is_stored = False\n        self.see(due=False)\n",
         new="        self.see(due=False)\n",
         caught_by=(LOST_DATA,),

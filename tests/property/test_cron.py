@@ -14,7 +14,7 @@ import pytest
 from cron_converter import Cron
 
 from queuehint.values.schedule import Recurrence
-from queuehint.worker.due_times import check_recurrence, due_after
+from queuehint.worker.schedules.due_times import check_recurrence, due_after
 from tests.support import thorough
 
 if TYPE_CHECKING:

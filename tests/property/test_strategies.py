@@ -44,7 +44,7 @@ from queuehint.values.hint import Claim, conflict, parse_claims, parse_hint
 from queuehint.values.outcome import Outcome
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import JobSpec
-from queuehint.worker.due_times import check_recurrence
+from queuehint.worker.schedules.due_times import check_recurrence
 
 ROOT = Path(__file__).parents[2]
 EVERY_FIELD: dict[str, Any] = {

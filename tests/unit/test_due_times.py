@@ -13,7 +13,7 @@ import pytest
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence
-from queuehint.worker.due_times import GRACE_MS, check_recurrence, come_due, due_after, first_due
+from queuehint.worker.schedules.due_times import GRACE_MS, check_recurrence, come_due, due_after, first_due
 from tests.support import HostileStr
 
 MINUTE = 60_000

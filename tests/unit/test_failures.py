@@ -284,7 +284,7 @@ def test_errors_that_cause_one_another_are_named_once() -> None:
     first, second = RuntimeError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert described(first).message == "first; caused by ValueError: second"
-    deep: BaseException = ValueError("leaf")
+    deep: Exception = ValueError("leaf")
     for _ in range(5000):
         deep = ExceptionGroup("", [deep])
     assert len(described(deep).message) < 100

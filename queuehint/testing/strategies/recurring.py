@@ -13,7 +13,7 @@ from queuehint.testing.strategies.arguments import check_strategy
 from queuehint.testing.strategies.specs import JOBS
 from queuehint.values.checks import TEN_YEARS_MS
 from queuehint.values.schedule import MISSED, Recurrence, Schedule
-from queuehint.worker.due_times import EVERY_MIN_MS, first_due
+from queuehint.worker.schedules.due_times import EVERY_MIN_MS, first_due
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

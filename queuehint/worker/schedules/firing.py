@@ -31,7 +31,7 @@ from queuehint.values.checks import ID_BYTES_MAX
 from queuehint.values.record import moment
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence, Schedule
 from queuehint.values.spec import JobSpec
-from queuehint.worker.due_times import come_due, first_due
+from queuehint.worker.schedules.due_times import come_due, first_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

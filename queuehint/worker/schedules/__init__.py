@@ -1,0 +1,1 @@
+"""When schedules are due, and how they are fired."""
