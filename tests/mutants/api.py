@@ -48,7 +48,7 @@ MUTANTS = (
         name="A handle of another store is taken for one of this",
         kind="api",
         file="client/handle.py",
-        old="            if _identity(mine.backend) != _identity(client.backend):\n",
+        old="            if identity_of(mine.backend) != identity_of(client.backend):\n",
         new="            if type(mine.backend) is not type(client.backend):\n",
         caught_by=(HANDLES,),
     ),

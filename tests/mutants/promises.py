@@ -293,8 +293,8 @@ MUTANTS = (
         name="A text of an error is kept whole, however long",
         kind="bounds",
         file="worker/failures.py",
-        old="        if len(text) <= ERROR_TEXT_MAX:\n",
-        new="        if True:\n",
+        old="    return text if len(text) <= most else",
+        new="    return text if True else",
         caught_by=(
             tests("tests/integration/test_worker_attempts.py", "-k", "whatever_else_is_raised_fails_the_attempt"),
         ),
