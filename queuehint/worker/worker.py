@@ -185,6 +185,7 @@ class Worker:
         self._resources = Resources(self.name, lifespan, self._runner.outcomes.failures)
         self._watch = self.watch_class(self.name, backend, self._slots, abandon_after_s)
         self._block_watch = BlockWatch(self._slots)
+        self._watch.is_to_blame = self._block_watch.is_to_blame
         self._outcomes = Settlements()
         self._renewal: Renewal | None = None
         if not backend.is_local:

@@ -32,6 +32,22 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="The line that runs an idle loop is blamed for blocking it",
+        kind="worker",
+        file="worker/leases/blocking.py",
+        old="        if name.startswith(_ASYNCIO) and at.f_code.co_name in _LOOPS:\n            break\n",
+        new="",
+        caught_by=(tests("tests/unit/test_blocking.py", "-k", "stack"),),
+    ),
+    Mutant(
+        name="A thread that waits for a processor blocks its loop",
+        kind="worker",
+        file="worker/leases/blocking.py",
+        old=" - PULSE_S - (queued_s - self._queued_s) < BLOCKS_S",
+        new=" - PULSE_S < BLOCKS_S",
+        caught_by=(tests("tests/unit/test_blocking.py", "-k", "processor"),),
+    ),
+    Mutant(
         name="Results too large together are missing without a word",
         kind="worker",
         file="worker/dependency_results.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from queuehint.worker.slots import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 LATER_S = PULSE_S + BLOCKS_S + 0.1
 
@@ -141,3 +143,79 @@ async def test_a_job_that_blocks_the_loop_past_its_timeout_has_timed_out() -> No
         await sched.drain()
     record = await job.record()
     assert (record.state, record.errors[0].type) == ("FAILED", "timeout")
+
+
+def test_stack_without_code_of_the_application_blames_nothing() -> None:
+    """The line that runs the loop stands above it: `asyncio.run` of the application."""
+    found: list[FrameType | None] = []
+
+    async def look() -> None:
+        # Called by the loop through asyncio alone, as what an idle loop does for itself.
+        asyncio.get_running_loop().call_soon(sys.setprofile, None)
+
+    def keep(frame: FrameType, event: str, _: Any) -> None:
+        if event == "c_call" and frame.f_code.co_name in {"_run_once", "select"} and len(found) < 20:
+            found.append(blocking.blamed_frame(frame))
+
+    async def main() -> None:
+        sys.setprofile(keep)
+        await asyncio.sleep(0.01)
+        await look()
+        await asyncio.sleep(0)
+
+    try:
+        asyncio.run(main())
+    finally:
+        sys.setprofile(None)
+    assert found
+    assert set(found) == {None}
+
+
+def test_stack_with_a_handler_blames_its_line() -> None:
+    async def handler() -> FrameType | None:
+        return blocking.blamed_frame(sys._getframe())
+
+    frame = asyncio.run(handler())
+    assert frame is not None
+    assert frame.f_code.co_name == "handler"
+
+
+def test_thread_that_waits_for_a_processor_blocks_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued_s = [0.0]
+    monkeypatch.setattr(blocking, "_queued_s", lambda _: queued_s[0])
+
+    def look(watch: BlockWatch) -> None:
+        now_s = time.monotonic()
+        watch.look(now_s, is_late=False)
+        queued_s[0] = 1.0
+        watch.look(now_s + LATER_S, is_late=False)
+        assert told(caplog) == []
+        watch.look(now_s + LATER_S + 1, is_late=False)
+
+    while_blocked(look)
+    assert len(told(caplog)) == 1
+
+
+def test_wait_for_a_processor_is_read_from_the_system() -> None:
+    assert blocking._queued_s(threading.get_native_id()) >= 0.0
+    assert blocking._queued_s(0) == 0.0
+
+
+async def test_late_loop_is_to_blame_by_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu_s = [0.0]
+    monkeypatch.setattr("queuehint.worker.leases.blocking.time.thread_time", lambda: cpu_s[0])
+    watch = BlockWatch(Slots())
+    assert watch.is_to_blame(6.0), "it does not watch"
+    watch.start()
+    assert not watch.is_to_blame(6.0)
+    cpu_s[0] = 5.0
+    assert watch.is_to_blame(6.0)
+    watch._pulse()
+    assert watch.is_to_blame(6.0), "the pulse came first"
+    watch._pulse()
+    assert not watch.is_to_blame(6.0)
+    watch._seen_s = time.monotonic() - 2
+    assert watch.is_to_blame(6.0), "code that sleeps was seen"
+    watch.stop()

@@ -4,6 +4,9 @@ Detection of blocking code in async handlers, after about a second, with the lin
 The loop of each worker sends a pulse twice a second; one thread for all workers of a process checks twice a second
 whether one is overdue. Nothing is done per job. Loops whose time is not that of this machine are not watched.
 
+Blamed is only code that the loop is running, of the application or a library of its own. A loop that is idle, or runs
+code of this package, such as the start of a worker, and a thread that the system does not let run, are nobody's fault.
+
 This only reports. `queuehint.worker.leases.loop_watch` acts, independently, on a loop that is blocked for longer.
 """
 
@@ -13,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import selectors
 import sys
 import sysconfig
 import threading
@@ -42,6 +44,9 @@ IDLE_MAX = 10
 """After so many looks at no worker the thread ends; the next worker starts another one."""
 PLACES_MAX = 1000
 _OURS = str(Path(__file__).parents[2]) + os.sep
+_ASYNCIO = str(Path(asyncio.__file__).parent) + os.sep
+_LOOPS = frozenset({"_run_once", "run_forever", "run_until_complete", "run"})
+"""Functions of asyncio that run a loop: what they are called by is not run by it."""
 
 
 class BlockWatch:
@@ -54,12 +59,20 @@ class BlockWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._pulse_s: float | None = None
         self._is_told = False
+        self._native_id = 0
+        self._queued_s = 0.0
+        """How long the thread had waited for a processor at the last look in time."""
+        self._cpu_s = self._gap_cpu_s = 0.0
+        """The processor time of the thread at the last pulse, and from the one before to that."""
+        self._seen_s = -AGAIN_S
+        """When code was last seen that blocked the loop."""
 
     def start(self) -> None:
         """Watch the loop that runs, if its time is that of this machine."""
         loop = self._loop = asyncio.get_running_loop()
         if abs(loop.time() - time.monotonic()) < LATE_S:
-            self._thread = threading.get_ident()
+            self._thread, self._native_id = threading.get_ident(), threading.get_native_id()
+            self._queued_s = _queued_s(self._native_id)
             self._pulse()
             _looker.add(self)
 
@@ -72,7 +85,8 @@ class BlockWatch:
 
     def _pulse(self) -> None:
         assert self._loop is not None
-        self._pulse_s = time.monotonic()
+        self._pulse_s, cpu_s = time.monotonic(), time.thread_time()
+        self._gap_cpu_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
         self._timer = self._loop.call_later(PULSE_S, self._pulse)
 
     def look(self, now_s: float, *, is_late: bool) -> None:
@@ -80,21 +94,32 @@ class BlockWatch:
         pulse_s = self._pulse_s
         if pulse_s is None:
             return
+        queued_s = _queued_s(self._native_id)
         if is_late:
             self._pulse_s = now_s
         if is_late or now_s - pulse_s - PULSE_S < BLOCKS_S:
-            self._is_told = False
+            self._is_told, self._queued_s = False, queued_s
             return
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way to see another thread
-        # A loop that waits for events is not blocked: the process did not get to run.
-        if not self._is_told and frame is not None and frame.f_code.co_filename != selectors.__file__:
+        blamed = None if frame is None else blamed_frame(frame)
+        if frame is None or blamed is None or now_s - pulse_s - PULSE_S - (queued_s - self._queued_s) < BLOCKS_S:
+            return
+        self._seen_s = now_s
+        if not self._is_told:
             self._is_told = True
-            self._report(frame, now_s, now_s - pulse_s)
+            self._report(frame, blamed, now_s, now_s - pulse_s)
 
-    def _report(self, frame: FrameType, now_s: float, blocked_s: float) -> None:
+    def is_to_blame(self, blocked_s: float) -> bool:
+        """Return, on the thread of the loop, whether code has blocked it so long until now, and not the system."""
+        if not self._thread:
+            return True
+        cpu_s = max(self._gap_cpu_s, time.thread_time() - self._cpu_s)
+        return cpu_s >= blocked_s / 2 or time.monotonic() - self._seen_s < blocked_s
+
+    def _report(self, frame: FrameType, blamed: FrameType, now_s: float, blocked_s: float) -> None:
         slot = self._running()
         task = None if slot is None else slot.grant.spec.task
-        at = _place(_of_the_application(frame))
+        at = _place(blamed)
         if not _looker.is_news((task, at), now_s):
             return
         extra = {"event": "job.blocks_loop", "blocked_s": round(blocked_s, 1), "where": _places(frame)}
@@ -177,13 +202,34 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_looker.begin)
 
 
-def _of_the_application(frame: FrameType) -> FrameType:
-    """Return the innermost frame of the application's own code; the innermost of all if none is."""
-    libraries = tuple({_OURS, *[path + os.sep for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]})
+def blamed_frame(frame: FrameType) -> FrameType | None:
+    """
+    Return the innermost frame of the application's own code that a loop runs, else that of a library it has installed.
+
+    None if the loop runs neither: it is idle, or at work for itself or for this package.
+    """
+    standard = sysconfig.get_path("stdlib") + os.sep
+    installed = tuple([path + os.sep for path in map(sysconfig.get_path, ("purelib", "platlib"))])
+    library: FrameType | None = None
     at: FrameType | None = frame
-    while at is not None and at.f_code.co_filename.startswith((*libraries, "<frozen")):
+    while at is not None:
+        name = at.f_code.co_filename
+        if name.startswith(_ASYNCIO) and at.f_code.co_name in _LOOPS:
+            break
+        if name.startswith(installed):
+            library = library or (None if name.startswith(_OURS) else at)
+        elif not name.startswith((_OURS, standard, "<frozen")):
+            return at
         at = at.f_back
-    return frame if at is None else at
+    return library
+
+
+def _queued_s(native_id: int) -> float:
+    """Return how long a thread of this process has waited for a processor in all; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/self/task/{native_id}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _place(frame: FrameType) -> str:

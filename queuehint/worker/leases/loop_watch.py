@@ -19,10 +19,13 @@ from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.values.outcome import OutcomeKind
+from queuehint.worker.leases.blocking import blamed_frame
 from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
 from queuehint.worker.outcomes import outcome_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from queuehint.backends.base import Backend
     from queuehint.worker.leases.renewal import Renewal
     from queuehint.worker.slots import Slot, Slots
@@ -59,6 +62,8 @@ class LoopWatch:
         self._thread = 0
         self._is_blocked = False
         self._unbegun: list[Slot] = []
+        self.is_to_blame: Callable[[float], bool] = lambda _blocked_s: True
+        """Returns, on the loop's thread, whether it was code that has blocked the loop so long."""
 
     def attach(self, renewal: Renewal) -> None:
         """Use the clock of the lease renewal, whose thread watches, and report each heartbeat to it."""
@@ -90,7 +95,9 @@ class LoopWatch:
             self._renewal.beat()
 
     def _report_late(self, blocked_s: float) -> None:
-        """Report, once the loop runs again, that it did not."""
+        """Report, once the loop runs again, that it did not because of code."""
+        if not self.is_to_blame(blocked_s):
+            return
         logger.warning(
             "code has blocked the event loop of a worker; its other jobs did not run",
             extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
@@ -130,10 +137,11 @@ class LoopWatch:
         if not self._is_blocked:
             self._is_blocked = True
             extra = {"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)}
-            where = _frames_of(self._thread)
-            logger.warning(
-                "code blocks the event loop of a worker; its other jobs do not run", extra={**extra, "where": where}
-            )
+            message = "code blocks the event loop of a worker; its other jobs do not run"
+            if not _is_code_to_blame(self._thread):
+                message = "the event loop of a worker does not get to run; its jobs wait for a processor"
+                extra["event"] = "worker.starved"
+            logger.warning(message, extra={**extra, "where": _frames_of(self._thread)})
         self._give_back_unbegun()
 
     def _give_back_unbegun(self) -> None:
@@ -158,6 +166,11 @@ class LoopWatch:
                 len(slots),
                 extra={"event": "worker.gives_back", "worker": self._worker, "jobs": len(slots)},
             )
+
+
+def _is_code_to_blame(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - as below
+    return frame is not None and blamed_frame(frame) is not None
 
 
 def _frames_of(thread: int) -> str:
