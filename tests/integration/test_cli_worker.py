@@ -31,6 +31,7 @@ from tests.prefork import start
 from tests.probes import ask, free_port, until
 from tests.remote_memory import ROOT, serving
 from tests.servers import find_servers
+from tests.support import until_sync
 from tests.worker_crash_points import POINTS
 
 if TYPE_CHECKING:
@@ -314,12 +315,16 @@ def finish(process: subprocess.Popen[bytes]) -> int:
     return process.wait(LIMIT_S)
 
 
+def listed(process: subprocess.Popen[bytes]) -> str:
+    """The children of a process, with what they were started as."""
+    return subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
+    ).stdout
+
+
 def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
     """The processes that renew for a worker process."""
-    listing = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
-    )
-    return [int(line.split()[0]) for line in listing.stdout.splitlines() if "queuehint.worker.leases.helper" in line]
+    return [int(line.split()[0]) for line in listed(process).splitlines() if "queuehint.worker.leases.helper" in line]
 
 
 # --- running and stopping ----------------------------------------------------------------------------------------
@@ -559,10 +564,23 @@ def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(deployment
     process = deployment.worker("--lease=1")
     handle = deployment.enqueue("wait_in_thread", "first")
     until(deployment.notes)
+
+    def killed(before: int = 0) -> int:
+        """Kill the helper that is there, unless it is the one killed before; return it, 0 if there is none yet."""
+        assert process.poll() is None, f"the worker ended with {process.returncode}: {deployment.events()}"
+        pid = next((pid for pid in helpers_of(process) if pid != before), 0)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        return pid
+
+    pid = 0
     for count in (1, 2):
-        until(lambda: helpers_of(process))
-        os.kill(helpers_of(process)[0], signal.SIGKILL)
-        until(lambda count=count: deployment.events().count("renewal.restarted") == count)  # type: ignore[misc]
+        try:
+            pid = until_sync(lambda pid=pid: killed(pid), limit_s=LIMIT_S)  # type: ignore[misc]
+        except AssertionError as error:
+            error.add_note(f"events: {deployment.events()}\n{listed(process)}")
+            raise
+        until(lambda count=count: deployment.events().count("renewal.restarted") >= count)  # type: ignore[misc]
         time.sleep(1.5)
     assert handle.state_sync() is STARTED
     deployment.go()
