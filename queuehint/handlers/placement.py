@@ -9,10 +9,14 @@ from __future__ import annotations
 import inspect
 import string
 import typing
+import uuid
+from datetime import date, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
+from queuehint.handlers.arguments import called
+from queuehint.handlers.conversion.annotations import bare, is_union
 from queuehint.values.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 
@@ -28,6 +32,9 @@ _KNOWN_MAX = 16_384
 _KNOWN_BYTES_MAX = 768 << 10
 _DIGITS_MAX = SEGMENT_BYTES_MAX
 _INT_END = 10**_DIGITS_MAX
+_TOO_LONG = "9" * (_DIGITS_MAX + 1)
+_NAMES = (str, int, uuid.UUID, date)
+_NAMING = "str, int, UUID or date"
 _is_texts = frozenset({str}).issuperset
 
 
@@ -60,11 +67,13 @@ class Placement:
     """
     Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
 
-    In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str
-    or an int; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults included.
+    In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str,
+    an int, a UUID or a date; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults
+    included.
 
     Raises:
-        HandlerError: the template names no parameter of the handler, or uses a format or attribute.
+        HandlerError: the template names no parameter of the handler, or one whose annotation has no such values, or
+            uses a format or attribute.
     """
 
     def __init__(self, hint: object, handler: Handler) -> None:
@@ -86,7 +95,8 @@ class Placement:
         path = parse_hint(hint)
         assert path is not None
         self._segments = [
-            _parse(segment, handler, "queue_hint segment", "; pass a callable for odd cases") for segment in path
+            _parse(segment, handler, "queue_hint segment", "pass a callable, such as queue_hint=lambda doc: [str(doc)]")
+            for segment in path
         ]
         self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
         if not self._names:
@@ -145,12 +155,17 @@ class Placement:
             if name is not None:
                 value = arguments.get(name)
                 if type(value) is not str:
-                    if type(value) is not int and not isinstance(value, str):
+                    found = _text(value)
+                    if found is None:
                         raise InvalidHintTypeError(
-                            f"queue_hint: argument {name!r} must be str or int to name a place, "
-                            f"got {type(value).__name__}"
+                            f"queue_hint: argument {name!r} must be {_NAMING} to name a place, got "
+                            f"{type(value).__name__}; pass a callable for another type"
                         )
-                    value = str.__str__(value) if isinstance(value, str) else _digits(name, value)
+                    if len(found) > _DIGITS_MAX and isinstance(value, int):
+                        raise InvalidHintError(
+                            f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits"
+                        )
+                    value = found
                 filled += value
         return filled
 
@@ -165,7 +180,7 @@ class UserTemplate:
 
     def __init__(self, text: str, handler: Handler) -> None:
         self._handler = handler
-        self._parts = _parse(text, handler, "user")
+        self._parts = _parse(text, handler, "user", "give it by using(user=...)")
         self._names = frozenset(name for _, name in self._parts if name is not None)
         self.fixed = None if self._names else check_name("".join(text for text, _ in self._parts), parameter="user")
         """The user, if it is the same for all calls."""
@@ -187,16 +202,52 @@ class UserTemplate:
             value = arguments.get(name)
             if value is None and len(self._parts) == 1 and not text:
                 return None
-            if type(value) is not int and not isinstance(value, str):
+            found = _text(value)
+            if found is None:
                 kind = type(value).__name__
-                raise InvalidJobTypeError(f"user: argument {name!r} must be str or int to name a user, got {kind}")
-            if not isinstance(value, str) and abs(value) >= _INT_END:
+                raise InvalidJobTypeError(
+                    f"user: argument {name!r} must be {_NAMING} to name a user, got {kind}; give it by using(user=...)"
+                )
+            if len(found) > _DIGITS_MAX and isinstance(value, int):
                 raise InvalidJobError(f"user: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
-            filled += str.__str__(value) if isinstance(value, str) else str(value)
+            filled += found
         return check_name(filled, parameter="user")
 
 
-def _parse(template: str, handler: Handler, parameter: str, way_out: str = "") -> list[tuple[str, str | None]]:
+def _text(value: Any) -> str | None:
+    """Return the one text of a value that names a place or a user; None if it is of another type."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        # Of more digits Python writes none, and a segment has room for fewer.
+        return int.__repr__(value) if abs(value) < _INT_END else _TOO_LONG
+    if isinstance(value, uuid.UUID):
+        return uuid.UUID.__str__(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return date.isoformat(value)
+    return None
+
+
+def _may_name(annotation: Any) -> bool:
+    """Return whether a value of an annotation may name a place or a user."""
+    kind = bare(annotation)
+    if kind is Any:
+        return True
+    if is_union(kind):
+        return any(map(_may_name, typing.get_args(kind)))
+    if typing.get_origin(kind) is typing.Literal:
+        return any(_text(each) is not None for each in typing.get_args(kind))
+    if not isinstance(kind, type):
+        return typing.get_origin(kind) is None and kind is not None
+    if issubclass(kind, (bool, datetime)):
+        return False
+    try:
+        return issubclass(kind, _NAMES) or any(issubclass(each, kind) for each in _NAMES)
+    except TypeError:  # a protocol that cannot be asked
+        return True
+
+
+def _parse(template: str, handler: Handler, parameter: str, way_out: str) -> list[tuple[str, str | None]]:
     """Return the parts of a template: text, and the name of the argument after it, if there is one."""
     try:
         fields = list(string.Formatter().parse(template))
@@ -207,18 +258,16 @@ def _parse(template: str, handler: Handler, parameter: str, way_out: str = "") -
         if name is not None and (spec or conversion or not name.isidentifier()):
             raise HandlerError(
                 f"{parameter} {template!r}: write {{name}} for an argument; attributes, indexes and formats are not "
-                f"filled in{way_out}"
+                f"filled in; {way_out}"
             )
         parameters = handler.parameters
         if name is not None and (name not in parameters or parameters[name].kind in _VARIADIC):
             known = ", ".join(known for known in parameters if parameters[known].kind not in _VARIADIC) or "none"
             raise HandlerError(f"{parameter} {template!r}: {handler.name} has no parameter {name!r}; it has {known}")
+        if name is not None and not _may_name(handler.annotations[name]):
+            kind = called(handler.annotations[name])
+            what = "user" if parameter == "user" else "place"
+            must = f"{name!r} must be {_NAMING} to name a {what}, and is annotated {kind}"
+            raise HandlerError(f"{parameter} {template!r}: {must}; {way_out}")
         parts.append((text, name))
     return parts
-
-
-def _digits(name: str, value: int) -> str:
-    # Of more digits Python writes none, and a segment has room for fewer.
-    if abs(value) >= _INT_END:
-        raise InvalidHintError(f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
-    return str(value)

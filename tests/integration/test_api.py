@@ -473,7 +473,7 @@ def test_an_int_names_a_place_as_its_text() -> None:
     def work(id: int) -> None: ...
 
     assert work.spec(7).claims == (Claim(("user-7",)),)
-    with pytest.raises(TypeError, match="queue_hint: argument 'id' must be str or int"):
+    with pytest.raises(TypeError, match="queue_hint: argument 'id' must be str, int, UUID or date"):
         work.using(check_arguments=False).spec(7.5)  # type: ignore[arg-type]
 
 

@@ -415,7 +415,9 @@ def test_an_argument_that_names_no_place_is_refused(value: Any) -> None:
     work = job(sched).using(check_arguments=False)
     with pytest.raises(InvalidHintError):
         work.enqueue_sync(value)
-    refused(lambda: work.enqueue_sync(value), "queue_hint: argument 'doc' must be str or int", kind=TypeError)
+    refused(
+        lambda: work.enqueue_sync(value), "queue_hint: argument 'doc' must be str, int, UUID or date", kind=TypeError
+    )
     assert sched.stats_sync().enqueued == 0
 
 

@@ -226,4 +226,20 @@ MUTANTS = (
         new="            pass\n",
         caught_by=(handler("further_down"),),
     ),
+    Mutant(
+        name="A datetime names a place by its text",
+        kind="api",
+        file="handlers/placement.py",
+        old="    if issubclass(kind, (bool, datetime)):\n        return False\n",
+        new="    if issubclass(kind, bool):\n        return False\n",
+        caught_by=(handler("names_no_place_is_refused_when_declared"),),
+    ),
+    Mutant(
+        name="A number of an enum names a place by the name of its member",
+        kind="api",
+        file="handlers/placement.py",
+        old="return int.__repr__(value) if abs(value)",
+        new="return repr(value) if abs(value)",
+        caught_by=(handler("one_text_of_an_argument"),),
+    ),
 )

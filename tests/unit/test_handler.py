@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import functools
 import inspect
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Literal
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType
 
 import attrs
 import pytest
@@ -63,6 +65,18 @@ def variadic(doc: str, /, *rest: int, flag: bool = False, **more: str) -> None: 
 class Point:
     x: int
     y: int
+
+
+class Rank(enum.IntEnum):
+    HIGH = 2
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Rarity(enum.Enum):
+    RARE = "rare"
 
 
 # --- registration ---
@@ -416,9 +430,50 @@ def test_a_str_subclass_names_a_place_by_its_text() -> None:
     assert (segment, type(segment)) == ("true", str)
 
 
+@for_each(
+    [
+        (uuid.UUID(int=5), uuid.UUID, "00000000-0000-0000-0000-000000000005"),
+        (dt.date(2026, 1, 2), dt.date | None, "2026-01-02"),
+        (Rank.HIGH, Rank, "2"),
+        (Rank.HIGH, Any, "2"),
+        (Word.YES, Word | None, "yes"),
+        (7, NewType("Id", int), "7"),
+        ("a", Literal["a", b"x"], "a"),
+        ("a", Annotated[str, 1], "a"),
+    ]
+)
+def test_place_and_user_are_named_by_the_one_text_of_an_argument(case: tuple[Any, Any, str]) -> None:
+    value, annotation, text = case
+
+    def work(it: Any) -> None: ...
+
+    work.__annotations__["it"] = annotation
+    job = Scheduler("memory://").job(["x", "{it}", "no {it}"], user="u-{it}")(work)
+    spec = job.spec(value)
+    assert (spec.claims[0].path, spec.user) == (("x", text, f"no {text}"), f"u-{text}")
+    again = job.handler.loads(CODEC, spec.arguments)[0][0]
+    assert job.spec(again).claims == spec.claims
+
+
+@for_each([dt.datetime, bool, float, bytes, Rarity, list[str], dict, Point, None, dt.datetime | None, Literal[b"x"]])
+def test_parameter_that_names_no_place_is_refused_when_declared(annotation: Any) -> None:
+    def work(it: Any) -> None: ...
+
+    work.__annotations__["it"] = annotation
+    ways: list[tuple[dict[str, Any], str]] = [
+        ({"queue_hint": ["{it}"]}, "pass a callable"),
+        ({"user": "{it}"}, "give it by using"),
+    ]
+    for options, way_out in ways:
+        with pytest.raises(HandlerError) as caught:
+            Scheduler("memory://").job(**options)(work)
+        assert "'it' must be str, int, UUID or date to name a" in str(caught.value)
+        assert way_out in str(caught.value)
+
+
 @pytest.mark.parametrize("value", [1.5, None, True, b"x", ["a"], object()])
 def test_an_argument_that_names_no_place_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"queue_hint: argument 'doc' must be str or int") as caught:
+    with pytest.raises(TypeError, match=r"queue_hint: argument 'doc' must be str, int, UUID or date") as caught:
         path(["{doc}"], plain, value)
     assert isinstance(caught.value, InvalidHintError)
 
@@ -552,9 +607,12 @@ def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
 
 @for_each(
     [
-        ({"author": 1.5}, "user: argument 'author' must be str or int to name a user, got float"),
-        ({"author": True}, "user: argument 'author' must be str or int to name a user, got bool"),
-        ({"author": None, "team": ""}, "user: argument 'author' must be str or int to name a user, got NoneType"),
+        ({"author": 1.5}, "user: argument 'author' must be str, int, UUID or date to name a user, got float"),
+        ({"author": True}, "user: argument 'author' must be str, int, UUID or date to name a user, got bool"),
+        (
+            {"author": None, "team": ""},
+            "user: argument 'author' must be str, int, UUID or date to name a user, got NoneType",
+        ),
         ({"author": 10**300}, "user: argument 'author' is an int of more than 256 digits"),
         ({"author": "a" * 300}, "user is 30. bytes, limit 256"),
         ({"author": "a\n"}, "user holds a control character"),
@@ -569,7 +627,7 @@ def test_what_names_no_user_is_refused_by_parameter(case: tuple[dict[str, Any], 
 def test_a_user_template_is_checked_against_the_signature() -> None:
     with pytest.raises(HandlerError, match=r"user '\{owner\}': edit has no parameter 'owner'; it has author, team$"):
         users("{owner}", author="ann")
-    with pytest.raises(HandlerError, match=r"attributes, indexes and formats are not filled in$"):
+    with pytest.raises(HandlerError, match=r"attributes, indexes and formats are not filled in; give it by using"):
         users("{author.name}", author="ann")
     with pytest.raises(InvalidJobError, match="user is empty"):
         users("", author="ann")
