@@ -11,7 +11,8 @@ from queuehint.backends.redis.doctor import doctor
 from queuehint.backends.redis.doctor.sums import Pass
 from queuehint.backends.steps import run_steps_sync
 from queuehint.client.submission import submit
-from queuehint.operations import JOBS_AT_ONCE, Exchange, Tick
+from queuehint.operations import JOBS_AT_ONCE, Enqueue, Exchange, SetLimit, Tick
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import Dependency
 from tests.doctor_store import Store, job, open_store
@@ -71,6 +72,20 @@ def test_cost_of_a_wide_job_grows_with_its_width(redis_server: Any, namespace: s
             commands, scripts = calls(each)
             assert scripts < width / 10 + 60, "many keys are looked at by one script"
             costs.append(commands / width)
+    assert costs[1] < 1.3 * costs[0], costs
+
+
+def test_cost_of_running_jobs_under_a_limit_grows_with_their_number(redis_server: Any, namespace: str) -> None:
+    costs = []
+    for count in (300, 1_200):
+        for each in open_store(f"{namespace}-{count}", redis_server):
+            each.do(SetLimit(Limit(path=("mail",), each=True, most=2)))
+            for begin in range(0, count, JOBS_AT_ONCE):
+                some = range(begin, min(begin + JOBS_AT_ONCE, count))
+                each.do(Enqueue(tuple([job(f"{number}", "mail", f"{number}") for number in some])))
+                assert len(each.do(Exchange("w", limit=JOBS_AT_ONCE)).grants) == len(some)
+            commands, _ = calls(each)
+            costs.append(commands / count)
     assert costs[1] < 1.3 * costs[0], costs
 
 

@@ -277,6 +277,7 @@ class _Doctor:
                 held[at] += int(number)
         this.placed += said["placed"]
         this.tallies.update(numbers_of(said["tallies"]))
+        this.running.update(numbers_of(said["running"]))
         for job_id, claims in zip(said["started"][::2], said["started"][1::2], strict=True):
             this.started[text_of(job_id)] = text_of(claims)
         this.waits.update((yield from self._waits(said)))
@@ -341,6 +342,8 @@ class _Doctor:
     def _add_entries(self, this: Pass, said: dict[str, Any]) -> None:
         self._add_problems(this, said["problems"])
         this.see(numbers_of(said["greatest"]))
+        for name, field, place, started in zip(*[iter(said["running"])] * 4, strict=True):
+            this.stored_running[text_of(place)] = text_of(name), text_of(field), int(started)
         if not this.is_whole:
             this.stored_gates |= texts_of(said["gates"])
             this.stored_tallies |= texts_of(said["tallies"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.backends.redis.doctor.findings import miscounted, repairable
+from queuehint.backends.redis.doctor.findings import miscounted, problem, repairable
 from queuehint.backends.redis.doctor.places import examine_places
 from queuehint.values.checks import sized
 
@@ -107,6 +107,10 @@ class Pass:
         self.is_whole = False
         self.stored_gates: dict[str, str] = {}
         self.tallies: Counter[str] = Counter()
+        self.running: Counter[str] = Counter()
+        """How many jobs run at each place of a limit."""
+        self.stored_running: dict[str, tuple[str, str, int]] = {}
+        """The same by the counters of limits: key, field and number, by place."""
         self.stored_tallies: dict[str, str] = {}
         self.stored_counters: dict[str, int] = {}
 
@@ -230,6 +234,7 @@ class Sums:
         if any(each.kind == "damaged" for each in this.findings.values()):
             return
         self._look_at_places(this)
+        self._look_at_running(this)
         counters = this.stored_counters if this.is_whole else after.counters
         if after.counters["dropped"]:
             self._facts["records_dropped"] = after.counters["dropped"]
@@ -255,6 +260,12 @@ class Sums:
             if stored != str(right):
                 what = f"{right} records have the service and the user {key!r}, and {stored or 'none'} are counted"
                 this.add(repairable("tally", self._key("tallies"), what, ("tally", key, f"{stored}\n{right}")), key)
+
+    def _look_at_running(self, this: Pass) -> None:
+        """Compare how many jobs run by the counters of limits with the heads; they are never of one script."""
+        for place, (name, field, started) in this.stored_running.items() if this.is_quiet else ():
+            if started != this.running[place]:
+                this.add(problem("gauge", name, self._key(name), field, field, ""), field)
 
     def _look_at_places(self, this: Pass) -> None:
         findings, unchecked = examine_places(this.placed, self._key("jobs"))

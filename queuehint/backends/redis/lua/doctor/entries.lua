@@ -4,8 +4,8 @@
   ARGV[13..]        items to look at, in place of those at the cursor; of a dependent, all its portions are looked through
   Returns names, each with its value: cursor, "0" at the end; rest, items that were not looked at, because others took long;
     problems, five for each: kind, key, item, subject (an id), stored value;
-    gates, for the key of that name: keys and stored counts, IS IX S X WAITING; tallies, for that key: stored counts; greatest, names of
-    counters, each with the greatest number in these entries. ]]
+    gates, for the key of that name: keys and stored counts, IS IX S X WAITING; tallies, for that key: stored counts; running, four for
+    each counter of a limit: key, field, place and how many run there; greatest, names of counters, each with the greatest number in these entries. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_entries
 args.count(12, 1)

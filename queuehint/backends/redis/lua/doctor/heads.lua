@@ -6,7 +6,7 @@
     of these jobs there are; entries, names of indexes and how many entries these jobs have there; gates, keys and the
     counts of these jobs there, IS IX S X, and how many stand in line; placed, three for each with claims and a place: its id,
     numbers (its place, 1 if it keeps its gates because it runs, backs off or is dead, and its walks) and claims; tallies, services with users and how many records they
-    have among these; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
+    have among these; running, places of limits and how many of these jobs run there; started, ids and claims of those that run; waits, ids of those that wait for others, and these, one
     a line; wide, ids of those that wait too, with others for more than are told of; greatest,
     names of counters, each with the greatest number in these jobs; whole, 1 if these were all jobs there are, and then
     counters, as stored at that moment, and stored and counts, the gates and the tallies as they are stored. ]]
@@ -14,7 +14,7 @@
 -- @include doctor/lib/examine_heads
 args.count(8, 1)
 local GATES_MAX, WAITS_MAX = 4000, 2000 -- @const
-local waits_told, wide = 0, {}
+local waits_told, wide, running = 0, {}, {}
 local problems, counted, entered, held, placed, tallies, started, greatest, waits = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local function problem(...)
@@ -85,6 +85,7 @@ local function check_limits(job)
     if limiter then places = {{limiter = limiter, key = key}} end
   end
   for _, at in ipairs(places) do
+    if job[STATE] == STARTED then running[at.place] = (running[at.place] or 0) + 1 end
     if redis.call('HEXISTS', store.gauges(at.limiter.number), at.key) == 0 then
       problem('gauge', 'gauges:' .. examine.int(at.limiter.number), at.key, at.key, '')
     end
@@ -203,5 +204,5 @@ if is_whole then
 end
 return {
   'problems', problems, 'counted', flat(counted), 'entries', flat(entered), 'gates', gates_held, 'placed', placed, 'tallies', flat(tallies),
-  'started', started, 'waits', waits, 'wide', wide, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
+  'running', flat(running), 'started', started, 'waits', waits, 'wide', wide, 'greatest', flat(greatest), 'whole', is_whole and 1 or 0, 'counters', flat(counters), 'stored', stored_gates, 'counts', stored_tallies,
 }

@@ -257,7 +257,8 @@ end
 function REPAIR.gauge(name, key)
   local limiter, place = examine.place(name, key)
   if not limiter then return end
-  local started, parked, looks = examine.counter(limiter, place)
+  local started = examine.started_at(place)
+  local parked, looks = examine.counter(limiter, place, started)
   local is_read, kept = pcall(cmsgpack.unpack, redis.call('HGET', store[name], key) or '')
   local counter = {started, parked, 0, looks and NOW, examine.bucket(limiter, is_read and type(kept) == 'table' and kept or {})}
   if limits.is_each(limiter) and limiter.tokens and not counter[5] then counter[5], counter[6] = 0, 0 end

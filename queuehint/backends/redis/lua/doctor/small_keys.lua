@@ -2,7 +2,7 @@
 --[[ small_keys: for the doctor, check the entries of several keys of one type, as entries does of one.
   ARGV[9] type; ARGV[10] count, of entries that are looked at; ARGV[11..] names of keys, by their prefixes
   Returns names, each with its value: done, how many keys were passed, in their order; large, of these the names of those that have more
-    entries than *count*: they were not looked at; and problems, gates, tallies and greatest as entries does. ]]
+    entries than *count*: they were not looked at; and problems, gates, tallies, running and greatest as entries does. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_entries
 args.count(10, 1)

@@ -1,7 +1,7 @@
 --[[ examine_entries: for the doctor, look at entries of keys, and collect what is wrong and what is stored there. ]]
 -- @include doctor/lib/examine_keys
 do
-local problems, stored_gates, stored_tallies, greatest = {}, {}, {}, {}
+local problems, stored_gates, stored_tallies, greatest, running = {}, {}, {}, {}, {}
 
 local function see(counter, number)
   if number and number > (greatest[counter] or -1) then greatest[counter] = number end
@@ -10,6 +10,11 @@ end
 -- Note a problem: its kind, key, item, subject (an id) and the stored value.
 function examine.report(...)
   for _, part in ipairs({...}) do problems[#problems + 1] = part end
+end
+
+-- Note how many jobs run at a place of a limit by its counter, which stands in a field of a key.
+function examine.tell_running(name, field, place, started)
+  for _, part in ipairs({name, field, place, examine.int(started)}) do running[#running + 1] = part end
 end
 
 -- Look at one entry of a key.
@@ -47,7 +52,7 @@ function examine.told(...)
     seen[#seen + 1] = examine.int(number)
   end
   local reply = {...}
-  for _, part in ipairs({'problems', problems, 'gates', stored_gates, 'tallies', stored_tallies, 'greatest', seen}) do
+  for _, part in ipairs({'problems', problems, 'gates', stored_gates, 'tallies', stored_tallies, 'running', running, 'greatest', seen}) do
     reply[#reply + 1] = part
   end
   return reply

@@ -13,7 +13,7 @@ local OTHERS = {numbers = NUMBERS, places = PLACES, turn = TURN, pause = PAUSE, 
   paused = PAUSED, closed = CLOSED_PATHS, enqueued = ENQUEUED_IN_ALL, pruned = PRUNED_IN_ALL, shared_values = SHARED_VALUES,
   limits = LIMITS, watched = WATCHED, schedules = SCHEDULES, schedule_versions = SCHEDULE_VERSIONS, next_schedule = NEXT_SCHEDULE, weighted = WEIGHTED, users_seen = USERS_SEEN, dropped = DROPPED_IN_ALL,
   next_timer = NEXT_TIMER, next_lease = NEXT_LEASE, next_prune = NEXT_PRUNE, next_shared = NEXT_SHARED, left = LEFT_STORED}
-local LEFT_READ_MAX, UNITS = 10000, 1000 -- @const
+local LEFT_READ_MAX, UNITS = 10000, 500 -- @const
 
 examine.counted, examine.others = COUNTED, OTHERS
 
@@ -186,8 +186,8 @@ function examine.bucket(limiter, counter)
   return spent, at
 end
 
--- The counts at a place, by the heads: how many jobs run, how many are parked, whether to check it again.
-function examine.counter(limiter, place)
+-- How many jobs run at a place, by the heads of all that run.
+function examine.started_at(place)
   if not started_at then
     started_at = {}
     for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
@@ -196,9 +196,13 @@ function examine.counter(limiter, place)
       for _, at in ipairs(is_read and places or {}) do started_at[at.place] = (started_at[at.place] or 0) + 1 end
     end
   end
-  local started = started_at[place] or 0
+  return started_at[place] or 0
+end
+
+-- What follows at a place from how many jobs run there: how many are parked, whether to check it again.
+function examine.counter(limiter, place, started)
   local parked = redis.call('ZLEXCOUNT', store.parked, '[' .. place .. '\0', '(' .. place .. '\1')
-  return started, parked, parked > 0 and not (limiter.most and started >= limiter.most)
+  return parked, parked > 0 and not (limiter.most and started >= limiter.most)
 end
 
 -- The limit of a key of counters, and a place there; nil if there is none.

@@ -199,11 +199,14 @@ CHECK['gauges:'] = function(name, _, key, packed)
   local limiter, place = examine.place(name, key)
   if not limiter then return 'stray', key end
   local is_read, counter = pcall(cmsgpack.unpack, packed)
-  local started, parked, looks = examine.counter(limiter, place)
-  if not is_read or type(counter) ~= 'table' then return 'gauge', key end
+  local started = is_read and type(counter) == 'table' and counter[1]
+  if type(started) ~= 'number' or started % 1 ~= 0 then return 'gauge', key end
+  -- How many run is a sum over all heads: it is compared once these are read.
+  examine.tell_running(name, key, place, started)
+  local parked, looks = examine.counter(limiter, place, started)
   -- A child where nothing runs or waits is counted as long as its bucket is not full.
   local spent, is_idle = examine.bucket(limiter, counter), started + parked == 0
-  if counter[1] ~= started or counter[2] ~= parked or type(counter[3]) ~= 'number'
+  if counter[2] ~= parked or type(counter[3]) ~= 'number'
     or (spent == nil) ~= not (limits.is_each(limiter) and limiter.tokens) or (is_idle and (spent or 0) == 0)
     or (counter[4] and true or false) ~= (looks or is_idle)
     or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= counter[4] then
