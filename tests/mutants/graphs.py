@@ -440,6 +440,14 @@ MUTANTS = (
         caught_by=(tests("tests/integration/test_doctor_fan_in.py", "-k", "searched_for_each"),),
     ),
     Mutant(
+        name="The doctor believes what a counter of a limit says of running jobs",
+        kind="bounds",
+        file="backends/redis/doctor/sums.py",
+        old="            if started != this.running[place]:\n",
+        new="            if False:\n",
+        caught_by=(tests("tests/integration/test_doctor.py", "-k", "miscounted_for_a_limit"),),
+    ),
+    Mutant(
         name="Lua: the doctor takes an id for another that begins with it",
         kind="bounds",
         file="backends/redis/lua/doctor/lib/examine_heads.lua",
