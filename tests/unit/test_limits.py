@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS
+from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS, Bucket
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
 from queuehint.operations import DropLimit, ListLimits, SetLimit
 from queuehint.testing.driver import Queue, job
@@ -329,3 +329,14 @@ def test_the_core_refuses_an_invalid_limit_too() -> None:
         Limited().limit("a", most=0)
     with pytest.raises(InvalidJobError):
         Limited().limit("a", rate=(1, 0))
+
+
+@pytest.mark.parametrize("rate, most", [((10, 1000), 19), ((1, 100), 10), ((100, 1000), 199), ((1, 10), 100)])
+def test_bucket_starts_at_most_its_tokens_and_its_refill_in_a_second(rate: tuple[int, int], most: int) -> None:
+    bucket = Bucket()
+    starts = []
+    for now_ms in range(10_000, 14_000):
+        while bucket.token_ms(rate, now_ms) <= now_ms:
+            bucket.spend(rate, now_ms)
+            starts.append(now_ms)
+    assert max(sum(begin <= at < begin + 1000 for at in starts) for begin in set(starts)) == most
