@@ -317,7 +317,7 @@ def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | No
 def _make_worker(
     scheduler: Scheduler, options: Options, end_process: _EndOfProcess, renewer: RenewerProcess | None
 ) -> Worker:
-    return scheduler.make_worker(
+    made = scheduler.make_worker(
         options.concurrency,
         pools=options.pools,
         users=options.users,
@@ -329,6 +329,9 @@ def _make_worker(
         helper=renewer,
         version=options.version_name,
     )
+    if renewer is not None:
+        renewer.worker_name = made.name
+    return made
 
 
 async def _serve(scheduler: Scheduler, made: Worker, options: Options, watch: SourceWatch | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Enqueue, Exchange, Get
+from queuehint.operations import Announce, Enqueue, Exchange, Get, ListWorkers
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
@@ -109,6 +109,28 @@ def test_what_a_dead_worker_held_is_lost_at_once(remote: tuple[MemoryBackend, st
     )
     subprocess.run([sys.executable, "-c", program, url], check=False)
     until(lambda: states(memory) == [(JobState.QUEUED, 1), (JobState.QUEUED, 1), (JobState.STARTED, 0)])
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "process.end()"], ids=["killed", "ended"])
+def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend, str]) -> None:
+    memory, url = remote
+    for name in ("other", "dead"):
+        memory.call_sync(Announce(name, "host", 7, 4, running=3))
+    program = (
+        "import os, sys, time\n"
+        "from queuehint.worker.leases.helper import RenewerProcess\n"
+        "process = RenewerProcess(sys.argv[1], 'default', abandon_after_s=60)\n"
+        "process.worker_name = 'dead'\n"
+        "process.start(1)\n"
+        "while not process.hear(0.1): pass\n"
+        f"{end}\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=False)
+    if end == "process.end()":
+        # The worker signs off by itself.
+        assert [worker.name for worker in memory.call_sync(ListWorkers()).workers] == ["dead", "other"]
+    else:
+        until(lambda: [worker.name for worker in memory.call_sync(ListWorkers()).workers] == ["other"])
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

@@ -32,6 +32,14 @@ FORKS = tests("tests/integration/test_cli_worker.py", "-k", "comes_back_as")
 
 MUTANTS = (
     Mutant(
+        name="A worker that was killed is listed for a minute more",
+        kind="worker",
+        file="worker/leases/helper.py",
+        old="                if self._name is not None:\n",
+        new="                if False:\n",
+        caught_by=(tests("tests/integration/test_lease_helper.py", "-k", "signed_off"),),
+    ),
+    Mutant(
         name="The line that runs an idle loop is blamed for blocking it",
         kind="worker",
         file="worker/leases/blocking.py",

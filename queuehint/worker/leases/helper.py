@@ -12,6 +12,7 @@ the worker says
 ``~token id`` or ``~token id ms``     the same, but its code has not begun; it has with the ``+`` that follows
 ``-token id``                         it was settled
 ``.``                                 the worker's loop turns
+``!``                                 the worker ends in order
 ====================================  ==============================================================================
 
 ====================================  ==============================================================================
@@ -29,8 +30,8 @@ the helper says
 No line about a lease is dropped, however long the worker does not read, and each comes before the ``renewed`` of the
 request that it came of: so what the worker extends then is what was renewed.
 
-It ends when its input ends. If the worker has died with leases held, it reports them lost first: the code that held
-them has ended, so no job has to wait for the leases to end. A worker whose loop has not turned for longer than
+It ends when its input ends. If the worker has died, it first reports the leases lost that it held, because the code
+that held them has ended, and signs the worker off. A worker whose loop has not turned for longer than
 `abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
 stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
 are not renewed any more until it goes on, so that others may have its jobs.
@@ -60,9 +61,10 @@ from typing import TYPE_CHECKING, Any
 from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
-from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Exchange, Renew, Verdict
+from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Announce, Exchange, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
+from queuehint.worker.leases.presence import host_name
 from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ class RenewerProcess:
         self._is_deaf = False
         self._lock = threading.Lock()
         self.marks = BeginMarks()
+        self.worker_name: str | None = None
+        """The name by which the store knows the worker; None if it is not to be signed off."""
 
     @property
     def pid(self) -> int | None:
@@ -115,7 +119,7 @@ class RenewerProcess:
             OSError: the system has no process for us.
         """
         mine = {"lease_ms": round(lease_s * 1000), "worker": os.getpid(), "marks": self.marks.number}
-        config = json.dumps({**self._config, **mine}) + "\n"
+        config = json.dumps({**self._config, **mine, "name": self.worker_name}) + "\n"
         process = subprocess.Popen(
             # -P: nothing is imported from the working directory, whatever its files are called.
             [sys.executable, "-P", "-m", "queuehint.worker.leases.helper"],
@@ -172,6 +176,7 @@ class RenewerProcess:
 
     def end(self, *, at_once: bool = False) -> None:
         """Stop the process, gracefully or *at_once*; killed, it does not report the worker's death."""
+        self.send("!\n")
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -208,6 +213,8 @@ class Renewer:
         # When the code of each lease should have ended; `_gone` are those that were lost, and their code runs still.
         self._held: dict[_Lease, float] = {}
         self._gone: dict[_Lease, float] = {}
+        self._name: str | None = config.get("name")
+        self._is_dismissed = False
         self._waiting: set[_Lease] = set()
         self._told_canceled: set[_Lease] = set()
         self._marks = BeginMarks(config["marks"]) if "marks" in config else None
@@ -226,6 +233,9 @@ class Renewer:
             for line in lines:
                 if line == ".":
                     self._turned_s = now_s()
+                    continue
+                if line == "!":
+                    self._is_dismissed = True
                     continue
                 self._seen += 1
                 token, job_id, *timeout_ms = line[1:].split(" ")
@@ -375,10 +385,13 @@ class Renewer:
         with self._lock:
             outcomes = [self._last_outcome(lease) for lease in self._held]
         with contextlib.suppress(Exception):
-            if outcomes and self._is_orphan():
+            signs_off = self._name is not None and not self._is_dismissed
+            if (outcomes or signs_off) and self._is_orphan():
                 for begin in range(0, len(outcomes), JOBS_AT_ONCE):
                     settle = tuple(outcomes[begin : begin + JOBS_AT_ONCE])
                     self._backend.call_sync(Exchange(f"renewer-{os.getpid()}", settle, pools=()))
+                if self._name is not None:
+                    self._backend.call_sync(Announce(self._name, host_name(), self._worker, 1, gone=True))
         # The other thread may be asking a store that is gone.
         os._exit(0)
 
