@@ -154,7 +154,8 @@ class JsonCodec:
         odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
         for name in odd:
             if name in values:
-                values = {**values, name: self._unstructure(name, values[name], annotations[name])}
+                written = self._unstructure(name, values[name], annotations[name], bytes_max)
+                values = {**values, name: written}
         if set(map(type, values.values())) == _TEXT and sum(map(len, values.values())) <= bytes_max:
             return encode_json(values, bytes_max=bytes_max)
         for name, value in values.items():
@@ -196,7 +197,7 @@ class JsonCodec:
         self._odd[id(annotations)] = (annotations, odd)
         return odd
 
-    def _unstructure(self, name: str, value: Any, annotation: Any) -> Any:
+    def _unstructure(self, name: str, value: Any, annotation: Any, bytes_max: int) -> Any:
         """
         Return a value as JSON that is read as the value.
 
@@ -213,8 +214,13 @@ class JsonCodec:
         except Exception as error:  # noqa: BLE001 - as above
             why = problem_of(error) or f"{problem} ({type(error).__name__})"
             raise PayloadError(why, path=f"$.{name}") from None
+        text = written
+        if type(written) not in _SURE:
+            # A hook may write what JSON has otherwise, such as a tuple.
+            check_json(written, f"$.{name}", bytes_max, _WAY_OUT)
+            text = decode_json(encode_json(written, bytes_max=bytes_max))
         try:
-            read = self.converter.structure(written, annotation)
+            read = self.converter.structure(text, annotation)
         except Exception as error:  # noqa: BLE001 - as above
             why = advice(annotation) or _misfit(error, annotation, name).problem
             raise PayloadError(f"{problem}: {why}", path=f"$.{name}") from None

@@ -242,4 +242,12 @@ MUTANTS = (
         new="return repr(value) if abs(value)",
         caught_by=(handler("one_text_of_an_argument"),),
     ),
+    Mutant(
+        name="What a hook has written is read back before it is JSON",
+        kind="api",
+        file="handlers/codec.py",
+        old="            text = decode_json(encode_json(written, bytes_max=bytes_max))\n",
+        new="",
+        caught_by=(codec("writes_a_tuple"),),
+    ),
 )

@@ -304,6 +304,14 @@ def test_an_own_converter_is_used() -> None:
     assert codec.loads(payload, {"a": Decimal}) == {"a": Decimal("1.10")}
 
 
+def test_hook_that_writes_a_tuple_is_checked_by_the_list_that_arrives() -> None:
+    codec = JsonCodec()
+    codec.converter.register_unstructure_hook(complex, lambda value: (value.real, value.imag))
+    codec.converter.register_structure_hook(complex, lambda value, _: complex(*value) if type(value) is tuple else 0j)
+    with pytest.raises(PayloadError, match="complex cannot be written as complex: it would be read as another value"):
+        codec.dumps({"a": 1j}, {"a": complex}, bytes_max=MAX)
+
+
 def test_a_hook_that_raises_is_a_payload_error() -> None:
     import cattrs
 

@@ -198,7 +198,7 @@ MORE = {"kind": "insert", "text": "a", "more": 1}
         ({"by_name": {"x": MORE}}, Outer, "unknown fields of Insert"),
         ({"only": MORE}, Outer, "unknown fields of Insert"),
         ({"text": 7, "more": 1}, Insert, "unknown fields of Insert"),
-        ({"text": "a", "more": 1}, Record, "unknown fields of Record"),
+        ({"text": "a", "more": 1}, Record, "unknown fields"),
         ({"edit": MORE, "edits": []}, Holder, "unknown fields of Insert @ $.a.edit"),
         ({"textOf": "a", "other": 1}, Populated, "unknown fields of Populated"),
         ({"kind": "move"}, Annotated[Insert | Delete, pydantic.Field(discriminator="kind")], "union_tag_invalid"),

@@ -64,8 +64,9 @@ def converter_for_json(is_plain: Callable[[Any], bool]) -> cattrs.Converter:
     for scalar, kinds in ((str, str), (int, int), (float, (int, float))):
         converter.register_structure_hook(scalar, _scalar_of(kinds))
     converter.register_unstructure_hook(str, _plain_text)
-    converter.register_unstructure_hook_func(_is_enum, lambda value: value.value)
-    converter.register_structure_hook_func(_is_enum, _member)
+    # By the class, and not by a predicate: older cattrs has hooks of its own for the class, which take precedence.
+    converter.register_unstructure_hook(Enum, lambda value: value.value)
+    converter.register_structure_hook(Enum, _member)
     for is_meant, writes, reads in (
         (_is_literal, _writes_literal, _reads_literal),
         (is_array, writes_array, reads_array),
@@ -143,10 +144,6 @@ def _scalar_of(kinds: type | tuple[type, ...]) -> Callable[[Any, Any], Any]:
 
 def _plain_text(value: Any) -> str:
     return value if type(value) is str else str.__str__(value)
-
-
-def _is_enum(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Enum)
 
 
 def _member(value: Any, kind: type[Enum]) -> Enum:
