@@ -433,14 +433,6 @@ MUTANTS = (
         caught_by=(tests("tests/unit/test_attempts.py"),),
     ),
     Mutant(
-        name="A loop that waits for events is taken for a blocked one",
-        kind="worker",
-        file="worker/leases/blocking.py",
-        old=" and frame.f_code.co_filename != selectors.__file__:\n",
-        new=":\n",
-        caught_by=(tests("tests/unit/test_blocking.py"),),
-    ),
-    Mutant(
         name="A loop that is held up never counts as stuck",
         kind="worker",
         file="worker/leases/loop_watch.py",
