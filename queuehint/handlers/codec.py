@@ -160,6 +160,8 @@ class JsonCodec:
             return encode_json(values, bytes_max=bytes_max)
         for name, value in values.items():
             kind = type(value)
+            if kind not in _SURE and name in odd:
+                continue  # it was checked when it was read back
             if (kind not in _SURE or (kind is str and len(value) > bytes_max)) and not _is_flat(kind, value, bytes_max):
                 check_json(value, f"$.{name}", bytes_max, _WAY_OUT)
         return encode_json(values, bytes_max=bytes_max)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, deque
 from collections.abc import Mapping
-from datetime import datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import attrs
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _BASES = (str, int, float)
 _BY_TEXT = (datetime, time)
+_BY_EQUALITY = frozenset({str, int, float, bool, type(None), bytes, UUID, date, timedelta})
+"""Classes of which two values of the same type are the same if they are equal."""
 _MISSING = object()
 
 
@@ -38,6 +42,8 @@ def difference(given: Any, read: Any, path: str = "") -> str | None:
         if kind is list and type(given) is tuple:
             return _of_items(given, read, path)
         return None if kind in _BASES and isinstance(given, kind) and given == read else path
+    if kind in _BY_EQUALITY:
+        return None if given == read else path
     if isinstance(read, Enum):
         return path
     if isinstance(read, _BY_TEXT):
@@ -66,9 +72,9 @@ def _of_items(given: Iterable[Any], read: Iterable[Any], path: str) -> str | Non
     if len(given) != len(read):
         return path
     for index, (one, other) in enumerate(zip(given, read, strict=True)):
-        found = difference(one, other, f"{path}[{index}]")
+        found = difference(one, other)
         if found is not None:
-            return found
+            return f"{path}[{index}]{found}"
     return None
 
 
@@ -77,33 +83,38 @@ def _of_mapping(given: Mapping[Any, Any], read: Mapping[Any, Any], path: str) ->
         return path
     # JSON keeps the order.
     for (key, one), (other_key, other) in zip(given.items(), read.items(), strict=True):
-        step = f"{path}.{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else f"{path}[…]"
-        if difference(key, other_key) is not None:
-            return step
-        found = difference(one, other, step)
+        found = "" if difference(key, other_key) is not None else difference(one, other)
         if found is not None:
-            return found
+            step = f".{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else "[…]"
+            return f"{path}{step}{found}"
     return None
 
 
-def _names(kind: Any, given: Any) -> list[str] | None:
+def _names(kind: Any, given: Any) -> tuple[str, ...] | None:
     """Return the names of the attributes that make two objects of a class equal; None if it does not tell."""
+    names = _fields(kind)
+    if names is not None and hasattr(kind, "model_config"):
+        for each in ("__pydantic_extra__", "__pydantic_private__"):
+            names = (*names, *(getattr(given, each, None) or ()))
+    return names
+
+
+@lru_cache(1024)
+def _fields(kind: Any) -> tuple[str, ...] | None:
     if hasattr(kind, "model_config") and isinstance(fields := getattr(kind, "model_fields", None), dict):
-        more = ("__pydantic_extra__", "__pydantic_private__")
-        return [*fields, *[name for each in more for name in getattr(given, each, None) or ()]]
+        return tuple(fields)
     if attrs.has(kind):
-        return [field.name for field in attrs.fields(kind) if field.eq]
+        return tuple([field.name for field in attrs.fields(kind) if field.eq])
     if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind) if field.compare]
+        return tuple([field.name for field in dataclasses.fields(kind) if field.compare])
     return None
 
 
-def _of_attributes(given: Any, read: Any, names: list[str], path: str) -> str | None:
+def _of_attributes(given: Any, read: Any, names: Iterable[str], path: str) -> str | None:
     for name in names:
-        one, other = getattr(given, name, _MISSING), getattr(read, name, _MISSING)
-        found = difference(one, other, f"{path}.{name}")
+        found = difference(getattr(given, name, _MISSING), getattr(read, name, _MISSING))
         if found is not None:
-            return found
+            return f"{path}.{name}{found}"
     return None
 
 
