@@ -387,7 +387,8 @@ def test_a_sound_server_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "info, durability", [({}, "D0: "), ({"aof_enabled": "0"}, "D0: "), ({"aof_enabled": "1"}, "D1 or D2: ")]
+    "info, durability",
+    [({}, "D0: "), ({"aof_enabled": "0"}, "D0: "), ({"aof_enabled": "1"}, "D1 or D2, by ")],
 )
 def test_what_a_server_may_lose_is_told_by_its_append_only_file(info: dict[str, str], durability: str) -> None:
     assert durability_class(info).startswith(durability)
