@@ -54,6 +54,8 @@ class Interest:
         pending: until nothing of this is left; only for a store of this process, others wait the whole time.
         kept: nothing is waited for here: the records of these, up to 1 000, are to be there for a minute after their
             ends, because they will be read together. Of *jobs* they are in any case.
+        release: of the worker that waits, as of `Exchange`: it waits for jobs too that only other releases have
+            refused.
     """
 
     pools: Collection[str] = ()
@@ -63,6 +65,7 @@ class Interest:
     version: int | None = None
     pending: CountPending | None = None
     kept: Collection[str] = ()
+    release: str = ""
 
 
 class Backend(Protocol):

@@ -202,7 +202,12 @@ class LocalBackend(Backend):
             until_ms = now_ms + round(
                 min(timeout_s, VERSION_POLL_S if interest.version is not None else timeout_s) * 1000
             )
-            if any(table.ready.size(pool, interest.users) for pool in interest.pools):
+            ready = table.ready
+            if any(ready.size(pool, interest.users) for pool in interest.pools):
+                return None
+            if ready.refused and any(
+                ready.size(queue, interest.users) for queue in ready.open_to(interest.release, interest.pools)
+            ):
                 return None
             # A worker wakes when something is due; without a worker, waits for results do.
             next_ms = engine.state.next_ms() if interest.pools or not self._adopted else None
@@ -243,8 +248,7 @@ class LocalBackend(Backend):
         table, waiting = self.engine.state.table, self._waiting
         if waiting.waiters:
             waiting.call("job", table.ended)
-            waiting.call("pool", {pool for pool, _ in table.ready.filled})
-            waiting.call("user", table.ready.filled)
+            waiting.call_ready(table.ready.filled)
             waiting.call("worker", list(table.undelivered_cancellations))
             waiting.call_drained(self.engine.is_drained)
             next_ms = self.engine.state.next_ms()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
+from queuehint.core.structures.ready_queue import REFUSED_MARK, pool_of, releases_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -15,9 +17,9 @@ _Topic = tuple[str, object]
 
 
 class Waiter:
-    """A waiter: its deadline, its wake-up, its topics."""
+    """A waiter: its deadline, its wake-up, its topics, the release of a worker."""
 
-    __slots__ = ("pending", "topics", "until_ms", "wake", "works")
+    __slots__ = ("pending", "release", "topics", "until_ms", "wake", "works")
 
     def __init__(self, interest: Interest, until_ms: int, wake: Callable[[], None]) -> None:
         topics: list[_Topic] = [("pool", pool) for pool in interest.pools]
@@ -29,6 +31,7 @@ class Waiter:
         self.topics = topics
         self.works = bool(interest.pools)
         self.pending = interest.pending
+        self.release = interest.release
         self.until_ms = until_ms
         self.wake = wake
 
@@ -78,6 +81,20 @@ class WaitingRoom:
             for waiter in list(self._by_topic.get((kind, name), ())):
                 self.leave(waiter)
                 waiter.wake()
+
+    def call_ready(self, filled: set[tuple[str, str | None]]) -> None:
+        """Wake the workers that wait for jobs of queues and users, but those whose release has refused these jobs."""
+        refused = [each for each in filled if REFUSED_MARK in each[0]]
+        fresh = filled.difference(refused)
+        self.call("pool", {pool for pool, _ in fresh})
+        self.call("user", fresh)
+        for queue, user in refused:
+            pool, releases = pool_of(queue), releases_of(queue)
+            for topic in (("pool", pool), ("user", (pool, user))):
+                for waiter in list(self._by_topic.get(topic, ())):
+                    if waiter.release not in releases:
+                        self.leave(waiter)
+                        waiter.wake()
 
     def call_drained(self, is_drained: Callable[[CountPending], bool]) -> None:
         """Wake the waiters whose count has reached zero."""

@@ -10,8 +10,9 @@ import attrs
 from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.schedules import Timetable
+from queuehint.core.structures.ready_queue import releases_of
 from queuehint.core.xcom import SharedStore
-from queuehint.operations import BUDGET, WORKER_SEEN_MS
+from queuehint.operations import ANYONE, BUDGET, WORKER_SEEN_MS
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
 
@@ -127,12 +128,44 @@ class State:
         return any(ms is not None and ms >= since_ms for ms in (self.seen.get(pool), self.seen.get((pool, user))))
 
     def count_unserved(self) -> int:
-        """Return how many ready jobs no worker has asked for lately; O(pools and users asked for)."""
+        """
+        Return how many ready jobs no worker has asked for lately, those left out that releases have refused.
+
+        Complexity: O(pools and users asked for).
+        """
         ready, since_ms = self.table.ready, self.now_ms - POOL_SEEN_MS
         served = {asked for asked, ms in self.seen.items() if ms >= since_ms}
-        unserved = sum([size for pool, size in ready.sizes().items() if pool not in served])
+        unserved = sum([ready.size(pool) for pool in ready.sizes() if pool not in served])
         some = [asked for asked in served if isinstance(asked, tuple) and asked[0] not in served]
         return unserved - sum([ready.size(pool, (user,)) for pool, user in some])
+
+    def untried(self, queue: str, pool: str) -> tuple[set[str | None], bool]:
+        """
+        Return whose jobs of a queue workers may run whose release has not refused them, and whether that is everyone's.
+
+        Only announced workers count.
+        """
+        refused_by = releases_of(queue)
+        workers = [each for each in self.live_workers() if pool in each.pools and each.release not in refused_by]
+        users: set[str | None] = set()
+        for each in workers:
+            if each.users is None or each.steal == ANYONE:
+                return set(), True
+            users.update((*each.users, *each.steal))
+        return users, False
+
+    def count_refused(self) -> int:
+        """
+        Return how many ready jobs the releases of all workers that serve them have refused.
+
+        Complexity: O(queues of refused jobs times workers).
+        """
+        ready, count = self.table.ready, 0
+        for pool, queues in ready.refused.items():
+            for queue in queues:
+                users, is_everyone = self.untried(queue, pool)
+                count += 0 if is_everyone else ready.size(queue) - ready.size(queue, users)
+        return count
 
 
 def proves(token: object, newest: int | None) -> bool:

@@ -14,6 +14,7 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.blockers import Blockers
 from queuehint.core.state import handles
+from queuehint.core.structures.ready_queue import queue_of
 from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import key_of
@@ -27,6 +28,7 @@ from queuehint.values.report import (
     Reason,
     ReasonKind,
     Stats,
+    refused_text,
     unserved_text,
 )
 
@@ -268,12 +270,24 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         )
     if job.spec.presence_ms is not None:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.CALLER)
+    if job.extras is not None and job.extras.refused_by and (detail := _refused_by_all(state, job)) is not None:
+        return Reason(job_id=job.id, state=job.state, kind=ReasonKind.UNKNOWN_TASK, stuck=True, detail=detail)
     detail = f"pool {job.spec.pool}" if job.spec.user is None else f"pool {job.spec.pool}, user {job.spec.user}"
     if not state.is_served(job.spec.pool, job.spec.user):
         workers = state.live_workers()
         detail = unserved_text(detail, workers[:WORKERS_NAMED_MAX], len(workers))
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
     return Reason(job_id=job.id, state=job.state, kind=ReasonKind.WORKER, detail=detail)
+
+
+def _refused_by_all(state: State, job: Job) -> str | None:
+    """Return which releases have refused a ready job; None if a worker of another one serves it."""
+    assert job.extras is not None
+    users, is_everyone = state.untried(queue_of(job), job.spec.pool)
+    if is_everyone or job.spec.user in users:
+        return None
+    names = {each.release: each.version for each in state.live_workers() if each.version is not None}
+    return refused_text(job.spec.task, [names.get(release, release) for release in job.extras.refused_by])
 
 
 @handles(op.CountJobs)
@@ -286,7 +300,7 @@ def count_jobs(state: State, _question: op.CountJobs) -> Stats:
         ReasonKind.DEAD_HOLD.value: table.holding,
         ReasonKind.DEAD_DEPENDENCY.value: count_edges(state, op.CountEdges()).behind_dead if table.dead else 0,
         ReasonKind.NO_WORKER.value: state.count_unserved(),
-        ReasonKind.UNKNOWN_TASK.value: len(table.unknown_task_counts),
+        ReasonKind.UNKNOWN_TASK.value: len(table.unknown_task_counts) + state.count_refused(),
     }
     totals, lifecycle = table.journal.totals, state.lifecycle
     return Stats(
@@ -374,7 +388,7 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
         return True
     if table.limits.parks_any() or table.pauses.count_parked(endless=False):
         return True
-    if sum(table.ready.sizes().values()) > state.count_unserved():
+    if sum(table.ready.sizes().values()) > state.count_unserved() + state.count_refused():
         return True
     return any(job_id not in table.unknown_task_counts for job_id in table.backing_off)
 

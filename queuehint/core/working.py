@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from queuehint import operations as op
 from queuehint.core.state import POOL_SEEN_MS, handles, proves
+from queuehint.core.structures.ready_queue import RELEASES_KEPT
 from queuehint.core.work import follow, more
 from queuehint.operations import WORKER_SEEN_MS, WORKERS_MAX, Verdict
 from queuehint.values.event import EventKind
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from queuehint.core.state import State
+    from queuehint.core.structures.job import Job
     from queuehint.core.structures.ready_queue import ReadyQueue
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, FINISHED, _FAILED, CANCELED = JobState
@@ -32,7 +34,7 @@ UNKNOWN_TASK_PAUSE_MAX_MS = 300_000
 @handles(op.Exchange)
 def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
     """Answer `Exchange`."""
-    verdicts = tuple([_settle(state, outcome) for outcome in operation.settle])
+    verdicts = tuple([_settle(state, outcome, operation.release) for outcome in operation.settle])
     follow(state)
     _see(state, operation)
     grants = _claim(state, operation) if operation.limit and operation.pools else []
@@ -51,7 +53,7 @@ def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
     )
 
 
-def _settle(state: State, outcome: Outcome) -> Verdict:
+def _settle(state: State, outcome: Outcome, release: str) -> Verdict:
     job = state.table.jobs.get(outcome.job_id)
     if job is None or job.state is not STARTED or not proves(outcome.token, job.token):
         return LOST
@@ -81,20 +83,44 @@ def _settle(state: State, outcome: Outcome) -> Verdict:
         elif kind is OutcomeKind.RELEASED:
             state.table.put_back(job, None, EventKind.RELEASED)
         else:
-            unknown_task_count = state.table.unknown_task_counts.get(job.id, 0)
-            pause_ms = min(UNKNOWN_TASK_PAUSE_MS << min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
-            state.table.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
-            state.table.unknown_task_counts[job.id] = unknown_task_count + 1
+            _refuse(state, job, release)
     return DONE
 
 
+def _refuse(state: State, job: Job, release: str) -> None:
+    """
+    Give a job back that a release does not know: ready at once, for every other release.
+
+    With a growing pause instead if nothing would keep the same release from it: one without a name, one that has
+    refused it before, or none of which there is room.
+    """
+    table, extras = state.table, job.need_extras()
+    refused_by = (*extras.refused_by, release)[-RELEASES_KEPT:]
+    if release and release not in extras.refused_by and table.ready.has_queue(job, refused_by):
+        extras.refused_by = refused_by
+        table.put_back(job, None, EventKind.RELEASED, "unknown_task")
+        return
+    unknown_task_count = table.unknown_task_counts.get(job.id, 0)
+    pause_ms = min(UNKNOWN_TASK_PAUSE_MS << min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
+    table.put_back(job, state.now_ms + pause_ms, EventKind.RELEASED, "unknown_task")
+    table.unknown_task_counts[job.id] = unknown_task_count + 1
+
+
 def _claim(state: State, operation: op.Exchange) -> list[Grant]:
-    """Claim jobs of those a worker is there for, then of those it helps."""
+    """Claim jobs of those a worker is there for, then of those it helps; each time first what others refused."""
     grants: list[Grant] = []
-    names = state.table.ready.rotate(operation.pools)
-    _claim_of(state, operation, operation.users, list(names), grants)
+    ready = state.table.ready
+    names = ready.rotate(operation.pools)
+    if ready.refused:
+        _claim_of(state, operation, operation.users, ready.open_to(operation.release, operation.pools), grants)
+    if not state.cut:
+        _claim_of(state, operation, operation.users, list(names), grants)
     if operation.steal and not state.cut:
-        _claim_of(state, operation, None if operation.steal == op.ANYONE else operation.steal, names, grants)
+        among = None if operation.steal == op.ANYONE else operation.steal
+        if ready.refused:
+            _claim_of(state, operation, among, ready.open_to(operation.release, operation.pools), grants)
+        if not state.cut:
+            _claim_of(state, operation, among, names, grants)
     state.started += len(grants)
     return grants
 
@@ -102,7 +128,7 @@ def _claim(state: State, operation: op.Exchange) -> list[Grant]:
 def _claim_of(
     state: State, operation: op.Exchange, among: tuple[str | None, ...] | None, names: list[str], grants: list[Grant]
 ) -> None:
-    """Take jobs of some users, or of all, from the pools in rotation; *names* is used up."""
+    """Take jobs of some users, or of all, from pools or other queues in rotation; *names* is used up."""
     table = state.table
     ready: ReadyQueue = table.ready
     now_ms, limit, worker = state.now_ms, operation.limit, operation.worker
@@ -206,6 +232,7 @@ def announce(state: State, operation: op.Announce) -> op.Announced:
         host=operation.host,
         pid=operation.pid,
         version=operation.version_name,
+        release=operation.release,
         pools=operation.pools,
         users=operation.users,
         steal=operation.steal,

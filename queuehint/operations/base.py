@@ -35,6 +35,7 @@ __all__ = [
     "RECORDS_COUNTED_MAX",
     "RECORDS_LOOKED_AT_MAX",
     "RECORDS_PER_BLOCK",
+    "RELEASE_LENGTH_MAX",
     "SCHEDULE_LIST_MAX",
     "SERVED_MAX",
     "SETTLEMENTS_MAX",
@@ -68,6 +69,7 @@ STAGED_FRESH_MS = 5_000
 """How long after its last part a submission counts as under way: until then no younger one takes its hidden jobs."""
 SETTLEMENTS_MAX = 1000
 GRANTS_MAX = 1000
+RELEASE_LENGTH_MAX = 16
 LEASES_MAX = 16_000
 JOBS_AT_ONCE = 128
 """As many jobs as one request of the library settles, claims or orders something of: no Redis is held up for 20 ms."""

@@ -152,6 +152,7 @@ def _check_exchange(operation: op.Exchange) -> None:
     if operation.is_last:
         _check_size("limit", operation.limit, 0)
     _check_users(operation)
+    _check_release(operation.release)
     note_usual(operation)
 
 
@@ -199,6 +200,13 @@ def _check_lines(operation: op.ListLines) -> None:
 
 def _check_announce(operation: op.Announce) -> None:
     _check_users(operation)
+    _check_release(operation.release)
+
+
+def _check_release(release: str) -> None:
+    """Refuse a digest that a list of them could not hold."""
+    if release and not (release.isascii() and release.isalnum()):
+        raise InvalidJobError(f"release must be letters a to z, A to Z and digits, got {shown(release)}")
 
 
 _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {

@@ -48,6 +48,8 @@ _FAIL: Final = attrs.fields(Outcome).on_child_failure.default
 _checks: dict[type[Any], Check] = {}
 _seen: set[str] = set()
 """Names of workers and pools with which nothing is wrong."""
+_releases: set[str] = set()
+"""The same of releases."""
 SEEN_MAX: Final = 1000
 
 
@@ -86,6 +88,7 @@ def is_usual(exchange: Exchange) -> bool:
         or (type(lease_ms) is not int or not 0 <= lease_ms <= TEN_YEARS_MS)
         or (exchange.users is not None or type(steal) is not tuple or steal)
         or (exchange.is_last is not False or type(exchange.announces) is not bool)
+        or (type(exchange.release) is not str or exchange.release not in _releases)
     ):
         return False
     for pool in pools:
@@ -110,9 +113,11 @@ def is_usual(exchange: Exchange) -> bool:
 
 def note_usual(exchange: Exchange) -> None:
     """Cache the checked names of an exchange for the next one of its worker."""
-    if len(_seen) > SEEN_MAX:
+    if len(_seen) + len(_releases) > SEEN_MAX:
         _seen.clear()
+        _releases.clear()
     _seen.add(exchange.worker)
+    _releases.add(exchange.release)
     _seen.update(exchange.pools)
 
 

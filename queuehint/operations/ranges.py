@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from queuehint.operations.base import RELEASE_LENGTH_MAX
 from queuehint.values.checks import HEADERS_BYTES_MAX, NAME_BYTES_MAX, TAG_BYTES_MAX, TEN_YEARS_MS
 from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX
 from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX
@@ -51,6 +52,7 @@ TEXTS: Final = {
     "note": ERROR_TEXT_MAX,
     "prefix": NAME_BYTES_MAX,
     "reason": ERROR_TEXT_MAX,
+    "release": RELEASE_LENGTH_MAX,
     "tag": TAG_BYTES_MAX,
     "tags": TAG_BYTES_MAX,
     "templates": NUMBER_MAX,

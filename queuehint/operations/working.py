@@ -94,9 +94,13 @@ class Exchange(Operation[Exchanged]):
         is_last: the worker leaves; others are woken for the ready jobs and due times that only it was told of.
         announces: this worker says by `Renew` with *begun* when the code of a job on its last life begins (one that one
             more loss makes FAILED); until then a lease that ends is not counted as a loss.
+        release: a digest of what the code of this worker can run, at most 16 ASCII letters and digits. A job that is
+            given back as UNKNOWN_TASK is not offered to this release again, and at once to all others. Without one it
+            comes again after a pause, to any worker.
 
     Raises:
-        InvalidJobError: too much of something, *steal* without *users*, or a *limit* in the last exchange.
+        InvalidJobError: too much of something, *steal* without *users*, a *limit* in the last exchange, or a *release*
+            of other characters.
     """
 
     sizes: ClassVar[Mapping[str, int]] = {"settle": SETTLEMENTS_MAX, "limit": GRANTS_MAX, "pools": POOLS_MAX}
@@ -109,6 +113,7 @@ class Exchange(Operation[Exchanged]):
     steal: tuple[str | None, ...] | Literal["*"] = ()
     is_last: bool = False
     announces: bool = False
+    release: str = ""
 
     @property
     def among(self) -> tuple[str | None, ...] | None:
@@ -252,9 +257,10 @@ class Announce(Operation[Announced]):
         slots: how many jobs it runs at once at most, *running* how many it runs now.
         version_name: what its application calls this release of itself, 1–256 bytes.
         gone: it leaves, and is known no more; UNKNOWN if it was not.
+        release: as of `Exchange`: jobs that the releases of all workers here have refused are stuck.
 
     Raises:
-        InvalidJobError: too much of something, or *steal* without *users*.
+        InvalidJobError: too much of something, *steal* without *users*, or a *release* of other characters.
     """
 
     sizes: ClassVar[Mapping[str, int]] = {"pools": POOLS_MAX}
@@ -269,6 +275,7 @@ class Announce(Operation[Announced]):
     steal: tuple[str | None, ...] | Literal["*"] = ()
     version_name: str | None = None
     gone: bool = False
+    release: str = ""
 
 
 @attrs.frozen

@@ -261,7 +261,9 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
             ready = sum(stats.ready.values())
             # An attempt is noted before it is settled: what ended until now is known.
             watch.check()
-            if stats.states[JobState.STARTED] or ready > stats.stuck.get(ReasonKind.NO_WORKER, 0):
+            # Nobody asks for the ones, and the releases of all who ask have refused the others.
+            stuck = stats.stuck.get(ReasonKind.NO_WORKER, 0) + stats.stuck.get(ReasonKind.UNKNOWN_TASK, 0)
+            if stats.states[JobState.STARTED] or ready > stuck:
                 patience = 0
             elif not ready or patience == looks:
                 await watch.read()

@@ -53,7 +53,7 @@ class OutcomeKind(StrEnum):
     RELEASED = "released"
     """Given back by a stopping worker; ready at once at its old place, counts for nothing."""
     UNKNOWN_TASK = "unknown_task"
-    """This worker has no such handler; given back with a growing pause, counts for nothing."""
+    """The release of this worker cannot run it; ready at once for other releases, counts for nothing."""
     LOST = "lost"
     """The handler raised SystemExit or KeyboardInterrupt: counts as a loss, as if the worker had died."""
     DISCARDED = "discarded"

@@ -159,7 +159,7 @@ _SENTENCES = {
     ReasonKind.BACKOFF: "waits for its next attempt",
     ReasonKind.PAUSED: "its path is paused",
     ReasonKind.LIMIT: "ready, waits for a limit",
-    ReasonKind.UNKNOWN_TASK: "no worker that took it knows its task",
+    ReasonKind.UNKNOWN_TASK: "no release that works here can run it",
     ReasonKind.NO_WORKER: "ready, but no worker serves its pool",
     ReasonKind.WORKER: "ready, waits for a free slot",
     ReasonKind.CALLER: "ready, waits for its caller",
@@ -223,6 +223,7 @@ class WorkerInfo:
         running: how many it ran when it was heard of last.
         since_ms: when the store heard of it first; ms since the epoch.
         seen_ms: when the store heard of it last.
+        release: a digest of what its code can run, as of `Exchange`; empty if it does not say.
 
     .. versionadded:: 1.0.0
     """
@@ -238,11 +239,22 @@ class WorkerInfo:
     running: int
     since_ms: int
     seen_ms: int
+    release: str = ""
 
 
 WORKERS_NAMED_MAX = 3
 """How many workers a reason names; *SERVED_NAMED_MAX* how many pools or users of each."""
 SERVED_NAMED_MAX = 5
+
+
+def refused_text(task: str, releases: Sequence[str]) -> str:
+    """
+    Return the detail of a job that the releases of all workers here have refused, by their names or digests.
+
+    >>> refused_text("render", ["1.2", "k3v9q0ab"])
+    'task render, unknown to releases 1.2, k3v9q0ab'
+    """
+    return f"task {task}, unknown to release{'s' if len(releases) > 1 else ''} {', '.join(releases)}"
 
 
 def unserved_text(job: str, workers: Sequence[WorkerInfo], count: int) -> str:

@@ -25,6 +25,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, OutcomeUnknownError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend, Interest
     from queuehint.operations import Exchanged
     from queuehint.values.outcome import Grant, Outcome
+    from queuehint.worker.leases.release import Release
     from queuehint.worker.leases.renewal import Renewal
     from queuehint.worker.outbox import Outbox
     from queuehint.worker.outcomes import OutcomeBuilder, Settlements
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.worker")
 
+_UNKNOWN = OutcomeKind.UNKNOWN_TASK
 BESIDE_MIN = 16
 """How many outcomes, or slots for which jobs are ready, are worth a second exchange."""
 BEHIND_MAX = 2
@@ -65,6 +69,7 @@ class Exchanges:
         concurrency: how many slots there are.
         settlements: outcomes to be sent.
         outcomes: makes those of grants that cannot be run.
+        release: knows what the code of this worker can run.
         renewal: told of leases that were granted and settled; None for a store of this process.
         wake: requests another exchange.
         begin: begins the jobs of grants.
@@ -84,6 +89,7 @@ class Exchanges:
         settlements: Settlements,
         outcomes: OutcomeBuilder,
         outbox: Outbox,
+        release: Release,
         stopping: Stopping,
         timekeeper: Timekeeper,
         renewal: Renewal | None,
@@ -92,7 +98,8 @@ class Exchanges:
         see_epoch: Callable[[], None],
     ) -> None:
         check_limits(empty)
-        self.empty = empty
+        self.empty = attrs.evolve(empty, release=release.digest)
+        self._release = release
         self._backend = backend
         self._concurrency = concurrency
         self._slots = slots
@@ -154,6 +161,11 @@ class Exchanges:
         if self._asked_beside is not None:
             under_way.append(self._asked_beside)
         return [(outcome.job_id, outcome.token) for operation in under_way for outcome in operation.settle]
+
+    def announced(self) -> dict[str, Any]:
+        """Return what changes of the worker's announcement; log what was counted, as often as it is announced."""
+        self._outcomes.failures.given_back.flush()
+        return {"running": len(self._slots), "release": self.empty.release}
 
     async def exchange(self) -> bool:
         """Send outcomes and claim jobs for free slots; return False if the store has not answered."""
@@ -253,7 +265,7 @@ class Exchanges:
         to = self.empty
         limit = min(self.free, BEHIND_MAX)
         operation = self._behind = Exchange(
-            to.worker, (), to.pools, limit, to.lease_ms, to.users, to.steal, announces=True
+            to.worker, (), to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
         )
         sent_s = self._now_s()
 
@@ -302,10 +314,16 @@ class Exchanges:
 
     def _ask(self, settle: tuple[Outcome, ...]) -> Exchange:
         """Return an exchange that settles the first outcomes, which are sent by it alone, and claims what it may."""
+        if self._release.is_older and not any(each.kind is _UNKNOWN for each in self._settlements):
+            # What the handlers of before did not know is refused in the name of these.
+            self.empty = attrs.evolve(self.empty, release=self._release.renew())
+            self._see_epoch()
         self._settlements.take(len(settle))
         limit = 0 if self._stopping.is_begun else min(self.free, self._claims_max)
         to = self.empty
-        return Exchange(to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True)
+        return Exchange(
+            to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
+        )
 
     async def _survive(self, operation: Exchange, error: Exception) -> bool:
         """Recover from an exchange that failed without a store error: an outcome may be to blame."""

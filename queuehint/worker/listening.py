@@ -66,15 +66,14 @@ class Listening:
     Waits for work of one worker, in a task of its own.
 
     Args:
-        to: the exchange that is waited for: its worker, pools and users.
+        to: returns the exchange that is waited for: its worker, pools, users and release.
         wait: waits for these; returns whether the work there was is claimed, too.
         wakeup: set once there may be work.
     """
 
-    def __init__(self, to: Exchange, wait: Callable[[Interest], Awaitable[bool]], wakeup: Wakeup) -> None:
-        self._worker = to.worker
-        self._pools = to.pools
-        self._users = to.among
+    def __init__(self, to: Callable[[], Exchange], wait: Callable[[Interest], Awaitable[bool]], wakeup: Wakeup) -> None:
+        self._to = to
+        self._users = to().among
         self._wait = wait
         self._event = wakeup
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +91,10 @@ class Listening:
                 return
             self._task.cancel()
         self._takes_more = takes_more
-        interest = Interest(pools=self._pools if takes_more else (), users=self._users, worker=self._worker)
+        to = self._to()
+        interest = Interest(
+            pools=to.pools if takes_more else (), users=self._users, worker=to.worker, release=to.release
+        )
         self._task = asyncio.get_running_loop().create_task(self._hear(interest))
 
     async def _hear(self, interest: Interest) -> None:

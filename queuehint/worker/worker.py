@@ -46,6 +46,7 @@ from queuehint.worker.leases.begins import Begins
 from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
+from queuehint.worker.leases.release import Release
 from queuehint.worker.leases.renewal import Renewal, marks_of
 from queuehint.worker.lifespan import Lifespan, Resources, Setup
 from queuehint.worker.listening import Listening, Wakeup, check_served
@@ -206,7 +207,7 @@ class Worker:
         self._presence = self.presence_class(
             backend,
             Announce(self.name, host_name(), os.getpid(), self._concurrency, 0, self._pools, among, helped, version),
-            lambda: len(self._slots),
+            lambda: self._exchanges.announced(),  # noqa: PLW0108 - they are made below
             self._timekeeper.begin_again,
         )
         self._outbox = Outbox(backend, codec, self._event.set_for_notes)
@@ -218,6 +219,7 @@ class Worker:
             settlements=self._outcomes,
             outcomes=self._runner.outcomes,
             outbox=self._outbox,
+            release=Release(handlers, version),
             stopping=self._stopping,
             timekeeper=self._timekeeper,
             renewal=self._renewal,
@@ -226,8 +228,7 @@ class Worker:
             see_epoch=self._presence.announce_soon,
         )
         self._begins = Begins(self._exchanges.call, self._lease_ms, self._renewal)
-        self._listening = Listening(self._exchanges.empty, self._exchanges.wait, self._event)
-        self._given_back = self._runner.outcomes.failures.given_back
+        self._listening = Listening(lambda: self._exchanges.empty, self._exchanges.wait, self._event)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._exchanges.started
         """Set once the backend has answered for the first time."""
@@ -281,7 +282,7 @@ class Worker:
         served = {"pools": ",".join(self._pools), "concurrency": self._concurrency}
         logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
-            self._announce(now_s() if self._renewal is None else self._renewal.now_s())
+            self._presence.announce(now_s() if self._renewal is None else self._renewal.now_s())
             while True:
                 try:
                     if await self._turn():
@@ -311,15 +312,10 @@ class Worker:
             if self._resources.are_none:
                 self._stopping.close()
             self._runner.close()
-            self._given_back.flush(at_end=True)
+            self._runner.outcomes.failures.given_back.flush(at_end=True)
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
-
-    def _announce(self, now_s: float) -> None:
-        """Announce the worker to the store, and log what was counted; every 15 seconds."""
-        self._presence.announce(now_s)
-        self._given_back.flush()
 
     async def _let_end(self) -> None:
         """After an error that ended the worker, wait a while for the code that was asked to stop."""
@@ -335,7 +331,7 @@ class Worker:
         is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
         if not is_full:
             if self._exchanges.answered_s >= self._presence.due_s:
-                self._announce(self._exchanges.answered_s)
+                self._presence.announce(self._exchanges.answered_s)
             await self._outbox.send()
             self._listening.listen(takes_more=self._exchanges.free > 0)
             await self._event.wait()
@@ -346,7 +342,7 @@ class Worker:
                 await self._listening.end()
         is_answered = await self._exchanges.exchange()
         if self._exchanges.answered_s >= self._presence.due_s:
-            self._announce(self._exchanges.answered_s)
+            self._presence.announce(self._exchanges.answered_s)
         if self._stopping.has_given_up:
             return True
         if self._outcomes or self._exchanges.is_due:

@@ -71,6 +71,7 @@ SILENT = frozenset(
         "wake:timer",
         "wake:pool:",
         "wake:user:",
+        "wake:release:",
         "wake:session:",
     }
 )
@@ -87,6 +88,7 @@ SEEN_AT = {
     "waiting:": ("blocked:", "waiting:"),
     "blocked:": ("waiting:", "blocked:"),
     "jobs": ("meta", "jobs"),
+    "refused": ("pools",),
     "shared_ends": ("shared",),
     "shared_names": ("shared",),
     "looks": ("gauges:",),
@@ -653,6 +655,23 @@ def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, na
     store.change_packed(name, field, change)
     assert name.removesuffix("s") in store.put_right()
     store.drain()
+
+
+@pytest.mark.parametrize("change", ["value[1] = {}", "value[1] = {'default'}", "value = 'x'", None])
+def test_queues_of_refused_jobs_are_found_and_put_right(store: Store, change: str | None) -> None:
+    store.do(Enqueue((job("1"),)))
+    (grant,) = store.do(Exchange("w", pools=("default",), limit=1, release="old")).grants
+    unknown = Outcome(job_id="1", token=grant.token, kind=OutcomeKind.UNKNOWN_TASK)
+    store.do(Exchange("w", (unknown,), pools=("default",), release="old"))
+    assert store.look().is_clean
+    if change is None:
+        store.server.client().delete(store.key("refused"))
+    else:
+        store.change_packed("refused", "default", change)
+    assert "refused" in store.put_right()
+    assert store.look().is_clean
+    assert not store.do(Exchange("w", pools=("default",), limit=1, release="old")).grants
+    assert store.do(Exchange("w", pools=("default",), limit=1, release="new")).grants
 
 
 def limited(store: Store) -> list[str]:

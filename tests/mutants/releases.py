@@ -1,7 +1,9 @@
 """Mutants of what becomes of jobs that a release cannot run."""
 
+from tests.mutants.catchers import CONFORMANCE, CONFORMANCE_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
+REFUSED = tests("tests/integration/test_refused_jobs.py")
 COUNTED = tests("tests/unit/test_failures.py", "-k", "given_back")
 
 MUTANTS = (
@@ -20,5 +22,109 @@ MUTANTS = (
         old="            self._emit(next(iter(self._counted)))\n",
         new="            self._counted.popitem()\n",
         caught_by=(COUNTED,),
+    ),
+    Mutant(
+        name="A release is offered again what it has refused",
+        kind="leases",
+        file="core/structures/ready_queue.py",
+        old=" if release not in releases_of(name)]",
+        new="]",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A refused job is forgotten to have been refused",
+        kind="leases",
+        file="core/working.py",
+        old="        extras.refused_by = refused_by\n",
+        new="        pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A redriven job is kept from the releases that refused it before",
+        kind="leases",
+        file="core/jobs/table.py",
+        old="            job.extras.refused_by = ()\n",
+        new="            pass\n",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Jobs that nobody has refused come before those that were",
+        kind="leases",
+        file="core/working.py",
+        old="    if ready.refused:\n        _claim_of(state, operation, operation.users,",
+        new="    if False:\n        _claim_of(state, operation, operation.users,",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="A job that all have refused counts as one that a worker can run",
+        kind="records",
+        file="core/state.py",
+        old="pool in each.pools and each.release not in refused_by]",
+        new="pool in each.pools]",
+        caught_by=(CONFORMANCE,),
+    ),
+    Mutant(
+        name="Lua: a release is offered again what it has refused",
+        kind="leases",
+        file="backends/redis/lua/lib/structures/ready_queue.lua",
+        old="      if not has_refused(release, name, pool) then found",
+        new="      if true then found",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: an exchange goes the short way past jobs that were refused",
+        kind="leases",
+        file="backends/redis/lua/lib/plain/exchange_one.lua",
+        old=" and S[REFUSED_POOLS] == 0 and",
+        new=" and",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a job remembers a ninth release",
+        kind="leases",
+        file="backends/redis/lua/exchange.lua",
+        old="    if commas >= RELEASES_KEPT then",
+        new="    if commas > RELEASES_KEPT then",
+        caught_by=(CONFORMANCE_ON_REDIS,),
+    ),
+    Mutant(
+        name="Lua: a refusal wakes no worker of another release",
+        kind="wire",
+        file="backends/redis/lua/lib/structures/ready_queue.lua",
+        old="queue.filled and workers.releases",
+        new="false and workers.releases",
+        caught_by=(REFUSED,),
+    ),
+    Mutant(
+        name="Lua: refused jobs that a claim leaves wake nobody",
+        kind="wire",
+        file="backends/redis/lua/exchange.lua",
+        old="then ready_queue.mark_refused(release, names, among) end",
+        new="then release = release end",
+        caught_by=(REFUSED,),
+    ),
+    Mutant(
+        name="Lua: markers of releases stay when nothing is refused any more",
+        kind="wire",
+        file="backends/redis/lua/lib/structures/ready_queue.lua",
+        old="(#of.names == 0 and 0 or MARKERS_MAX)",
+        new="MARKERS_MAX",
+        caught_by=(REFUSED,),
+    ),
+    Mutant(
+        name="A refusal wakes workers of the release that refused it",
+        kind="wire",
+        file="backends/waiters.py",
+        old="                    if waiter.release not in releases:\n",
+        new="                    if True:\n",
+        caught_by=(REFUSED,),
+    ),
+    Mutant(
+        name="What older handlers lacked is refused in the name of newer ones",
+        kind="worker",
+        file="worker/exchanges.py",
+        old="if self._release.is_older and not any(each.kind is _UNKNOWN for each in self._settlements):",
+        new="if self._release.is_older:",
+        caught_by=(REFUSED,),
     ),
 )

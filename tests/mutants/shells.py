@@ -508,8 +508,8 @@ MUTANTS = (
         name="Lua: a worker without room keeps the marker of a pool that it took",
         kind="worker",
         file="backends/redis/lua/exchange.lua",
-        old="ready_queue.mark_all(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})\n",
-        new="if limit > 0 then ready_queue.mark_all(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {}) end\n",
+        old="ready_queue.mark_all(names, among)\n",
+        new="if limit > 0 then ready_queue.mark_all(names, among) end\n",
         caught_by=(WAITS,),
     ),
     Mutant(

@@ -206,8 +206,8 @@ def test_they_do_where_plain_jobs_meet_others(budget: int) -> None:
     client, key, random = lockstep.server.client(), keys.redis_key(lockstep.namespace, "jobs"), Random(budget + 1)
     seen: set[Any] = set()
     try:
-        for _ in range(10):
-            walk_together(lockstep, random, CROWDED, thorough(50, quick=12), PlainGenerator)
+        for _ in range(20):
+            walk_together(lockstep, random, CROWDED, thorough(25, quick=6), PlainGenerator)
             seen |= {head[:1] for head in client.hvals(key)}
             lockstep.told.clear()  # a walk follows from its own begin
         lockstep.compare_all()

@@ -37,6 +37,7 @@ LAYOUTS = {
     7: "4b63537108436fa0",
     8: "0cfee6bd79dcd4d9",
     9: "feec873ffd3a5e3e",
+    10: "4c53ce839a6a0180",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`."""
 

@@ -77,6 +77,12 @@ KEYS: Final = (
         "pool and user -> how many jobs are ready, the user's turn, starts of it that were had",
         "the last ready job",
     ),
+    Key(
+        "refused",
+        "hash",
+        "pool -> its queues of ready jobs that releases have refused, and the markers set for releases",
+        "the last such job",
+    ),
     Key("weights", "hash", "user, empty for jobs without one -> starts a turn, if that is not one", "weight 1"),
     Key("turns", "zset", "pool, turn and user, in lexical order", "the last ready job"),
     Key("parked", "zset", "ready jobs parked by a pause or a limit", "resume, when there is room, end"),
@@ -143,6 +149,13 @@ KEYS: Final = (
         is_prefix=True,
     ),
     Key("wake:user:", "zset", "a marker: this user of a pool has ready jobs", "as that of a pool", is_prefix=True),
+    Key(
+        "wake:release:",
+        "zset",
+        "a marker: this pool, or a user of it, has ready jobs that this release has not refused and others have",
+        "the worker that wakes, the last such job of the pool",
+        is_prefix=True,
+    ),
     Key(
         "wake:session:",
         "zset",

@@ -41,12 +41,22 @@ def wait_command(session: Session, interest: Interest, waiter: str, wait_s: floa
     else:
         served = product(interest.pools, interest.users)
         names = [keys.redis_key(session.namespace, "wake:user:", f"{pool}\0{user or ''}") for pool, user in served]
+    if interest.release:
+        names += [keys.redis_key(session.namespace, "wake:release:", each) for each in _of_release(interest)]
     if interest.jobs:
         names.append(keys.redis_key(session.namespace, "wake:session:", waiter))
     if interest.worker is not None:
         names.append(keys.redis_key(session.namespace, "wake:session:", interest.worker))
         names.append(keys.redis_key(session.namespace, "wake:timer"))
     return ("BZPOPMIN", *names, f"{max(wait_s, 0.001):.3f}")
+
+
+def _of_release(interest: Interest) -> list[str]:
+    """Return the markers of a release in pools: for everyone's jobs, or for those of its users."""
+    pools = [f"{pool}\0{interest.release}" for pool in interest.pools]
+    if interest.users is None:
+        return pools
+    return [f"{pool}\0{user or ''}" for pool, user in product(pools, interest.users)]
 
 
 def in_pairs(job_ids: Iterable[str]) -> list[str]:

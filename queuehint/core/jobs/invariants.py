@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep
+from queuehint.core.structures.ready_queue import RELEASES_KEPT
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def check(table: JobTable) -> None:
     table.holds.check()
     table.timers.check()
     table.pauses.check()
+    table.ready.check()
     for job_id, job in table.jobs.items():
         assert job.id == job_id
         if job.is_start:
@@ -62,6 +64,7 @@ def check(table: JobTable) -> None:
         back_off = job.state is QUEUED and job.timer is not None and job.spec.presence_ms is None
         assert back_off == (job_id in table.backing_off)
         assert not over or job_id not in table.unknown_task_counts
+        assert job.extras is None or len(job.extras.refused_by) <= (0 if over else RELEASES_KEPT)
         is_ready = job.state is QUEUED and not job.missing and not back_off
         assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
         for claim in job.spec.claims:

@@ -354,6 +354,8 @@ class JobTable:
             self.backing_off.pop(job.id, None)
         if self.unknown_task_counts:
             self.unknown_task_counts.pop(job.id, None)
+        if job.extras is not None:
+            job.extras.refused_by = ()
         if job.timer is not None:
             self.drop_timer(job)
         if job.expiry is not None:

@@ -71,6 +71,7 @@ class JobExtras:
         "past",
         "portions_added",
         "progress",
+        "refused_by",
         "start",
         "to_begin",
     )
@@ -82,6 +83,8 @@ class JobExtras:
         self.logs: deque[str] = deque(maxlen=LOG_LINES_MAX)
         self.logs_truncated = False
         self.progress: Progress | None = None
+        self.refused_by: tuple[str, ...] = ()
+        """The releases that gave it back as unknown to them, the newest last; at most `RELEASES_KEPT`."""
         self.blocked: dict[str, str] = {}
         """The ids of the jobs it waits for, with the policies of these edges."""
         self.needs: Needs = ()

@@ -10,12 +10,20 @@ Inside a user CRITICAL jobs go first, first in first out, then levels 5 to 1 by 
 of a minute a level, ties by number, so that low levels age into their turn. With one user and one level this is plain
 FIFO. None of this can let a job overtake one it conflicts with: only jobs that have passed all their gates are here.
 
+A job that some **releases** have refused, because their code does not know its task or cannot read its arguments, is in
+another **queue** of its pool: one for each set of releases. A claim of a release leaves the queues of those sets out
+that it is in, without a look at their jobs, and takes from the others before it takes what nobody has refused: a job
+that was refused has had its turn. Each of these queues is ordered like the pool. A job remembers the last
+`RELEASES_KEPT` releases; one that it has forgotten is offered it once more. A pool has `QUEUES_MAX` of these queues;
+a job of one more set forgets its releases.
+
 Source: M. Shreedhar, G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin" (1996).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from bisect import insort
+from collections import Counter, OrderedDict
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
@@ -29,6 +37,10 @@ if TYPE_CHECKING:
 
 HEAD_START_MS = 60_000
 USERS_LOOKED_AT_MAX = 100
+RELEASES_KEPT = 8
+QUEUES_MAX = 64
+REFUSED_MARK = "\x01"
+"""Separates a pool and the releases in the name of a queue; in no name of a pool."""
 _CRITICAL = int(Priority.CRITICAL)
 _CRITICAL_RANK = -(1 << 62)
 
@@ -38,6 +50,25 @@ def rank(level: int, enqueued_ms: int) -> int:
     if level == _CRITICAL:
         return _CRITICAL_RANK
     return enqueued_ms - HEAD_START_MS * (level - 1)
+
+
+def queue_of(job: Job) -> str:
+    """Return the name of the queue of a ready job: its pool, and the releases that have refused it."""
+    pool = job.spec.pool
+    if job.extras is None or not job.extras.refused_by:
+        return pool
+    return f"{pool}{REFUSED_MARK}{','.join(sorted(job.extras.refused_by))}"
+
+
+def releases_of(queue: str) -> list[str]:
+    """Return the releases that have refused the jobs of a queue."""
+    releases = queue.partition(REFUSED_MARK)[2]
+    return releases.split(",") if releases else []
+
+
+def pool_of(queue: str) -> str:
+    """Return the pool of a queue."""
+    return queue.partition(REFUSED_MARK)[0]
 
 
 class Ranked(LazyHeap["Job"]):
@@ -81,13 +112,15 @@ class ReadyQueue:
     """
     Jobs a worker may start now, by pool, user and rank.
 
-    ``weights`` holds the users with more than one start a turn. ``filled`` collects the pools and users that got their
-    first ready job, to wake workers that wait; its reader empties it.
+    ``weights`` holds the users with more than one start a turn. ``filled`` collects the queues and users that got their
+    first ready job, to wake workers that wait; its reader empties it. ``refused`` has by pool the names of the queues
+    of refused jobs, in order; pools without any are not in it.
     """
 
     def __init__(self) -> None:
         self.weights: dict[str | None, int] = {}
         self.filled: set[tuple[str, str | None]] = set()
+        self.refused: dict[str, list[str]] = {}
         self._pools: dict[str, _Pool] = {}
         self._rotation = 0
         self._turn = 0
@@ -95,20 +128,23 @@ class ReadyQueue:
     def add(self, job: Job) -> None:
         """Offer a job; a user without ready jobs joins the end of the turns."""
         spec = job.spec
-        pool = self._pools.get(spec.pool)
+        name = spec.pool
+        if job.extras is not None and job.extras.refused_by:
+            name = self._enter(job)
+        pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[spec.pool] = _Pool()
+            pool = self._pools[name] = _Pool()
         user = pool.users.get(spec.user)
         if user is None:
             self._turn += 1
             user = pool.users[spec.user] = _User(self._turn)
-            self.filled.add((spec.pool, spec.user))
+            self.filled.add((name, spec.user))
         pool.size += 1
         job.ready = user.push(rank(job.level, job.enqueued_ms), job.number, job)
 
     def remove(self, job: Job) -> None:
         """Remove an offered job."""
-        name = job.spec.pool
+        name = job.spec.pool if job.extras is None else queue_of(job)
         pool = self._pools[name]
         user = pool.users[job.spec.user]
         assert job.ready is not None
@@ -117,12 +153,42 @@ class ReadyQueue:
         pool.size -= 1
         if not pool.size:
             del self._pools[name]
+            if self.refused:
+                self._leave(name)
         elif not len(user):
             del pool.users[job.spec.user]
 
+    def has_queue(self, job: Job, refused_by: tuple[str, ...]) -> bool:
+        """Return whether a job that these releases have refused has a queue, or can get one."""
+        names = self.refused.get(job.spec.pool, ())
+        return len(names) < QUEUES_MAX or f"{job.spec.pool}{REFUSED_MARK}{','.join(sorted(refused_by))}" in names
+
+    def _enter(self, job: Job) -> str:
+        """Return the queue of a refused job that becomes ready; without room for one it forgets who refused it."""
+        assert job.extras is not None
+        if not self.has_queue(job, job.extras.refused_by):
+            job.extras.refused_by = ()
+            return job.spec.pool
+        name = queue_of(job)
+        if name not in self._pools:
+            insort(self.refused.setdefault(job.spec.pool, []), name)
+        return name
+
+    def _leave(self, name: str) -> None:
+        """Drop a queue that has become empty, if it is one of refused jobs."""
+        pool = pool_of(name)
+        if name != pool:
+            self.refused[pool].remove(name)
+            if not self.refused[pool]:
+                del self.refused[pool]
+
+    def open_to(self, release: str, pools: Iterable[str]) -> list[str]:
+        """Return the queues of refused jobs of pools, without those that this release has refused."""
+        return [name for pool in pools for name in self.refused.get(pool, ()) if release not in releases_of(name)]
+
     def rerank(self, job: Job) -> None:
         """Move an offered job to the rank of its new level; the turns do not change."""
-        self._pools[job.spec.pool].users[job.spec.user].rerank(job)
+        self._pools[queue_of(job)].users[job.spec.user].rerank(job)
 
     def rotate(self, names: tuple[str, ...]) -> list[str]:
         """Return the pools among *names* that have ready jobs, starting with another at each call."""
@@ -135,7 +201,7 @@ class ReadyQueue:
 
     def take(self, name: str, among: Iterable[str | None] | None = None) -> Job | None:
         """
-        Take the next job of a pool: the first of the user whose turn it is.
+        Take the next job of a queue, by its name that of a pool: the first of the user whose turn it is.
 
         A user that has used its starts of this turn goes to the end, unless no other user has ready jobs.
 
@@ -164,6 +230,8 @@ class ReadyQueue:
         pool.size -= 1
         if not pool.size:
             del self._pools[name]
+            if self.refused:
+                self._leave(name)
         elif len(users) > 1:
             if len(user):
                 self._count(users, whose, user)
@@ -180,7 +248,7 @@ class ReadyQueue:
             users.move_to_end(whose)
 
     def size(self, name: str, among: Iterable[str | None] | None = None) -> int:
-        """Return the number of ready jobs of a pool, of some users or of all."""
+        """Return the number of ready jobs of a queue, of some users or of all."""
         pool = self._pools.get(name)
         if pool is None:
             return 0
@@ -193,17 +261,32 @@ class ReadyQueue:
         return bool(self._pools)
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of ready jobs by pool."""
-        return {name: pool.size for name, pool in sorted(self._pools.items())}
+        """Return the number of ready jobs by pool, refused ones included."""
+        sizes: Counter[str] = Counter()
+        for name, pool in sorted(self._pools.items()):
+            sizes[pool_of(name)] += pool.size
+        return dict(sizes)
 
     def firsts(self) -> dict[str, list[Job]]:
-        """Return by pool the next job of each of its users, of the first `USERS_LOOKED_AT_MAX` by name."""
-        found = {}
+        """Return by pool the next job of each user of its queues, of the first `USERS_LOOKED_AT_MAX` by name."""
+        found: dict[str, list[Job]] = {}
         for name, pool in self._pools.items():
             users = nsmallest(USERS_LOOKED_AT_MAX, pool.users.items(), key=lambda item: item[0] or "")
             entries = [user.first() for _, user in users]
-            found[name] = [entry[3] for entry in entries if entry is not None]
+            found.setdefault(pool_of(name), []).extend([entry[3] for entry in entries if entry is not None])
         return found
+
+    def check(self) -> None:
+        """Assert that each job is in its queue, and that the queues of refused jobs are known; for tests."""
+        for name, queue in self._pools.items():
+            users = [(whose, user.items()) for whose, user in queue.users.items()]
+            assert queue.size == sum(len(jobs) for _, jobs in users) > 0
+            assert all(queue_of(job) == name and job.spec.user == whose for whose, jobs in users for job in jobs)
+        queues = sorted(name for name in self._pools if REFUSED_MARK in name)
+        assert queues == sorted(name for names in self.refused.values() for name in names)
+        for pool, names in self.refused.items():
+            assert names == sorted(names) and 0 < len(names) <= QUEUES_MAX
+            assert all(pool_of(name) == pool for name in names)
 
     def jobs(self) -> list[Job]:
         """Return all ready jobs; for tests."""

@@ -58,6 +58,7 @@ from queuehint.testing.contract.pauses import PausesByFilter, PausesInTime
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
+from queuehint.testing.contract.releases import Releases
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.revivals import EdgesTold, Revivals
@@ -151,6 +152,7 @@ __all__ = [
     "Reasons",
     "Records",
     "Refusals",
+    "Releases",
     "Restarts",
     "Results",
     "Retries",
@@ -291,6 +293,7 @@ class BackendConformance(
     Revivals,
     EdgesTold,
     KnownWorkers,
+    Releases,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

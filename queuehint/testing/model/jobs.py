@@ -54,6 +54,7 @@ class Actor:
     waits for at present, and as what: a job it needs, one of its key, a child of its own.
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
     it is hidden, and ``sent`` its number, or the last of its part if one there depends on a later one.
+    ``refused_by`` holds the releases that have given it back as unknown to them, the newest last.
     It is ``gone`` when its record is dropped and only its id kept.
     ``alarms`` holds its timers: when, and of which kind; after its end EXPIRY is when it gives up its key.
     """
@@ -63,6 +64,7 @@ class Actor:
         self.number = self.since = number
         self.state = QUEUED
         self.seq = self.attempts = self.losses = self.unknown_task_count = 0
+        self.refused_by: list[str] = []
         self.ever_started = self.gone = False
         self.inherited = 0
         self.portions = 0

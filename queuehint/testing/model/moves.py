@@ -151,6 +151,7 @@ class Moves(Jobs, abc.ABC):
 
     def end(self, job: Actor, state: JobState, cause: str | None = None, *, keep_place: bool = False) -> None:
         self.stop(job)
+        job.refused_by = []
         job.state, job.due, job.ended, job.cause = state, None, self.now_ms, cause
         job.waits.clear()
         if state is not FINISHED:

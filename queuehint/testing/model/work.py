@@ -1,8 +1,9 @@
 """
 Work: settlements and reports of a worker, and the jobs it may be granted.
 
-The rules leave open which of the ready jobs a worker gets. They demand that it gets one, that limits allow the job, and
-that of the jobs of one user in one pool the most urgent comes first.
+The rules leave open which of the ready jobs a worker gets. They demand that it gets one, that limits allow the job,
+that its release has not refused it, and that of the jobs of one user in one pool those come first that other releases
+have refused, and the most urgent of those that the same ones have.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 CRITICAL = 9
 HEAD_START_MS = 60_000
 UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS = 5_000, 300_000
+RELEASES_KEPT = 8
 
 
 def is_selected(job: Actor, what: Path | RecordFilter) -> bool:
@@ -65,7 +67,7 @@ class Work(Submissions, Limits):
 
     # --- the end of an attempt ---------------------------------------------------------------------------------------
 
-    def settle(self, outcome: Outcome) -> Verdict:
+    def settle(self, outcome: Outcome, release: str) -> Verdict:
         """Do what becomes of a job whose worker reports; without its newest grant a worker changes nothing."""
         job = self.held(outcome.job_id, outcome.token)
         if job is None:
@@ -90,18 +92,21 @@ class Work(Submissions, Limits):
         elif kind is OutcomeKind.CHILDREN:
             self.await_children(job, outcome)
         else:
-            self.give_back(job, outcome)
+            self.give_back(job, outcome, release)
         return Verdict.DONE
 
-    def give_back(self, job: Actor, outcome: Outcome) -> None:
+    def give_back(self, job: Actor, outcome: Outcome, release: str) -> None:
         """End an attempt that does not count."""
         job.attempts -= 1
         if outcome.kind is OutcomeKind.SNOOZED:
             self.back_off(job, outcome.delay_ms)
         elif outcome.kind is OutcomeKind.RELEASED:
             self.put_back(job, None)
+        elif release and release not in job.refused_by:
+            # The release of this worker does not know the task: another may.
+            job.refused_by = [*job.refused_by, release][-RELEASES_KEPT:]
+            self.put_back(job, None)
         else:
-            # The worker does not know the task: another may.
             unknown_task_count = job.unknown_task_count
             self.put_back(
                 job, self.now_ms + min(UNKNOWN_TASK_PAUSE_MS << unknown_task_count, UNKNOWN_TASK_PAUSE_MAX_MS)
@@ -111,7 +116,7 @@ class Work(Submissions, Limits):
     # --- the begin of one --------------------------------------------------------------------------------------------
 
     def exchange(self, operation: Exchange, reply: Exchanged | None, *, cut: bool) -> Exchanged:
-        verdicts = tuple([self.settle(outcome) for outcome in operation.settle])
+        verdicts = tuple([self.settle(outcome, operation.release) for outcome in operation.settle])
         self.catch_up()
         if reply is None:
             grants = self.choose(operation)
@@ -140,6 +145,7 @@ class Work(Submissions, Limits):
             if job.spec.pool in operation.pools
             and (among is None or job.spec.user in among)
             and not self.is_paused(job)
+            and operation.release not in job.refused_by
         ]
 
     def start(self, job: Actor, operation: Exchange, token: int | None) -> Grant:
@@ -160,7 +166,7 @@ class Work(Submissions, Limits):
         """Grant the most urgent jobs: one choice of those that the rules allow."""
         grants: list[Grant] = []
         while len(grants) < operation.limit:
-            for job in sorted(self.offered(operation), key=self.urgency):
+            for job in sorted(self.offered(operation), key=lambda job: (not job.refused_by, self.urgency(job))):
                 job.state = STARTED
                 limit = self.broken_by(job)
                 job.state = QUEUED
@@ -180,12 +186,17 @@ class Work(Submissions, Limits):
         ready = self.ready()
         assert job in ready, f"{job.id} was started {self.what_forbids(job)}"
         assert not self.is_paused(job), f"{job.id} was started while {sorted(self.paused)} are paused"
-        assert job in self.offered(operation), f"{job.id} was started by somebody who did not ask for its pool or user"
+        assert operation.release not in job.refused_by, f"{job.id} was started by {operation.release}, which refused it"
+        offered = self.offered(operation)
+        assert job in offered, f"{job.id} was started by somebody who did not ask for its pool or user"
         if self.exact and not cut:
             peers = [peer for peer in ready if (peer.spec.pool, peer.spec.user) == (job.spec.pool, job.spec.user)]
             # Which of the jobs parked by a limit is released, and when, is not specified.
             free = [peer for peer in peers if not self.is_paused(peer) and not self.is_limited(peer)]
-            first = min([job, *free], key=self.urgency)
+            late = [peer.id for peer in free if peer.refused_by and peer in offered and not job.refused_by]
+            assert not late, f"{job.id}, which nobody has refused, was started before {late}"
+            like = [peer for peer in free if sorted(peer.refused_by) == sorted(job.refused_by)]
+            first = min([job, *like], key=self.urgency)
             assert first is job or self.may_precede(job, first), f"{job.id} was started before {first.id}"
         grant = self.start(job, operation, reply.token)
         limit = self.broken_by(job)

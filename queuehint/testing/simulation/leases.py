@@ -79,7 +79,7 @@ class LoopPresence(Presence):
         self._say(True)
 
     def _say(self, gone: bool) -> None:
-        told = attrs.evolve(self._announcement, host="simulated", pid=1, running=self._running(), gone=gone)
+        told = attrs.evolve(self._announcement, host="simulated", pid=1, gone=gone, **self._now())
         with contextlib.suppress(BackendError):
             self._backend.call_sync(told)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import Enqueue, Enqueued, Exchanged, Operation, Pending, Renew
+from queuehint.operations import Announced, Enqueue, Enqueued, Exchanged, Operation, Pending, Renew
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,9 @@ def agree(expected: Any, actual: Any) -> bool:
     """Return whether a store answers what the engine does, as far as that is promised."""
     if isinstance(expected, Pending) and isinstance(actual, Pending):
         return _pending_agree(expected, actual)
+    if isinstance(expected, Announced) and isinstance(actual, Announced):
+        # The newest token there is, of a grant or of none.
+        return (expected.verdict, expected.is_new) == (actual.verdict, actual.is_new)
     return bool(expected == actual)
 
 

@@ -82,6 +82,8 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 class OperationGenerator:
     """Makes up operations for a world it sees through the engine; every choice is *random*'s."""
 
+    releases: tuple[str, ...] = ("", "one", "two", "one")
+
     def __init__(self, engine: Engine, random: Random, style: Style) -> None:
         self.engine = engine
         self.random = random
@@ -354,7 +356,9 @@ class OperationGenerator:
             users = random.choice((("u",), ("v", "u"), (None, "v")))
             steal = random.choice(((), ("v",), (None, "u"), ANYONE))
         worker = random.choice("wx")
-        return Exchange(worker, tuple(settle), pools, limit, LEASE_MS, users, steal, announces=worker == "x")
+        release = self.releases[(len(settle) + limit + self.engine.state.settled) % len(self.releases)]
+        served = (pools, limit, LEASE_MS, users, steal)
+        return Exchange(worker, tuple(settle), *served, announces=worker == "x", release=release)
 
     def renew(self) -> Operation[Any]:
         random = self.random

@@ -329,7 +329,9 @@ class Lockstep:
                     # A dead job may stand in the way of one before this one, and of this one by that alone.
                     before = self._before(actor) if reason.kind is ReasonKind.DEAD_HOLD else [actor]
                     assert any(clash(other.claims, one.claims) for other in held for one in before)
-            waits = reason.kind in {ReasonKind.TIME, ReasonKind.BACKOFF, ReasonKind.UNKNOWN_TASK}
+            is_refused = reason.kind is ReasonKind.UNKNOWN_TASK and reason.until_ms is None
+            assert not is_refused or actor.refused_by, f"{actor.id} was not refused"
+            waits = reason.kind in {ReasonKind.TIME, ReasonKind.BACKOFF, ReasonKind.UNKNOWN_TASK} and not is_refused
             assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
 
     def _before(self, actor: Actor) -> list[Actor]:

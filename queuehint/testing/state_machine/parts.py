@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from hypothesis import strategies as st
 
-from queuehint.testing.state_machine.styles import FLOWS, MINUTE, PATHS, TIMEOUTS_MS
+from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PATHS, TIMEOUTS_MS
 from queuehint.values.hint import Claim
-from queuehint.values.outcome import JobError
+from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import Dependency
 
@@ -32,10 +32,14 @@ __all__ = [
     "jobs",
     "limits",
     "links",
+    "other_ends",
     "path_of",
     "paths",
+    "releases",
     "results",
     "several_jobs",
+    "timeouts_ms",
+    "times_passed",
     "users",
 ]
 
@@ -52,6 +56,12 @@ results = st.sampled_from([None, b"1", b"null", b'"\xc3\xa9"'])
 errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type="é", message="", traceback="\n")])
 conditions = st.sampled_from(["success", "success", "success", "data", "failure", "done"])
 users = st.sampled_from([None, "u", "v"])
+releases = st.sampled_from(["", "one", "two"])
+times_passed = st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 20 * MINUTE])
+_OWN_RULES = {OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.CHILDREN}
+_UNKNOWN = [OutcomeKind.UNKNOWN_TASK] * 2
+other_ends = st.sampled_from([*[kind for kind in OutcomeKind if kind not in _OWN_RULES], *_UNKNOWN])
+"""How an attempt ends, in other ways than those with rules of their own; most often its release cannot run it."""
 
 _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.sampled_from([9, 1, 5]),

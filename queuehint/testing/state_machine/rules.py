@@ -68,11 +68,14 @@ from queuehint.testing.state_machine.parts import (
     jobs,
     limits,
     links,
+    other_ends,
     path_of,
     paths,
+    releases,
     results,
     several_jobs,
     timeouts_ms,
+    times_passed,
     users,
 )
 from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SENT, SHARED_KEYS
@@ -293,9 +296,10 @@ class OperationMachine(RuleBasedStateMachine):
                 del self._running[job_id]
         return [Outcome(job_id=job_id, token=token, kind=kind, **fields) for job_id, token in ending.items()]
 
-    @rule(targets=(live, grants), limit=st.integers(1, 5), worker=st.sampled_from("wx"))
-    def claim(self, limit: int, worker: str) -> Any:
-        return self.exchange(worker, pools=("default", *POOLS), limit=limit, announces=worker == "x")
+    @rule(targets=(live, grants), limit=st.integers(1, 5), worker=st.sampled_from("wx"), release=releases)
+    def claim(self, limit: int, worker: str, release: str) -> Any:
+        pools = ("default", *POOLS)
+        return self.exchange(worker, pools=pools, limit=limit, announces=worker == "x", release=release)
 
     @rule(
         targets=(live, grants),
@@ -330,14 +334,11 @@ class OperationMachine(RuleBasedStateMachine):
         outcomes = self.ended(grant, FAILED, others=others, error=error, delay_ms=delay_ms, final=final)
         return self.exchange(settle=outcomes, limit=limit)
 
-    @rule(
-        grant=consumes(live),
-        kind=st.sampled_from([kind for kind in OutcomeKind if kind not in {FINISHED, FAILED, CHILDREN}]),
-        delay_ms=delays,
-        reason=st.sampled_from([None, "why"]),
-    )
-    def settle_otherwise(self, grant: Held, kind: OutcomeKind, delay_ms: int, reason: str | None) -> None:
-        self.exchange(settle=self.ended(grant, kind, delay_ms=delay_ms, reason=reason))
+    @rule(targets=(live, grants), grant=consumes(live), kind=other_ends, delay_ms=delays, release=releases)
+    def settle_otherwise(self, grant: Held, kind: OutcomeKind, delay_ms: int, release: str) -> Any:
+        """Settle a job by a worker of a release, which claims again if the job was due at once."""
+        settle = self.ended(grant, kind, delay_ms=delay_ms, reason="why" if delay_ms else None)
+        return self.exchange(settle=settle, release=release, limit=0 if delay_ms else 2)
 
     @rule(grant=consumes(live), children=st.lists(ids, max_size=3), on_child_failure=st.sampled_from(ON_CHILD_FAILURE))
     def settle_with_children(self, grant: Held, children: list[str], on_child_failure: Any) -> None:
@@ -481,10 +482,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     # --- time --------------------------------------------------------------------------------------------------------
 
-    @rule(
-        passed_ms=st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 20 * MINUTE]),
-        ticks=st.booleans(),
-    )
+    @rule(passed_ms=times_passed, ticks=st.booleans())
     def pass_time(self, passed_ms: int, ticks: bool) -> None:
         self.go_to(self.now_ms + passed_ms)
         if ticks:

@@ -91,6 +91,7 @@ def _exchange(named: _Named) -> SearchStrategy[ops.Exchange]:
         limit=st.integers(0, 3),
         lease_ms=_LEASES_MS,
         announces=st.booleans(),
+        release=st.sampled_from(("", "one", "two")),
     )
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -49,16 +49,16 @@ class Presence:
 
     Args:
         announcement: what to say of it.
-        running: how many jobs it runs now.
+        now: returns the fields of the announcement that change.
         has_lost: called when the store has lost data since the announcement before.
     """
 
     def __init__(
-        self, backend: Backend, announcement: Announce, running: Callable[[], int], has_lost: Callable[[], None]
+        self, backend: Backend, announcement: Announce, now: Callable[[], dict[str, Any]], has_lost: Callable[[], None]
     ) -> None:
         self._backend = backend
         self._announcement = announcement
-        self._running = running
+        self._now = now
         self._has_lost = has_lost
         self._token: int | None = None
         """The newest token that the store has given, as of the last announcement."""
@@ -78,7 +78,7 @@ class Presence:
 
     async def _tell(self) -> None:
         try:
-            reply = await self._backend.call(attrs.evolve(self._announcement, running=self._running()))
+            reply = await self._backend.call(attrs.evolve(self._announcement, **self._now()))
         except BackendError as error:
             # Exchanges say so too, and go on; this is said again in time.
             logger.debug("not announced: %s", error, extra={"event": "worker.not_announced", "error": str(error)})

@@ -143,7 +143,7 @@ def _weights(_operation: op.ListWeights, reply: list[Any]) -> op.Weights:
 @reads(op.Workers)
 def _workers(_operation: op.ListWorkers, reply: list[Any]) -> op.Workers:
     now_ms, *rest = reply
-    workers = [worker_info(*rest[at : at + 4]) for at in range(0, len(rest), 4)]
+    workers = [worker_info(*rest[at : at + 5]) for at in range(0, len(rest), 5)]
     return op.Workers(tuple(sorted(workers, key=attrgetter("name"))), now_ms + 0)
 
 

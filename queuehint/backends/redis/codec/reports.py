@@ -82,7 +82,7 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
     return attrs.evolve(reason, kind=ReasonKind.OVERDUE) if overdue else reason
 
 
-def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int) -> WorkerInfo:
+def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int, release: bytes) -> WorkerInfo:
     """Return what is known of a worker."""
     host, pid, version, pools, users, steal, slots, running = json.loads(told)
     return WorkerInfo(
@@ -97,6 +97,7 @@ def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int) -> Worker
         running=running,
         since_ms=since_ms,
         seen_ms=seen_ms,
+        release=release.decode(),
     )
 
 
@@ -109,7 +110,7 @@ def _told(reply: list[Any]) -> Reason:
     if reason.kind is not ReasonKind.NO_WORKER or reason.detail is None:
         return reason
     count, *some = workers
-    named = [worker_info(*some[at : at + 4]) for at in range(0, len(some), 4)]
+    named = [worker_info(*some[at : at + 5]) for at in range(0, len(some), 5)]
     return attrs.evolve(reason, detail=unserved_text(reason.detail, named, count))
 
 

@@ -158,11 +158,16 @@ def _put_schedule(operation: op.PutSchedule) -> Args:
 def _exchange(operation: op.Exchange) -> Args:
     pools = operation.pools
     args: Args = [operation.worker, operation.lease_ms, -1 if operation.is_last else operation.limit]
-    args += (_users(operation.users or ()), _users(operation.steal), int(operation.announces), len(pools), *pools)
+    args += (_users(operation.users or ()), _users(operation.steal), _announces(operation), len(pools), *pools)
     for outcome in operation.settle:
         args += (outcome.job_id, token_text(outcome.token))
         args += outcome_args(outcome)
     return args
+
+
+def _announces(operation: op.Exchange) -> str:
+    """Return whether a worker announces what begins, and its release."""
+    return f"{int(operation.announces)}{operation.release}"
 
 
 def _users(users: Iterable[str | None]) -> str:
@@ -212,7 +217,9 @@ def _renew(operation: op.Renew) -> Args:
 @sends(op.Announce)
 def _announce(operation: op.Announce) -> Args:
     told = (operation.host, operation.pid, operation.version_name, operation.pools, operation.users, operation.steal)
-    return [operation.worker, dump_json((*told, operation.slots, operation.running)), int(operation.gone)]
+    users = None if operation.users is None or operation.steal == op.ANYONE else (*operation.users, *operation.steal)
+    args: Args = [operation.worker, dump_json((*told, operation.slots, operation.running)), int(operation.gone)]
+    return [*args, operation.release, operation.version_name or "", _users(users or ()), *operation.pools]
 
 
 @sends(op.Report)

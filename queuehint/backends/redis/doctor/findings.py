@@ -26,6 +26,7 @@ _TEXTS: Final = {
     "lost": "names {about}, which has no head",
     "offer": "{about} {found}",
     "pool": "the ready jobs of the pool {about!r} are miscounted",
+    "refused": "the pool {about!r} does not know its queues of jobs that releases have refused",
     "schedule": "the schedule {about!r} cannot be read: it is lost",
     "session": "a receipt of the session {about!r}, which would be kept for ever",
     "spec": "{about} has no spec: it can never run",
@@ -51,7 +52,7 @@ _NOTES: Final = {
 }
 _OF_NO_JOB: Final = frozenset(
     {
-        *("block", "crowd", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "schedule"),
+        *("block", "crowd", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "refused", "schedule"),
         *("session", "stalled", "strays", "tallied", "unlisted", "user"),
     }
 )
@@ -92,6 +93,7 @@ _ORDER: Final = (
     ),
     ("user", "gauge", "unfinished", "crowd"),
     ("pool",),
+    ("refused",),
     ("amend",),
     ("remove",),
     ("unresolved", "unreleased", "unparked", "unswept", "stalled"),

@@ -152,6 +152,13 @@ class Sums:
             if counters[name] != sizes[key]:
                 what = f"{counters[name]} paths are {name} by the state, and {sizes[key]} by {self._key(key)}"
                 this.add(miscounted(meta, what, name, counters[name], sizes[key]), name)
+        there = sizes["refused"]
+        # Once the queues of refused jobs are as they should be.
+        if counters["refused"] != there and not any(
+            each.kind in {"refused", "pool"} for each in this.findings.values()
+        ):
+            what = f"{counters['refused']} pools have refused jobs by the state, and {there} by {self._key('refused')}"
+            this.add(miscounted(meta, what, "refused", counters["refused"], there), "refused")
         if counters["weighted"] != sizes["weights"]:
             what = f"{counters['weighted']} users have a weight by the state, and {sizes['weights']} by their key"
             this.add(miscounted(meta, what, "weighted", counters["weighted"], sizes["weights"]), "weights")
@@ -212,6 +219,7 @@ class Sums:
             "epoch": this.greatest.get("epoch", 0),
             "paused": after.sizes["pauses"],
             "closed": after.sizes["closed"],
+            "refused": after.sizes["refused"],
             "enqueued": after.sizes["jobs"] - this.counted["hidden"],
             "shared_values": after.sizes["shared"],
             "limits": after.sizes["limits"],

@@ -13,8 +13,8 @@ local everywhere, with_scheduled = args.path(9, '-') == nil, args.flag(10)
 local function anything_moves()
   if redis.call('LLEN', store.left) > 0 or S[COUNT_OF.R] > 0 then return true end
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end
-  local _, all, unserved = count_ready()
-  if all > unserved then return true end
+  local _, all, unserved, refused = count_ready()
+  if all > unserved + refused then return true end
   return S[BACKING_OFF_NOW] > 0 or S[LIMITED] > 0 or (S[PAUSED] > 0 and pauses.count_parked(false) > 0)
 end
 

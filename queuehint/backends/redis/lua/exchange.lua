@@ -4,7 +4,8 @@
                     exchange of a worker, which passes on the wake-ups that only it received
   ARGV[12] users    str  "" for everyone, else "=" and the users that the worker serves, one a line, "" for jobs without one
   ARGV[13] steal    str  the same of the users it helps; "" for none, "*" for anyone
-  ARGV[14] announces int  1 if the worker reports by `renew` when the code of a job begins that one more loss would make FAILED
+  ARGV[14] announces str  1 if the worker reports by `renew` when the code of a job begins that one more loss would make FAILED, else
+                    0; and its release behind that, "" for none
   ARGV[15] count    int  how many pools follow
   ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
@@ -17,10 +18,10 @@
   Mirrors core.working   Cost O(depth) a job, and what follows ]]
 -- @include lib/plain/exchange_one
 -- @include lib/rules
-local UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS = 5000, 300000 -- @const
+local UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS, RELEASES_KEPT = 5000, 300000, 8 -- @const
 args.count(15, 1)
 local worker, lease_ms, limit, pool_count = ARGV[9], args.int(10), args.int(11, -1), args.int(15)
-local announces = args.flag(14)
+local announces, release = args.flag_and_text(14)
 args.count(15 + pool_count, 1)
 local at = 16
 local names = {}
@@ -60,6 +61,25 @@ local function keep_result(job, kind, result)
   return true
 end
 
+-- Give a job back that the release of its worker does not know: ready at once, for other releases. With a growing pause if
+-- nothing would keep the same release from it.
+local function refuse(job)
+  local before = job[REFUSED_BY] or ''
+  if release ~= '' and not string.find(',' .. before .. ',', ',' .. release .. ',', 1, true) then
+    local refused_by = before == '' and release or before .. ',' .. release
+    local _, commas = string.gsub(refused_by, ',', '')
+    if commas >= RELEASES_KEPT then refused_by = string.sub(refused_by, string.find(refused_by, ',', 1, true) + 1) end
+    if ready_queue.has_queue(job, refused_by) then
+      job[REFUSED_BY] = refused_by
+      return transitions.put_back(job, false, 'released', 'unknown_task')
+    end
+  end
+  local unknown_task_count = job[UNKNOWN_TASKS]
+  local pause_ms = math.min(UNKNOWN_TASK_PAUSE_MS * 2 ^ math.min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
+  transitions.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
+  job[UNKNOWN_TASKS] = unknown_task_count + 1
+end
+
 local function give_back(job, kind, first)
   if job[PRESENCE] then
     -- Only its caller could start it again, and the caller has left.
@@ -75,10 +95,7 @@ local function give_back(job, kind, first)
     elseif kind == 'r' then
       transitions.put_back(job, false, 'released')
     else
-      local unknown_task_count = job[UNKNOWN_TASKS]
-      local pause_ms = math.min(UNKNOWN_TASK_PAUSE_MS * 2 ^ math.min(unknown_task_count, 16), UNKNOWN_TASK_PAUSE_MAX_MS)
-      transitions.put_back(job, NOW + pause_ms, 'released', 'unknown_task')
-      job[UNKNOWN_TASKS] = unknown_task_count + 1
+      refuse(job)
     end
   end
 end
@@ -205,11 +222,15 @@ local is_last = limit < 0
 -- A caller that claims from its own pool, or claims nothing, does not come back when something is due.
 local sleeps = limit > 0 and names[1] ~= worker
 
--- Claim jobs of those the worker is there for, then of those it helps.
+-- Claim jobs of those the worker is there for, then of those it helps; each time first what other releases have refused.
 local function claim()
   local found = ready_queue.rotate(names)
-  claim_of(users, {unpack(found)})
-  if ARGV[13] ~= '' and not work.cut then claim_of(steal, found) end
+  if S[REFUSED_POOLS] > 0 then claim_of(users, ready_queue.open_to(release, names)) end
+  if not work.cut then claim_of(users, {unpack(found)}) end
+  if ARGV[13] ~= '' and not work.cut then
+    if S[REFUSED_POOLS] > 0 then claim_of(steal, ready_queue.open_to(release, names)) end
+    if not work.cut then claim_of(steal, found) end
+  end
   if #granted > 0 then
     epoch.see_lease(lease_ms)
     read_specs()
@@ -218,7 +239,9 @@ end
 
 ready_queue.wanted = limit
 if limit > 0 and pool_count > 0 then claim() end
-ready_queue.mark_all(names, ARGV[13] ~= '*' and {users or {}, steal or {}} or {})
+local among = ARGV[13] ~= '*' and {users or {}, steal or {}} or {}
+ready_queue.mark_all(names, among)
+if S[REFUSED_POOLS] > 0 then ready_queue.mark_refused(release, names, among) end
 if is_last then S[TOLD_NEXT] = -1 end
 -- The pools, or users of pools, to claim from.
 local served = names

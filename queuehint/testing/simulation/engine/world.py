@@ -94,6 +94,10 @@ class Request:
         self.index = -1
 
 
+RELEASES = ("", "one", "two")
+"""The releases of clients, by their places; what all have refused is run by a last one without a release."""
+
+
 class Client:
     """A worker or a producer, and this incarnation of it."""
 
@@ -203,7 +207,8 @@ class World:
                         job_id=job_id, token=token, kind=kind, delay_ms=delay_ms, children=tuple(children)
                     )
                     settle.append(outcome)
-            return Exchange(client.name, tuple(settle), ("default",), limit, LEASE_MS)
+            release = RELEASES[client.place % len(RELEASES)]
+            return Exchange(client.name, tuple(settle), ("default",), limit, LEASE_MS, release=release)
         if what == "renew":
             leases = tuple([(job_id, holding.grant.token) for job_id, holding in client.held.items()])
             return Renew(leases, LEASE_MS) if leases else None

@@ -32,6 +32,7 @@ add(sizes, 'watched', watched)
 add(sizes, 'pauses', redis.call('HLEN', store.pauses) + redis.call('HLEN', store.selections))
 add(sizes, 'weights', redis.call('HLEN', store.weights))
 add(sizes, 'closed', redis.call('HLEN', store.closed))
+add(sizes, 'refused', redis.call('HLEN', store.refused))
 add(sizes, 'left', redis.call('LLEN', store.left))
 add(sizes, 'gates', redis.call('HLEN', store.gates))
 for _, name in ipairs({'paths', 'holds', 'past', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed', 'deferred', 'fallen', 'flow_jobs',

@@ -72,9 +72,10 @@ end
 
 local function check_offer(job)
   if job[OFFER] ~= 'r' then return end
-  local key = job[POOL] .. '\0' .. job[USER]
+  local queue = ready_queue.queue_of(job)
+  local key = queue .. '\0' .. job[USER]
   if redis.call('HEXISTS', store.users, key) == 0 then problem('user', 'users', key, key, '') end
-  if redis.call('HEXISTS', store.pools, job[POOL]) == 0 then problem('pool', 'pools', job[POOL], job[POOL], '') end
+  if redis.call('HEXISTS', store.pools, queue) == 0 then problem('pool', 'pools', queue, queue, '') end
 end
 
 local function check_limits(job)

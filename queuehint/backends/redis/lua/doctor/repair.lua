@@ -26,7 +26,7 @@ local WRITE = {
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'hash', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
   index = 'hash', tallies = 'hash',
-  progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', selections = 'hash', receipts = 'hash', untold = 'hash'}
+  progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', selections = 'hash', receipts = 'hash', untold = 'hash', refused = 'hash'}
 
 local turns, joined = {}, {}
 
@@ -245,12 +245,27 @@ end
 -- How many ready jobs a pool has, and of how many users.
 function REPAIR.pool(_, name)
   local size = examine.ready_of_pool(name)
+  local is_refused = string.find(name, '\1', 1, true)
   if size == 0 then
     later('hash', 'pools', name)
-    return later('unlink', 'wake:pool:' .. name)
+    return is_refused or later('unlink', 'wake:pool:' .. name)
   end
   later('set', 'pools', name, cmsgpack.pack({size, examine.users_of_pool(name)}))
-  later('add', 'wake:pool:' .. name, '1', 0)
+  if not is_refused then later('add', 'wake:pool:' .. name, '1', 0) end
+end
+
+-- Which queues of refused jobs a pool has; markers are set again with the next claim.
+function REPAIR.refused(_, item)
+  local pool, names = string.match(item, '^[^\1]*'), {}
+  local stored = redis.call('HGETALL', store.pools)
+  for at = 1, #stored, 2 do
+    if string.sub(stored[at], 1, #pool + 1) == pool .. '\1' then names[#names + 1] = stored[at] end
+  end
+  table.sort(names, form.less)
+  local _, markers = examine.refused(pool)
+  if #names > 0 then return later('set', 'refused', pool, cmsgpack.pack({names, markers})) end
+  later('hash', 'refused', pool)
+  for _, marker in ipairs(markers) do later('unlink', 'wake:release:' .. marker) end
 end
 
 -- How many jobs run at a gate by a limit, and how many are parked; those are looked at now.

@@ -28,5 +28,6 @@
 -- @include lib/jobs/work
 -- @include lib/structures/record_index
 -- @include lib/structures/indexes
+-- @include lib/asking/workers
 -- @include lib/request/write
 -- @include lib/request/reply

@@ -37,6 +37,18 @@ function examine.ready_of_user(key) return redis.call('ZLEXCOUNT', store.ready, 
 function examine.ready_of_pool(name) return redis.call('ZLEXCOUNT', store.ready, '[' .. name .. '\0', '(' .. name .. '\1') end
 function examine.users_of_pool(name) return redis.call('ZLEXCOUNT', store.turns, '[' .. name .. '\0', '(' .. name .. '\1') end
 
+-- The queues of refused jobs that a pool is said to have, and the markers for releases; none where that cannot be read.
+function examine.refused(pool)
+  local is_read, kept = pcall(cmsgpack.unpack, redis.call('HGET', store.refused, pool) or '')
+  if not is_read or type(kept) ~= 'table' or type(kept[1]) ~= 'table' or type(kept[2]) ~= 'table' then return {}, {} end
+  for _, list in ipairs({kept[1], kept[2]}) do
+    for _, name in ipairs(list) do
+      if type(name) ~= 'string' then return {}, {} end
+    end
+  end
+  return kept[1], kept[2]
+end
+
 function examine.gate(packed)
   local is_read, gate = pcall(cmsgpack.unpack, packed or '')
   local is_whole = is_read and type(gate) == 'table'

@@ -262,6 +262,20 @@ end
 function CHECK.pools(_, _, name, packed)
   local size, users = examine.pair(packed)
   if size == 0 or size ~= examine.ready_of_pool(name) or users ~= examine.users_of_pool(name) then return 'pool', name end
+  local pool = string.match(name, '^[^\1]*')
+  if pool == name then return nil end
+  for _, queue in ipairs(examine.refused(pool)) do
+    if queue == name then return nil end
+  end
+  return 'refused', pool
+end
+
+function CHECK.refused(_, _, pool)
+  local names = examine.refused(pool)
+  for at, name in ipairs(names) do
+    if (names[at - 1] and not form.less(names[at - 1], name)) or redis.call('HEXISTS', store.pools, name) == 0 then return 'refused', pool end
+  end
+  if #names == 0 then return 'refused', pool end
 end
 
 function CHECK.untold(_, _, worker, packed)
@@ -327,6 +341,7 @@ function examine.is_stray_key(name)
     return true
   end
   if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
+  if base == 'wake:release:' then return redis.call('HEXISTS', store.refused, string.match(rest, '^%Z*')) == 0 end
   if base == 'events' then return S[FOLLOWED] == 0 end
   if base == 'wake:user:' then return redis.call('HEXISTS', store.users, rest) == 0 end
   if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end

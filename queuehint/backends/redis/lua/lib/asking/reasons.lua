@@ -16,23 +16,47 @@ end
 -- Whether a worker has asked for a user's jobs in a pool lately.
 local function is_served(pool, user) return is_seen(pool) or is_seen(pool .. '\0' .. user) end
 
--- Return how many jobs are ready, by pool, as a flat list; how many in all; and how many of them no worker has asked for lately.
+-- Return whether live workers whose releases have not refused the jobs of a queue run all of them; if not, whose they run.
+local function untried(queue, pool)
+  local releases, users = ',' .. string.sub(queue, #pool + 2) .. ',', {}
+  for _, told in ipairs(workers.releases(pool)) do
+    if told[1] == '' or not string.find(releases, ',' .. told[1] .. ',', 1, true) then
+      if not told[2] then return true, users end
+      for _, user in ipairs(told[2]) do users[user] = true end
+    end
+  end
+  return false, users
+end
+
+-- Return how many jobs are ready, by pool, as a flat list; how many in all; how many of them no worker has asked for lately; and
+-- how many others the releases of all workers have refused.
 local function count_ready()
-  local sizes, all, unserved, seen = {}, 0, 0, {}
+  local sizes, all, unserved, seen, by_pool, refused = {}, 0, 0, {}, {}, 0
   local asked = redis.call('ZRANGEBYSCORE', store.seen, string.format('%.0f', NOW - POOL_SEEN_MS), '+inf', 'LIMIT', 0, SEEN_READ_MAX)
   for _, served in ipairs(asked) do seen[served] = true end
   local stored = redis.call('HGETALL', store.pools)
   for at = 1, #stored, 2 do
     local name, size = stored[at], cmsgpack.unpack(stored[at + 1])[1]
-    sizes[at], sizes[at + 1], all = name, size, all + size
-    if not seen[name] then unserved = unserved + size end
+    local pool = string.match(name, '^[^\1]*')
+    by_pool[pool], all = (by_pool[pool] or 0) + size, all + size
+    if name ~= pool then
+      local is_everyone, users = untried(name, pool)
+      refused = refused + (is_everyone and 0 or size)
+      for user in pairs(is_everyone and {} or users) do
+        local counts = redis.call('HGET', store.users, name .. '\0' .. user)
+        refused = refused - (counts and cmsgpack.unpack(counts)[1] or 0)
+      end
+    elseif not seen[name] then
+      unserved = unserved + size
+    end
   end
+  for pool, size in pairs(by_pool) do sizes[#sizes + 1], sizes[#sizes + 2] = pool, size end
   for _, served in ipairs(asked) do
     local pool = string.match(served, '^(%Z*)%z')
     local counts = pool and not seen[pool] and redis.call('HGET', store.users, served)
     if counts then unserved = unserved - cmsgpack.unpack(counts)[1] end
   end
-  return sizes, all, unserved
+  return sizes, all, unserved, refused
 end
 
 -- How many walks of a job hold the gate at *depth*, *key*, in a mode that one of *wants* does not fit.
@@ -189,6 +213,18 @@ local function blockers_of(job, index)
   return found, key, false
 end
 
+-- Which releases have refused a ready job, as text; nil if a worker of another one serves it.
+local function refused_by_all(job)
+  local is_everyone, users = untried(job[POOL] .. '\1' .. job[REFUSED_BY], job[POOL])
+  if is_everyone or users[job[USER]] then return nil end
+  local names, said = {}, {}
+  for _, worker in ipairs(workers.live()) do
+    if worker[VERSION_AT] ~= '' then names[worker[RELEASE_AT]] = worker[VERSION_AT] end
+  end
+  for release in string.gmatch(job[REFUSED_BY], '[^,]+') do said[#said + 1] = names[release] or release end
+  return 'task ' .. job[TASK] .. ', unknown to release' .. (#said > 1 and 's' or '') .. ' ' .. table.concat(said, ', ')
+end
+
 local function reason_queued(job)
   for index, depth in ipairs(job[WALKS] or {}) do
     if depth < GRANTED then
@@ -216,6 +252,8 @@ local function reason_queued(job)
     end
   end
   if job[PRESENCE] then return {kind = 'caller'} end
+  local refused_text = job[REFUSED_BY] and refused_by_all(job)
+  if refused_text then return {kind = 'unknown_task', stuck = true, detail = refused_text} end
   local detail = 'pool ' .. job[POOL] .. (job[USER] ~= '' and ', user ' .. job[USER] or '')
   if not is_served(job[POOL], job[USER]) then return {kind = 'no_worker', stuck = true, detail = detail} end
   return {kind = 'worker', detail = detail}
@@ -264,7 +302,7 @@ local function told_of_workers()
     local live = workers.live()
     workers_told = {#live}
     for at = 1, math.min(#live, WORKERS_NAMED_MAX) do
-      for part = 1, #live[at] do workers_told[#workers_told + 1] = live[at][part] end
+      for part = 1, RELEASE_AT do workers_told[#workers_told + 1] = live[at][part] end
     end
   end
   return workers_told

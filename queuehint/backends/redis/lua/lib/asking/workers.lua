@@ -1,8 +1,11 @@
 --[[ workers: the registry of workers, filled by their announcements; mirrors State.workers of core.state.
-  WORKERS maps a name to a packed array: its last announcement, the time of the first one, the time of the last one. A
-  silent worker stays there until a new one announces itself. ]]
+  WORKERS maps a name to a packed array: its last announcement, the time of the first one, the time of the last one, and
+  what scripts read of it: its release, what the application calls that, '' for no name, its users as a request names them,
+  '' for everyone's, and its pools, a line each. A silent worker stays there until a new one announces itself. ]]
 local WORKER_SEEN_MS, WORKERS_MAX = 60000, 1000 -- @const
 local SINCE_AT, SEEN_AT = 2, 3 -- @const
+-- In an array with the name before them, as `live` returns it.
+local RELEASE_AT, VERSION_AT, USERS_AT, POOLS_AT = 5, 6, 7, 8 -- @const
 local workers = {}
 
 lazily(workers, function()
@@ -15,15 +18,39 @@ function workers.of(name)
   return worker and is_live(worker) and worker
 end
 
--- Return for each live worker its name, its last announcement, the time of the first one and of the last one; in order of name.
+local found = nil
+
+-- Return for each live worker its name and what is stored of it, in order of name; read once.
 function workers.live()
+  if found then return found end
   local live, stored = {}, redis.call('HGETALL', store.workers)
   for at = 1, #stored, 2 do
     local worker = cmsgpack.unpack(stored[at + 1])
     if is_live(worker) then live[#live + 1] = {stored[at], unpack(worker)} end
   end
   table.sort(live, function(left, right) return form.less(left[1], right[1]) end)
+  found = live
   return live
+end
+
+-- For each live worker of a pool its release, and the users whose jobs it runs, false for everyone's.
+function workers.releases(pool)
+  local told = {}
+  for _, worker in ipairs(workers.live()) do
+    if workers.serves(worker, pool) then told[#told + 1] = {worker[RELEASE_AT], workers.users_of(worker)} end
+  end
+  return told
+end
+
+-- Whether a worker serves a pool.
+function workers.serves(worker, pool) return string.find('\n' .. worker[POOLS_AT] .. '\n', '\n' .. pool .. '\n', 1, true) end
+
+-- The users whose jobs a worker runs, false for everyone's.
+function workers.users_of(worker)
+  if worker[USERS_AT] == '' then return false end
+  local users = {}
+  for name in string.gmatch(string.sub(worker[USERS_AT], 2) .. '\n', '([^\n]*)\n') do users[#users + 1] = name end
+  return users
 end
 
 -- The names to forget when a worker comes that is not known: of those silent for long, and of one more if it stays and

@@ -173,6 +173,7 @@ function transitions.finish(job, state, cause, keep_place)
   timers.drop(job)
   if is_special then
     job[BACKING_OFF], job[EXPIRY_MS], job[DUE_AT], job[CAUSE] = false, false, false, false
+    if job[REFUSED_BY] then job[REFUSED_BY] = false end
     if job[UNKNOWN_TASKS] > 0 then job[UNKNOWN_TASKS] = 0 end
   end
   transitions.become(job, state)

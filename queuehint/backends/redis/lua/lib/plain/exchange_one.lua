@@ -179,7 +179,7 @@ local function exchange_one()
   local from = 17
   local worker, pool, id, kind = ARGV[9], ARGV[from - 1], ARGV[from], ARGV[from + 2]
   if #ARGV ~= from - 1 and (not WORDS[kind] or #ARGV ~= from - 1 + WORDS[kind]) then return nil end
-  local announces = args.flag(14)
+  local announces = args.flag_and_text(14)
   local lease_ms, limit, result = args.int(10), args.int(11, -1), kind == 'f' and ARGV[from + 3]
   -- With a budget of one what follows may take several steps.
   if args.setting(8) < 2 or lease_ms == 0 or limit < 0 or (result and #result > RESULT_BYTES_MAX) then return nil end
@@ -278,6 +278,6 @@ local function exchange_one()
   return request.told(reply, granted and {granted.id} or {}, {spec})
 end
 
-local answer = is_quiet() and S[PAUSED] == 0 and NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS and exchange_one()
+local answer = is_quiet() and S[PAUSED] == 0 and S[REFUSED_POOLS] == 0 and NOW - S[MEMORY_SEEN] < LOOK_EVERY_MS and exchange_one()
 if answer then return answer end
 end

@@ -50,6 +50,14 @@ local args = {
     return ARGV[at] == '1'
   end,
 
+  -- A flag, and the text behind it.
+  flag_and_text = function(at)
+    local text = ARGV[at]
+    local first = string.byte(text)
+    if first ~= 48 and first ~= 49 then refuse_argument(at) end
+    return first == 49, string.sub(text, 2)
+  end,
+
   -- The gate key behind a "/", nil where the argument is *none*.
   path = function(at, none)
     if ARGV[at] == none then return nil end

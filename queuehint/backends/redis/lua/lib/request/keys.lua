@@ -23,6 +23,7 @@ function store.blocked(id) return ROOT .. 'blocked:' .. id end
 function store.gauges(number) return ROOT .. 'gauges:' .. string.format('%.0f', number) end
 function store.pool_wake(pool) return ROOT .. 'wake:pool:' .. pool end
 function store.user_wake(served) return ROOT .. 'wake:user:' .. served end
+function store.release_wake(marker) return ROOT .. 'wake:release:' .. marker end
 function store.session_wake(session) return ROOT .. 'wake:session:' .. session end
 
 -- A module whose functions are made when one of them is first asked for: most scripts need few, and a function costs

@@ -31,7 +31,9 @@ local NEXT_SHARED = 74 -- @const
 -- CHANGES counts the steps that changed a job or data derived from jobs: where it stands still, sums over all jobs do.
 -- EVENTS_BYTES is how much the events that are kept count together.
 local CHANGES, EVENTS_BYTES = 75, 76 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 76, 6 -- @const
+-- REFUSED_POOLS counts the pools with ready jobs that releases have refused, see lib/structures/ready_queue.
+local REFUSED_POOLS = 77 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 77, 7 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end

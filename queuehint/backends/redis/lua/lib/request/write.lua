@@ -40,13 +40,15 @@ local function write_marker(key, user)
 end
 
 local function write_ready()
+  local is_refused = false
   for name, pool in pairs(ready_queue.pools) do
     if pool.size ~= pool.was_size or pool.users ~= pool.was_users then
       if pool.size == 0 then redis.call('HDEL', store.pools, name)
       else redis.call('HSET', store.pools, name, cmsgpack.pack({pool.size, pool.users})) end
     end
     -- A worker that takes the marker and leaves work sets it again.
-    if pool.size > 0 and (pool.filled or pool.claimed) then
+    if pool.refused_in then is_refused = true
+    elseif pool.size > 0 and (pool.filled or pool.claimed) then
       redis.call('ZADD', store.pool_wake(name), '0', '1')
     elseif pool.size == 0 and pool.was_size > 0 then
       redis.call('UNLINK', store.pool_wake(name))
@@ -62,8 +64,9 @@ local function write_ready()
           user.turn > 0 and prefix .. form.sortable(user.turn) .. user.name, '0')
       end
     end
-    if S[USERS_SEEN] > 0 then write_marker(key, user) end
+    if S[USERS_SEEN] > 0 and not user.pool.refused_in then write_marker(key, user) end
   end
+  if is_refused then ready_queue.write_refused() end
 end
 
 local function write_leftovers()
@@ -133,11 +136,17 @@ end
 
 -- Read, by a command of their types, the keys that no check at the start could see.
 local function see_types()
+  local is_refused = false
   for key, line in pairs(gates.lines) do
     -- One that was read is known to be a line.
     if line.offset == 0 then redis.call('ZCARD', store.line(key)) end
   end
-  for name in pairs(ready_queue.pools) do redis.call('ZCARD', store.pool_wake(name)) end
+  for name, pool in pairs(ready_queue.pools) do
+    if pool.refused_in then is_refused = true else redis.call('ZCARD', store.pool_wake(name)) end
+  end
+  if is_refused then
+    for _, marker in ipairs(ready_queue.markers(workers)) do redis.call('ZCARD', store.release_wake(marker)) end
+  end
   if S[USERS_SEEN] > 0 then
     for key in pairs(ready_queue.users) do redis.call('ZCARD', store.user_wake(key)) end
   end

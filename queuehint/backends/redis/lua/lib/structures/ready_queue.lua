@@ -1,7 +1,11 @@
 --[[ ready_queue: jobs a worker may start now, by pool, user and rank; mirrors core.structures.ready_queue.
   READY is one set in lexical order: pool, user, rank and number, id. POOLS and USERS count what is ready, TURNS is the
   order in which users take turns, with the number of starts that each has used of a turn, if any. Stale members are found by
-  reading the heads, and skipped. ]]
+  reading the heads, and skipped.
+  Jobs that releases have refused are in other queues, one for each set of releases; the name of a queue, in place of that of
+  its pool, is the pool, a sign and the releases. REFUSED maps a pool to a packed array: the names of its queues of refused
+  jobs, in order, and the markers that were set for releases. S[REFUSED_POOLS] counts its pools: while it is 0 nobody looks. ]]
+local REFUSED_MARK, QUEUES_MAX, MARKERS_MAX = '\1', 64, 256 -- @const
 local ready_queue = {pools = {}, users = {}}
 
 lazily(ready_queue, function()
@@ -26,7 +30,23 @@ end
 ready_queue.rank_of = rank_of
 function ready_queue.ranked(job) return rank_text(rank_of(job)) .. form.tag(job) end
 
-function ready_queue.member(job) return ready_prefix(job[POOL], job[USER]) .. ready_queue.ranked(job) end
+-- The name of the queue of the ready jobs of a pool that some releases, in any order, have refused.
+local function queue_name(pool, refused_by)
+  local releases = {}
+  for release in string.gmatch(refused_by, '[^,]+') do releases[#releases + 1] = release end
+  table.sort(releases, form.less)
+  return pool .. REFUSED_MARK .. table.concat(releases, ',')
+end
+
+-- The name of the queue of a ready job.
+local function queue_of(job)
+  local refused_by = job[REFUSED_BY]
+  return refused_by and queue_name(job[POOL], refused_by) or job[POOL]
+end
+
+ready_queue.queue_of = queue_of
+
+function ready_queue.member(job) return ready_prefix(job[REFUSED_BY] and queue_of(job) or job[POOL], job[USER]) .. ready_queue.ranked(job) end
 
 local function pool_of(name)
   local pool = ready_queue.pools[name]
@@ -59,6 +79,84 @@ local function user_of(pool, name)
   return user
 end
 
+local refused = {}
+
+-- The queues of refused jobs of a pool.
+local function refused_of(pool)
+  local of = refused[pool]
+  if not of then
+    local stored = S[REFUSED_POOLS] > 0 and redis.call('HGET', store.refused, pool)
+    local kept = stored and cmsgpack.unpack(stored) or {{}, {}}
+    of = {names = kept[1], markers = kept[2]}
+    refused[pool] = of
+  end
+  return of
+end
+
+local function place_of(list, item)
+  for at = 1, #list do
+    if list[at] == item then return at end
+  end
+end
+
+-- A queue of refused jobs of a pool, by its name.
+local function refused_queue(pool, name)
+  local queue = pool_of(name)
+  queue.refused_in = pool
+  return queue
+end
+
+-- The queue of a ready job.
+local function queue_for(job)
+  return job[REFUSED_BY] and refused_queue(job[POOL], queue_of(job)) or pool_of(job[POOL])
+end
+
+-- Whether a job that these releases have refused has a queue, or can get one.
+function ready_queue.has_queue(job, refused_by)
+  local names = refused_of(job[POOL]).names
+  return #names < QUEUES_MAX or place_of(names, queue_name(job[POOL], refused_by))
+end
+
+-- The queue of a refused job that becomes ready; where no more queues may be, the job forgets who refused it.
+local function enter(job)
+  if not ready_queue.has_queue(job, job[REFUSED_BY]) then
+    job[REFUSED_BY] = false
+    return pool_of(job[POOL])
+  end
+  local of, name = refused_of(job[POOL]), queue_of(job)
+  if not place_of(of.names, name) then
+    of.names[#of.names + 1], of.changed = name, true
+    table.sort(of.names, form.less)
+    if #of.names == 1 then S[REFUSED_POOLS] = S[REFUSED_POOLS] + 1 end
+  end
+  return refused_queue(job[POOL], name)
+end
+
+-- Note that a queue of refused jobs is empty.
+local function leave(queue)
+  local of = refused_of(queue.refused_in)
+  table.remove(of.names, place_of(of.names, queue.name))
+  of.changed = true
+  if #of.names == 0 then S[REFUSED_POOLS] = S[REFUSED_POOLS] - 1 end
+end
+
+-- Whether a release is among those that have refused the jobs of a queue.
+local function has_refused(release, queue, pool)
+  return release ~= '' and string.find(',' .. string.sub(queue, #pool + 2) .. ',', ',' .. release .. ',', 1, true)
+end
+
+-- The queues of refused jobs of pools, without those that a release has refused.
+function ready_queue.open_to(release, pools)
+  local found = {}
+  if S[REFUSED_POOLS] == 0 then return found end
+  for _, pool in ipairs(pools) do
+    for _, name in ipairs(refused_of(pool).names) do
+      if not has_refused(release, name, pool) then found[#found + 1] = refused_queue(pool, name) end
+    end
+  end
+  return found
+end
+
 -- Put a user at the end of the turns.
 local function join_turns(user)
   S[TURN] = S[TURN] + 1
@@ -69,7 +167,7 @@ end
 
 -- Offer a job; a user that had no ready jobs joins the end of the turns.
 function ready_queue.add(job)
-  local pool = pool_of(job[POOL])
+  local pool = job[REFUSED_BY] and enter(job) or pool_of(job[POOL])
   local user = user_of(pool, job[USER])
   if user.size == 0 then
     pool.users = pool.users + 1
@@ -85,7 +183,7 @@ end
 -- Order an offered job by the level it has now, which is a better one, so that the entry it had comes too late; its
 -- user's turn stays.
 function ready_queue.rerank(job)
-  local user = user_of(pool_of(job[POOL]), job[USER])
+  local user = user_of(queue_for(job), job[USER])
   job.is_new_offer, user.sorted = true, false
   user.added[#user.added + 1] = {rank_of(job), job[NUMBER], job}
 end
@@ -96,6 +194,7 @@ local function count_taken(user)
   if user.size == 0 then
     user.turn = 0
     pool.users = pool.users - 1
+    if pool.size == 0 and pool.refused_in then leave(pool) end
   end
 end
 
@@ -103,7 +202,7 @@ end
 function ready_queue.remove(job)
   job[OFFER] = false
   jobs.dirty[job.id] = job
-  count_taken(user_of(pool_of(job[POOL]), job[USER]))
+  count_taken(user_of(queue_for(job), job[USER]))
 end
 
 -- The user whose turn it is in a pool where something is ready.
@@ -254,6 +353,63 @@ function ready_queue.mark_all(names, among)
       for _, users in ipairs(among) do
         for _, user in ipairs(users) do user_of(pool, user).claimed = true end
       end
+    end
+  end
+end
+
+-- --- wake-ups for refused jobs --------------------------------------------------------------------------------------
+
+local markers = nil
+
+-- Wake a release for a queue of refused jobs: those who serve everyone, and those who serve some users.
+local function mark(queue, release, users)
+  local of, name = refused_of(queue.refused_in), queue.refused_in .. '\0' .. release
+  local function add(marker)
+    if not place_of(of.markers, marker) then of.markers[#of.markers + 1], of.changed = marker, true end
+    if not place_of(markers, marker) then markers[#markers + 1] = marker end
+  end
+  if not users then return add(name) end
+  for _, user in ipairs(users) do
+    if user_of(queue, user).size > 0 then add(name .. '\0' .. user) end
+  end
+end
+
+-- Have workers of a release woken that left refused jobs of pools, or of users of them, which it has not refused.
+function ready_queue.mark_refused(release, pools, among)
+  if release == '' then return end
+  for _, queue in ipairs(ready_queue.open_to(release, pools)) do
+    queue.claimed = {release, {false, unpack(among)}}
+  end
+end
+
+-- The markers to set now for queues that got jobs or were left with some, once for each release that may run them; *workers* is
+-- the registry of workers.
+function ready_queue.markers(workers)
+  if markers then return markers end
+  markers = {}
+  for name, queue in pairs(ready_queue.pools) do
+    if queue.refused_in and queue.size > 0 then
+      if queue.claimed then
+        for _, users in ipairs(queue.claimed[2]) do mark(queue, queue.claimed[1], users) end
+      end
+      for _, told in ipairs(queue.filled and workers.releases(queue.refused_in) or {}) do
+        if told[1] ~= '' and not has_refused(told[1], name, queue.refused_in) then mark(queue, told[1], told[2]) end
+      end
+    end
+  end
+  return markers
+end
+
+-- Write the queues of refused jobs, and set markers; those of a pool without such jobs go.
+function ready_queue.write_refused()
+  for _, marker in ipairs(markers) do redis.call('ZADD', store.release_wake(marker), '0', '1') end
+  for pool, of in pairs(refused) do
+    while #of.markers > (#of.names == 0 and 0 or MARKERS_MAX) do
+      redis.call('UNLINK', store.release_wake(table.remove(of.markers, 1)))
+    end
+    if of.changed then
+      if #of.names == 0 then redis.call('HDEL', store.refused, pool)
+      else redis.call('HSET', store.refused, pool, cmsgpack.pack({of.names, of.markers})) end
     end
   end
 end
