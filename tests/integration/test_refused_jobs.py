@@ -46,7 +46,7 @@ def waiting(backend: Backend, release: str, users: tuple[str | None, ...] | None
     return asyncio.get_running_loop().create_task(backend.wait(interest, LONG_S))
 
 
-async def is_woken(task: asyncio.Task[None], within_s: float = 5.0) -> bool:
+async def is_woken(task: asyncio.Task[None], within_s: float = 3.0) -> bool:
     done, _ = await asyncio.wait((task,), timeout=within_s)
     task.cancel()
     await asyncio.wait((task,))
