@@ -230,7 +230,8 @@ def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -
     assert report.facts["jobs"] == WHOLE_MAX + 2 * BATCH
     store.server.client().delete(store.key("gates"))
     store.server.client().zremrangebyrank(store.key("paths"), 0, 120)
-    assert store.kinds() == {"gate", "entry"}
+    # With the gates the line of each place is gone, so what is kept of the longest of them belongs to no line.
+    assert store.kinds() == {"gate", "entry", "stray"}
     assert store.is_put_right()
 
 

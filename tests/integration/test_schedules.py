@@ -508,7 +508,7 @@ def test_what_a_decorator_is_put_on_is_looked_at_when_it_is() -> None:
     app = App("memory://")
     with pytest.raises(InvalidJobTypeError, match=r"@sched.cron stands above @sched.job"):
         app.sched.cron("* * * * *")(lambda: None)  # type: ignore[type-var]
-    with pytest.raises(InvalidJobError, match="bad minute"):
+    with pytest.raises(InvalidJobError, match="minute must be 0 to 59"):
         app.sched.cron("61 * * * *")
     with pytest.raises(InvalidJobError, match="every must be"):
         app.sched.every(0)

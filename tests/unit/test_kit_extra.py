@@ -35,7 +35,7 @@ from queuehint import Scheduler
 drivers = {"cattrs", "redis", "rich", "sortedcontainers", "sqlite3", "typer", "cryptography", "multiprocessing"}
 assert not drivers & set(sys.modules), "what some stores, or commands, need"
 assert not [name for name in sys.modules if name.startswith(("queuehint.core", "queuehint.backends."))
-    and name not in {"queuehint.backends.base", "queuehint.backends.masks", "queuehint.backends.steps"}]
+    and name not in {f"queuehint.backends.{each}" for each in ("base", "masks", "sending", "steps")}]
 sched = Scheduler("memory://")
 @sched.job(queue_hint=["{doc}"])
 def step(doc: str, words: list[str]) -> dict[str, int]: ...
