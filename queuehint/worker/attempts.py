@@ -285,7 +285,9 @@ class AttemptRunner:
             answer = raised_answer(error)
             if answer is None:
                 ended_by = TimeoutError() if slot.why_stop == "timeout" else error
-                return self.outcomes.of_error(grant, error, slot.why_stop, final=handler.rules.is_final(ended_by))
+                is_refused = results is not None and results.is_refused and isinstance(error, PayloadError)
+                is_final = is_refused or handler.rules.is_final(ended_by)
+                return self.outcomes.of_error(grant, error, slot.why_stop, final=is_final)
             result = answer
         end_any_child(process)
         why_stop = slot.why_stop

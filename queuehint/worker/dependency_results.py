@@ -77,8 +77,11 @@ class DependencyResults(Mapping[str, Any]):
         self.payloads = payloads
         self._codec = codec
         self._values: dict[str, Any] = {}
+        self.is_refused = False
+        """Whether a result that was left out was read: a further attempt would be refused too."""
 
     def _refuse(self) -> None:
+        self.is_refused = True
         raise PayloadError(f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit")
 
     def __getitem__(self, name: str) -> Any:

@@ -49,6 +49,7 @@ from queuehint.operations import (
     ResumeJobs,
     Tick,
 )
+from queuehint.testing.commits import commit_of
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.styles import (
@@ -61,7 +62,6 @@ from queuehint.testing.state_machine.styles import (
     SHARED_KEYS,
     STYLES,
     Style,
-    commit_of,
 )
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind

@@ -23,10 +23,11 @@ from queuehint.operations import (
     ResumeSchedule,
     Tick,
 )
+from queuehint.testing.commits import commit_of
 from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
-from queuehint.testing.state_machine.styles import MINUTE, commit_of
+from queuehint.testing.state_machine.styles import MINUTE
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.spec import JobSpec
 

@@ -28,9 +28,9 @@ from queuehint.operations import (
     Tick,
     Why,
 )
+from queuehint.testing.commits import commit_of
 from queuehint.testing.driver import job
 from queuehint.testing.invariants import check_empty
-from queuehint.testing.state_machine.styles import commit_of
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, JobSpec

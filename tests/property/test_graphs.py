@@ -28,9 +28,10 @@ from queuehint.operations import (
     Tick,
     Why,
 )
+from queuehint.testing.commits import commit_of
 from queuehint.testing.invariants import check_cycles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
-from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH, commit_of
+from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, OnDependencyFailure, Policy

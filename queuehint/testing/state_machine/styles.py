@@ -14,6 +14,7 @@ import attrs
 
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
 from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs, Withdraw
+from queuehint.testing.commits import commit_of
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -114,15 +115,6 @@ def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
     if flow is None or random.random() < 0.5:
         return commit
     return attrs.evolve(commit, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
-
-
-def commit_of(engine: Engine, staged: str) -> Commit:
-    """Return the commit of all that an engine has of a submission in parts."""
-    start = engine.table.jobs.get(START_MARK + staged)
-    if start is None:
-        return Commit(staged, 0)
-    portions = start.extras.portions_added if start.extras is not None else 0
-    return Commit(staged, engine.table.edges.count(start.id), portions)
 
 
 def pause_of(random: Random, path: Path) -> Operation[Any]:

@@ -28,9 +28,9 @@ from queuehint.operations import (
     Tick,
     Withdraw,
 )
+from queuehint.testing.commits import commit_of
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
-from queuehint.testing.state_machine.styles import commit_of
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
