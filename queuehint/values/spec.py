@@ -17,6 +17,7 @@ from queuehint.values.checks import (
     check_headers,
     check_id,
     check_identity,
+    check_instance,
     check_int,
     check_name,
     check_str,
@@ -269,6 +270,7 @@ class JobSpec(_Checked):
 
     def is_alike(self, other: JobSpec) -> bool:
         """Return whether two specs ask for the same, headers included, whatever a codec has made of the arguments."""
+        other = check_instance(other, JobSpec, parameter="other")
         return self.headers == other.headers and not self.differing_fields(other)
 
     def _has_arguments_of(self, other: JobSpec) -> bool:

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -35,7 +36,9 @@ from queuehint.values.checks import (
     check_bool,
     check_callable,
     check_duration,
+    check_instance,
     check_int,
+    check_items,
     check_name,
     check_object,
 )
@@ -48,7 +51,7 @@ from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
 from queuehint.worker.leases.release import Release
 from queuehint.worker.leases.renewal import Renewal, marks_of
-from queuehint.worker.lifespan import Lifespan, Resources, Setup
+from queuehint.worker.lifespan import Lifespan, Resources, Setup, check_setup
 from queuehint.worker.listening import Listening, Wakeup, check_served
 from queuehint.worker.outbox import Outbox
 from queuehint.worker.outcomes import Settlements
@@ -56,7 +59,7 @@ from queuehint.worker.schedules.firing import Timekeeper
 from queuehint.worker.slots import Slot, Slots, Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
     from concurrent.futures import Executor
     from datetime import timedelta
 
@@ -146,6 +149,8 @@ class Worker:
     ) -> None:
         self.scheduler = scheduler
         self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
+        handlers = check_instance(handlers, Mapping, parameter="handlers")  # type: ignore[type-abstract]
+        setups = [check_setup(setup) for setup in check_items(setups, parameter="setups")]
         self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
         self._pools, among, helped = check_served(pools, users, steal)
         self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)

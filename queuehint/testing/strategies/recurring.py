@@ -13,6 +13,7 @@ from queuehint.testing.strategies.arguments import check_strategy
 from queuehint.testing.strategies.specs import JOBS
 from queuehint.values.checks import TEN_YEARS_MS
 from queuehint.values.schedule import MISSED, Recurrence, Schedule
+from queuehint.worker.schedules.cron_text import plain_cron
 from queuehint.worker.schedules.due_times import EVERY_MIN_MS, first_due
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _crons() -> SearchStrategy[str]:
             st.lists(number, min_size=2, max_size=3, unique=True).map(lambda some: ",".join(map(str, some))),
         )
 
-    return st.tuples(field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)).map(" ".join)
+    return st.tuples(field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)).map(" ".join).map(plain_cron)
 
 
 RECURRENCES = recurrences()

@@ -221,11 +221,19 @@ def _drop_limit(named: _Named) -> SearchStrategy[ops.DropLimit]:
     return limits(paths=named.path).map(lambda limit: ops.DropLimit(limit.path, limit.task, limit.pool))
 
 
+def _list_lines(named: _Named) -> SearchStrategy[ops.ListLines]:
+    """Draw a question for lines; one for the longest has no cursor."""
+    return _by_fields(ops.ListLines, named).map(
+        lambda drawn: attrs.evolve(drawn, longest=drawn.longest and drawn.after is None)
+    )
+
+
 _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Enqueue: _enqueue,
     ops.Exchange: _exchange,
     ops.Commit: lambda _: st.builds(ops.Commit, st.just("S"), st.integers(0, 2)),
     ops.Delete: _delete,
+    ops.ListLines: _list_lines,
     ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
     ops.Depend: _depend,
     ops.DropLimit: _drop_limit,
