@@ -210,7 +210,8 @@ def test_a_namespace_is_this_tests_own(namespace: str, redis_url: str, redis_ser
 
 
 def test_the_second_server_is_valkey(second_server: Server, redis_server: Server) -> None:
-    assert second_server.binary.name == "valkey" != redis_server.binary.name
+    assert second_server.binary.name == "valkey"
+    assert second_server.binary != redis_server.binary
     assert second_server.info("server")["server_name"] == "valkey"
 
 

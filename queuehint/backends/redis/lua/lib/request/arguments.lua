@@ -50,11 +50,11 @@ local args = {
     return ARGV[at] == '1'
   end,
 
-  -- A flag, and the text behind it.
+  -- A flag, and the letters and digits behind it.
   flag_and_text = function(at)
     local text = ARGV[at]
     local first = string.byte(text)
-    if first ~= 48 and first ~= 49 then refuse_argument(at) end
+    if first ~= 48 and first ~= 49 or #text > 1 and string.find(text, '%W') then refuse_argument(at) end
     return first == 49, string.sub(text, 2)
   end,
 
