@@ -314,6 +314,36 @@ def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
     assert report.unchecked
 
 
+def test_markers_of_users_last_as_long_as_their_worker_after_a_lost_state(store: Store) -> None:
+    client: Any = store.server.client()
+    marker = store.key("wake:user:default\0ann")
+    store.do(Exchange("w", pools=("default",), limit=1, users=("ann",)))
+    store.do(Enqueue((job("1", user="ann"),)))
+    assert client.unlink(marker)
+    store.clock.advance(ms=50_000)
+    client.hdel(store.key("meta"), "state")
+    assert "state" in store.put_right()
+    store.clock.advance(ms=2_000)
+    store.do(Enqueue((job("2", user="ann"),)))
+    assert client.exists(marker), "the worker of this user may wait for it"
+    store.clock.advance(ms=60_000)
+    store.do(Tick())
+    assert not client.exists(marker)
+    assert store.look().is_clean
+
+
+def test_marker_of_a_user_that_no_worker_asked_for_is_removed(store: Store) -> None:
+    client: Any = store.server.client()
+    store.do(Exchange("w", pools=("default",), limit=1, users=("ann",)))
+    store.do(Enqueue((job("1", user="ann"),)))
+    assert store.look().is_clean
+    client.delete(store.key("seen"))
+    assert store.put_right() == {"key"}
+    assert not client.exists(store.key("wake:user:default\0ann"))
+    store.drain()
+    assert store.look().is_clean
+
+
 def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
     store.do(Enqueue((job("1", "a", "b"), job("2", "c", key="k"), job("3", "d"))))
     store.do(Exchange("w", pools=("default",), limit=3))

@@ -228,8 +228,8 @@ class Sums:
             "next_schedule": after.sizes["next_schedule"],
             **{name: after.sizes[name] for name in _FIRSTS},
             "weighted": after.sizes["weights"],
-            # Long ago: there may be markers for workers that waited for jobs of some users.
-            "users_seen": 1,
+            # No sooner than a worker asked for jobs of some users: markers of users go with that time.
+            "users_seen": after.sizes["users_seen"],
         }
 
     def look_at_sums(self, this: Pass, after: State) -> None:

@@ -7,7 +7,7 @@
     field;
     sizes, names of keys with the number of their entries; next_schedule, next_timer, next_lease, next_prune and next_shared, the
     first due times of their keys; limits, the number of limits on starts and of those that count jobs of a task or a pool;
-    watched, the number of limits on unfinished jobs. ]]
+    watched, the number of limits on unfinished jobs; users_seen, when a worker last asked for jobs at all, 0 if none did lately. ]]
 -- @include doctor/lib/rules
 -- @include doctor/lib/examine_heads
 args.count(8)
@@ -33,6 +33,7 @@ add(sizes, 'pauses', redis.call('HLEN', store.pauses) + redis.call('HLEN', store
 add(sizes, 'weights', redis.call('HLEN', store.weights))
 add(sizes, 'closed', redis.call('HLEN', store.closed))
 add(sizes, 'refused', redis.call('HLEN', store.refused))
+add(sizes, 'users_seen', redis.call('ZRANGE', store.seen, -1, -1, 'WITHSCORES')[2] or 0)
 add(sizes, 'left', redis.call('LLEN', store.left))
 add(sizes, 'gates', redis.call('HLEN', store.gates))
 for _, name in ipairs({'paths', 'holds', 'past', 'timers', 'leases', 'prunes', 'ready', 'parked', 'dead', 'keyed', 'deferred', 'fallen', 'flow_jobs',

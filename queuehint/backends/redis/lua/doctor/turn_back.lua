@@ -3,7 +3,8 @@
   Returns by how much time was set back, ms, 0 if it was not ahead, and how many jobs come due earlier.
   Times computed by the clock that was ahead would come due too late. So a lease ends no later than the longest one granted
   now would, and a delay or a pause that was counted from that clock is counted from now. A time that was named (run_at) stays.
-  Cost O(leases, and timers that are not due) ]]
+  Pools and users that were asked for by that clock were asked for now, so that they are forgotten a minute from now.
+  Cost O(leases, timers that are not due, and pools and users) ]]
 -- @include lib/rules
 args.count(8)
 local now_ms = tonumber(ARGV[1])
@@ -64,6 +65,10 @@ each_after(store.timers, now_ms, function(job, kind)
   end
   return true
 end)
+repeat
+  local seen = redis.call('ZRANGEBYSCORE', store.seen, string.format('(%.0f', now_ms), '+inf', 'LIMIT', 0, 1000)
+  for _, served in ipairs(seen) do redis.call('ZADD', store.seen, now_ms, served) end
+until #seen == 0
 if S[LIMITS] > 0 then limits.turn_back(now_ms) end
 S[CLOCK], S[MEMORY_SEEN], S[FORGOTTEN_AT], S[TOLD_NEXT] = now_ms, 0, 0, -1
 S[REAP_FROM], S[LEASES_SINCE] = math.min(S[REAP_FROM], until_ms), math.min(S[LEASES_SINCE], now_ms)

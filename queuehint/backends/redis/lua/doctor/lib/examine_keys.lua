@@ -343,7 +343,10 @@ function examine.is_stray_key(name)
   if base == 'wake:pool:' then return redis.call('HEXISTS', store.pools, rest) == 0 end
   if base == 'wake:release:' then return redis.call('HEXISTS', store.refused, string.match(rest, '^%Z*')) == 0 end
   if base == 'events' then return S[FOLLOWED] == 0 end
-  if base == 'wake:user:' then return redis.call('HEXISTS', store.users, rest) == 0 end
+  -- A marker goes when its user has no ready jobs, or with the time a worker asked for the user.
+  if base == 'wake:user:' then
+    return redis.call('HEXISTS', store.users, rest) == 0 or not redis.call('ZSCORE', store.seen, rest)
+  end
   if base == 'wake:session:' then return not redis.call('ZSCORE', store.sessions, rest) end
   return false
 end
