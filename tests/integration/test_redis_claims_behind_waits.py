@@ -14,12 +14,13 @@ from queuehint import JobState, Scheduler
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import backend as backends
 from queuehint.backends.redis import keys
+from queuehint.backends.redis import session as sessions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.async_link import AsyncLink
-from queuehint.backends.redis.session import CHECK_EVERY_S
+from queuehint.backends.redis.examination import Examination
 from queuehint.backends.redis.transport import NotSent, Send
-from queuehint.errors import OutcomeUnknownError
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.operations import Enqueue, Exchange, Exchanged, Get, Tick
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
@@ -286,7 +287,7 @@ async def test_nothing_is_claimed_behind_a_wait_while_a_check_is_due(
     await claims.check()
     session = claims.backend.session
     assert session._checked_s is not None
-    session._checked_s -= CHECK_EVERY_S
+    session._checked_s -= sessions.CHECK_EVERY_S
     assert not await claims.backend.wait_and_call(INTEREST, 0.01, claim(), claims.replies.append)
     assert claims.replies == []
 
@@ -453,6 +454,7 @@ REFUSALS = [
     "READONLY r",
     "LOADING l",
     "CLUSTERDOWN d",
+    "CHECK before it is sent",
 ]
 
 
@@ -469,11 +471,19 @@ async def test_whatever_the_store_answers_when_a_claim_is_sent_again_its_grant_i
             raise driver.ResponseError(refusal)
         return await asked(link, send)
 
+    def find_wrong(_: Examination, *, first: bool) -> Any:
+        refused.append((first,))
+        raise BackendUnavailableError("a setting is wrong")
+
     with Proxy(redis_server.port) as proxy:
         holding = Holding(redis_server, namespace, proxy)
         task = await holding.begin()
         with monkeypatch.context() as patch:
-            patch.setattr(AsyncLink, "ask", refuse)
+            if refusal.startswith("CHECK"):
+                patch.setattr(sessions, "CHECK_EVERY_S", 0)
+                patch.setattr(Examination, "look", find_wrong)
+            else:
+                patch.setattr(AsyncLink, "ask", refuse)
             proxy.rst()
             proxy.heal()
             await until(lambda: bool(refused))

@@ -95,9 +95,11 @@ async def starts_thread(sched: Scheduler) -> None:
 async def test_application_refused_for_good_does_not_start(refusal: Refusal, start: Callable[..., Any]) -> None:
     url, kind, words = refusal
     sched = Scheduler(url)
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(LIMIT_S) as limit:
         with pytest.raises(kind, match=words) as caught:
             await start(sched)
+    # A worker that goes on asking ends with the same error once it is canceled.
+    assert not limit.expired()
     assert caught.value.is_lasting
     await sched.close()
 

@@ -414,7 +414,9 @@ MUTANTS = (
         file="worker/exchanges.py",
         old="            if self._behind is operation:\n                self.unanswered.append",
         new="            if isinstance(error, OutcomeUnknownError):\n                self.unanswered.append",
-        caught_by=(tests("tests/integration/test_redis_claims_behind_waits.py", "-k", "sent_again_its_grant"),),
+        caught_by=(
+            tests("tests/integration/test_redis_claims_behind_waits.py", "-k", "sent_again_its_grant and CHECK"),
+        ),
     ),
     Mutant(
         name="A claim behind a wait whose withdrawal is not answered is forgotten",
