@@ -22,7 +22,7 @@ import attrs
 from queuehint.backends.base import Backend
 from queuehint.backends.waiters import Waiter, WaitingRoom
 from queuehint.clock import now_s
-from queuehint.core.why import blocked_text
+from queuehint.core.asking.why import blocked_text
 from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
 from queuehint.operations.bounds import check_limits

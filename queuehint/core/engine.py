@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from queuehint.core import operating, producing, questions, why, working
-from queuehint.core.asking import chain, places
+from queuehint.core import operating, producing, working
+from queuehint.core.asking import chain, places, questions, why
 from queuehint.core.jobs import invariants
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind

@@ -298,7 +298,7 @@ MUTANTS = (
     Mutant(
         name="A job that waits for a cycle of jobs counts as one that moves",
         kind="bounds",
-        file="core/why.py",
+        file="core/asking/why.py",
         old=("if all_wait and cycles.ahead(job):\n"),
         new=("if False:\n"),
         caught_by=(tests("tests/unit/test_answers.py"),),
@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         name="Jobs that wait for one another are not reported",
         kind="bounds",
-        file="core/why.py",
+        file="core/asking/why.py",
         old=("            if other == job.id:\n                cycle,"),
         new=("            if False:\n                cycle,"),
         caught_by=(tests("tests/unit/test_answers.py"),),

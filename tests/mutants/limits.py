@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         name="A job behind the limit of its task is told a place",
         kind="limits",
-        file="core/why.py",
+        file="core/asking/why.py",
         old="            selection=counter.selection,\n",
         new="",
         caught_by=(rule("no_more_jobs_of_a_task_run"),),

@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         name="A reason counts the open dependencies as all that there were",
         kind="records",
-        file="core/why.py",
+        file="core/asking/why.py",
         old="is not None else sum(map(len, job.extras.portions)),",
         new="is not None else len(job.blocked),",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "of_all_portions"),),

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         name="A dead job that only a job further ahead waits for is not named",
         kind="records",
-        file="core/blockers.py",
+        file="core/asking/blockers.py",
         old="            clashes |= CLASHES[other.wants]\n",
         new="            pass\n",
         caught_by=(CONFORMANCE,),
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         name="Fewer jobs than ten are named although more hold the place",
         kind="records",
-        file="core/blockers.py",
+        file="core/asking/blockers.py",
         old="                    if len(holders) == JOBS_NAMED_MAX:\n",
         new="                    if len(holders) == JOBS_NAMED_MAX // 2:\n",
         caught_by=(CONFORMANCE,),

@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         name="A page of the jobs that wait for one begins anew",
         kind="records",
-        file="core/questions.py",
+        file="core/asking/questions.py",
         old="            if number is None or (since < number if newest_first else since > number):\n",
         new="            if True:\n",
         caught_by=(CONFORMANCE,),

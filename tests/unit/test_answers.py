@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from queuehint.core.asking.why import DRAINED_LOOKED_AT_MAX
 from queuehint.core.state import EngineOptions
 from queuehint.core.structures.edges import AFTER
-from queuehint.core.why import DRAINED_LOOKED_AT_MAX
 from queuehint.operations import CountPending
 from queuehint.testing.driver import Queue, job
 from queuehint.values.outcome import OutcomeKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuehint.core.blockers import Blockers
+from queuehint.core.asking.blockers import Blockers
 from queuehint.operations import Why
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind

@@ -1,1 +1,1 @@
-"""Answers that search: chains of reasons, the tree of places, the longest lines."""
+"""Answers: what changes nothing. Records and settings, reasons and their chains, blockers, the tree of places."""

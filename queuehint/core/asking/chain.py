@@ -11,10 +11,10 @@ from __future__ import annotations
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.blockers import Blockers
+from queuehint.core.asking.blockers import Blockers
+from queuehint.core.asking.why import cycle_reason, reason_of
 from queuehint.core.state import State, handles
 from queuehint.core.structures.job import Job
-from queuehint.core.why import cycle_reason, reason_of
 from queuehint.errors import JobNotFoundError
 from queuehint.values.report import Reason, ReasonKind
 

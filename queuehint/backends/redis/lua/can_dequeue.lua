@@ -2,7 +2,7 @@
 --[[ can_dequeue: return whether a claim conflicts with no executing job.
   ARGV[9] path      str  the gate key; ARGV[10] s shared, e exclusive
   Returns 1 or 0.
-  Mirrors core.why   Cost O(executing jobs) ]]
+  Mirrors core.asking.why   Cost O(executing jobs) ]]
 -- @include lib/questions
 -- @include lib/asking/running
 args.count(10)

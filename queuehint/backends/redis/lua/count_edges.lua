@@ -2,7 +2,7 @@
 --[[ count_edges: statistics of edges: how many, the job that waits longest, edges to jobs that do not exist.
   Returns how many jobs are DEFERRED, how many edges are open, the id of the oldest, when it was enqueued, and the figures of
   lib/asking/deferred: how many it looked at, most blocked, most awaited, behind dead ones; then orphans.
-  Mirrors core.why ]]
+  Mirrors core.asking.why ]]
 -- @include lib/questions
 -- @include lib/asking/deferred
 args.count(8)

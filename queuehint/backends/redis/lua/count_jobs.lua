@@ -2,7 +2,7 @@
 --[[ count_jobs: counts over the namespace.
   Returns counts by state, totals, what is stuck, ready jobs by pool, delays of resolved edges, and by
   pool when the oldest ready job took its place; six lists.
-  Mirrors core.why ]]
+  Mirrors core.asking.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 -- @include lib/asking/deferred

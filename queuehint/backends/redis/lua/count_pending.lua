@@ -2,7 +2,7 @@
 --[[ count_pending: count the unfinished jobs at or below a path, and tell whether any can go on without an operator.
   ARGV[9] path      str  "/" and the gate key, "-" for everywhere; ARGV[10] 1 to count SCHEDULED jobs too
   Returns how many, 1 if some can go on, and up to 100 reasons of those that cannot.
-  Mirrors core.why ]]
+  Mirrors core.asking.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const

@@ -4,7 +4,7 @@
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent, ARGV[20] waits_for str, "" for any
   ARGV[21] key      str  and ARGV[22] number int, the position after which to continue; the number is "" for the first page
   Returns 1 if there may be more, the key and number after which to continue, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
-  Mirrors core.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
+  Mirrors core.asking.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
 -- @include lib/questions
 -- @include lib/asking/filter
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}

@@ -3,7 +3,7 @@
   ARGV[9] limit     int
   ARGV[10] after_ms int  the due time of the schedule after which to begin, "" to begin with the first; ARGV[11] after str its name
   Returns now, "", and the schedules (lib/structures/schedules).
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/structures/schedules
 args.count(11)

@@ -3,7 +3,7 @@
   ARGV[9] id, ARGV[10] token; ARGV[11..] ids
   Returns the verdict (D done, L lost), and two for each of the first ids, as many as fit into 4 MiB: its state and the kind
   of its result ("-" none, n null, s a stored one; "" for an id that is no dependency), and the result.
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/structures/edges
 args.count(10, 1)

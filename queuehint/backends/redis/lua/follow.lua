@@ -4,7 +4,7 @@
   ARGV[11..]        four for each filter, "" for no condition: kinds, in words; "/" and a gate key; user; flow
   Returns more, now, next, the number of the last event of all, that of the last one looked at, how many before these
   are gone, then two for each event: its number and its entry, written by lib/structures/event_log.
-  Mirrors core.questions   May be run twice   Cost O(events looked at and filters) ]]
+  Mirrors core.asking.questions   May be run twice   Cost O(events looked at and filters) ]]
 -- @include lib/rules
 args.count(10, 4)
 local FOLLOWED_FOR_MS, EVENTS_LOOKED_AT_MAX = 60000, 2000 -- @const

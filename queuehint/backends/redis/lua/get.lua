@@ -2,7 +2,7 @@
 --[[ get: read records by id.
   ARGV[9..]         ids
   Returns for each of the first ids, as many as fit into 4 MiB, its record (lib/asking/records); an empty list for an unknown id.
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(8, 1)

@@ -5,7 +5,7 @@
   ARGV[21] newest   int  1 for the newest first; ARGV[22] limit int
   ARGV[23] key      str  and ARGV[24] number int, the position after which to continue; the number is "" for the first page
   Returns 1 if there may be more, 2 if no more fit into 4 MiB, the key and number after which to continue, and records.
-  Mirrors core.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
+  Mirrors core.asking.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
 -- @include lib/questions
 -- @include lib/asking/records
 -- @include lib/asking/filter

@@ -3,7 +3,7 @@
   ARGV[9] cursor    int  a number; ARGV[10] limit int
   Returns 1 if there are more than fit into 4 MiB, and the records of FAILED jobs above that number, one more than the limit
   if there are more.
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(10)

@@ -2,7 +2,7 @@
 --[[ list_flow: a page of a flow's jobs.
   ARGV[9] flow      str  ARGV[10] cursor int, a number; ARGV[11] limit int
   Returns the number after which to continue, 0 at the end, below 0 if no more fit into 4 MiB, and records in order of number.
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/asking/records
 args.count(11)

@@ -2,7 +2,7 @@
 --[[ list_limits: all limits, each with its current counts.
   Returns seven for each, in no order: field, most, tokens, per_ms, max_pending, how many run, how many are unfinished; "" for
   none.
-  Mirrors core.questions   Cost O(limits and places that have jobs) ]]
+  Mirrors core.asking.questions   Cost O(limits and places that have jobs) ]]
 -- @include lib/questions
 -- @include lib/structures/paths
 -- @include lib/structures/limits

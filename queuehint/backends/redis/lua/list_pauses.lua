@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
 --[[ list_pauses: all pauses, and how many ready jobs each has parked.
   Returns four for each, in no order: number, its name (lib/structures/pauses), until_ms, "" for no end, how many.
-  Mirrors core.questions   Cost O(pauses) ]]
+  Mirrors core.asking.questions   Cost O(pauses) ]]
 -- @include lib/questions
 -- @include lib/structures/pauses
 args.count(8)

@@ -2,7 +2,7 @@
 --[[ list_schedules: read a page of schedules, in order of name.
   ARGV[9] first     str  the name from which the page begins; ARGV[10] limit int
   Returns now, the name from which the next page begins, "" at the end, and the schedules (lib/structures/schedules).
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 -- @include lib/structures/schedules
 args.count(10)

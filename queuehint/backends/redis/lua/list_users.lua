@@ -2,7 +2,7 @@
 --[[ list_users: a page of the users that have records of a service.
   ARGV[9] service   str  ARGV[10] after str, the user after which to continue, "" for none; ARGV[11] limit int
   Returns 1 if there are more, and users, each with the number of records.
-  Mirrors core.questions ]]
+  Mirrors core.asking.questions ]]
 -- @include lib/questions
 args.count(11)
 local service, limit = ARGV[9], args.int(11)

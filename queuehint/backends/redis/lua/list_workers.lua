@@ -2,7 +2,7 @@
 --[[ list_workers: the workers with a recent announcement.
   Returns now, and for each its name, its last announcement (opaque), the time of the first one and of the last one, and its
   release.
-  Mirrors core.questions   Cost O(workers) ]]
+  Mirrors core.asking.questions   Cost O(workers) ]]
 -- @include lib/questions
 -- @include lib/asking/workers
 args.count(8)

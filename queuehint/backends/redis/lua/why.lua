@@ -2,7 +2,7 @@
 --[[ why: reasons why a job waits.
   ARGV[9] id
   Returns a reason (lib/asking/reasons), nothing if there is no such job.
-  Mirrors core.why ]]
+  Mirrors core.asking.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
 args.count(9)

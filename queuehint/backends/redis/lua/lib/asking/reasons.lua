@@ -1,4 +1,4 @@
---[[ reasons: reasons why a job waits; mirrors core.why and core.blockers. ]]
+--[[ reasons: reasons why a job waits; mirrors core.asking.why and core.asking.blockers. ]]
 -- @include lib/structures/pauses
 -- @include lib/structures/paths
 -- @include lib/structures/limits
@@ -187,7 +187,7 @@ local function line_at(key)
 end
 
 -- Up to ten jobs that a waiting walk waits for, in order of place: the dead ones if there are any; and whether these
--- are dead. Mirrors core.blockers.
+-- are dead. Mirrors core.asking.blockers.
 local function blockers_of(job, index)
   local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
   local key, wants = claim.keys[depth + 1], gates.mode_at(claim, depth)

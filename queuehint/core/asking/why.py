@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.blockers import Blockers
+from queuehint.core.asking.blockers import Blockers
 from queuehint.core.state import handles
 from queuehint.core.structures.ready_queue import queue_of
 from queuehint.errors import JobNotFoundError
