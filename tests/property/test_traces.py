@@ -167,11 +167,8 @@ class Recorder:
     def _ask_for_more(self, move: Exchange, granted: int, now_ms: int) -> None:
         """A worker that got less than it asked for was idle, unless something kept it that is not in a trace."""
         table = self.engine.table
-        is_refused = move.release and any(
-            job.extras is not None and move.release in job.extras.refused_by for job in table.jobs.values()
-        )
-        is_kept = table.pauses or table.limits.limiters or table.leftovers or is_refused
-        if granted < move.limit and self.is_uncut and not is_kept and move.among is None:
+        is_free = self.is_uncut and not (table.pauses or table.limits.limiters or table.leftovers)
+        if granted < move.limit and is_free and move.among is None:
             for pool in move.pools:
                 self.idles += 1
                 self.events.append(TraceEvent(kind="idle", at_ms=now_ms, pool=pool))

@@ -235,6 +235,13 @@ def test_a_job_that_was_put_back_for_some_time_is_not_ready() -> None:
     assert broken("queued:a queued:b retried:b canceled:a idle:") == [("not_started", "b", None)]
 
 
+def test_a_job_whose_task_a_worker_did_not_know_is_ready_for_nobody_known() -> None:
+    events = happened("queued:a started:a released:a idle: started:a released:a idle:")
+    assert [fault.index for fault in find_faults(events, [A])] == [3, 6]
+    events[2] = attrs.evolve(events[2], cause="unknown_task")
+    assert find_faults(events, [A]) == []
+
+
 def test_slots_of_other_pools_are_idle_by_right() -> None:
     jobs = J("a", ["doc"], pool="p"), J("b", ["other"], pool="q")
     assert broken("queued:a queued:b started:b", *jobs, slots={"p": 0, "q": 1}, idle_ms=10) == []

@@ -172,6 +172,7 @@ class Checker:
                 self._leave(life, event)
             else:
                 life.put_back, life.is_away = kind, True
+                life.is_refused |= event.cause == _STRANGER
                 life.is_off = kind in {"retried", "snoozed"} or event.cause == _STRANGER
                 if self.slots is not None and life.seq and not life.is_over:
                     self.slots.withdraw(life)

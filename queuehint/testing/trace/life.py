@@ -22,6 +22,7 @@ class Life:
         "is_known",
         "is_off",
         "is_over",
+        "is_refused",
         "job",
         "job_id",
         "placed_ms",
@@ -55,6 +56,8 @@ class Life:
         """It was put back and not queued since: to be queued then is no second place."""
         self.is_off = False
         """It was put back for an unknown time."""
+        self.is_refused = False
+        """A worker did not know its task: from then on nobody knows which workers are offered it."""
         self.ended: set[str] = set()
         """In which ways it has ever ended."""
         self.is_known = False

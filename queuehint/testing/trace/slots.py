@@ -20,7 +20,8 @@ class Slots:
 
     A job is ready when nothing with an earlier place conflicts with it; it is told so when the last of them leaves. One
     with shared claims may have to wait for more, and counts as ready only when no rule lets it wait. A job in back-off
-    is not ready, because the end of the wait is unknown.
+    is not ready, because the end of the wait is unknown; nor is one whose task a worker did not know, because other
+    workers of the same code are not offered it.
 
     Args:
         slots: how many there are, for all jobs or by pool; None if only events tell.
@@ -108,7 +109,7 @@ class Slots:
     def _offer(self, life: Life, at_ms: float) -> None:
         if any(conflict(other.claims, life.claims) for other in self._doubtful.values() if other is not life):
             return
-        if life.job is None or life.job.needs_slot:
+        if not life.is_refused and (life.job is None or life.job.needs_slot):
             self._ready.setdefault(_pool(life), OrderedDict()).setdefault(life.job_id, (life, at_ms))
 
     def withdraw(self, life: Life) -> None:
