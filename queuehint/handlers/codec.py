@@ -108,12 +108,12 @@ def dump_identified(
 
 
 def is_deterministic(codec: Codec) -> bool:
-    """Return whether a codec says that what it has written once may be used again for the same values."""
+    """Return whether a codec declares that its bytes may be used again for the same values."""
     return _declares(codec, "is_deterministic") and codec.is_deterministic is True  # type: ignore[attr-defined]
 
 
 def _declares(codec: Codec, name: str) -> bool:
-    """Return whether a codec says something of the `dumps` that it has, and not of one that a class of it replaces."""
+    """Return whether a codec declares an attribute; a class that overrides `dumps` alone does not inherit it."""
     for kind in (codec, *type(codec).__mro__):
         said = getattr(kind, "__dict__", {})
         if name in said or "dumps" in said:
@@ -206,7 +206,7 @@ class JsonCodec:
         Raises:
             PayloadError: there is none: it is of another type, or a part of it is lost on the way.
         """
-        from queuehint.handlers.conversion.checks import problem_of
+        from queuehint.handlers.conversion.checks import refusal_of
         from queuehint.handlers.conversion.models import advice
         from queuehint.handlers.conversion.sameness import difference
 
@@ -214,8 +214,8 @@ class JsonCodec:
         try:
             written = self.converter.unstructure(value, unstructure_as=annotation)
         except Exception as error:  # noqa: BLE001 - as above
-            why = problem_of(error) or f"{problem} ({type(error).__name__})"
-            raise PayloadError(why, path=f"$.{name}") from None
+            why, at = refusal_of(self.converter, value, annotation, error)
+            raise PayloadError(why, path=f"$.{name}{at}") from None
         text = written
         if type(written) not in _SURE:
             # A hook may write what JSON has otherwise, such as a tuple.

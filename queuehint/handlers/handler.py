@@ -44,6 +44,7 @@ USING = POLICY_OPTIONS | {
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_TYPE_PARAMETERS = (typing.TypeVar, typing.ParamSpecArgs, typing.ParamSpecKwargs)
 _RESULT = "result"
 _ANSWERS = (Retry, Snooze, Fail, Discard, Children)
 _ALL_ARE_RETRIED = ErrorRules()
@@ -112,9 +113,7 @@ class Handler:
         unresolved = {name: hint for name, hint in annotations.items() if isinstance(hint, Unresolved)}
         found = {name: Any if name in unresolved else hint for name, hint in annotations.items()}
         self.annotations = {
-            # The annotation of a variadic parameter is that of one value.
-            name: Any if parameter.kind in _VARIADIC else found.get(name, Any)
-            for name, parameter in self.parameters.items()
+            name: _of_all(parameter, found.get(name, Any)) for name, parameter in self.parameters.items()
         }
         self.unresolved = {name: unresolved[name] for name in self.annotations if name in unresolved}
         """The annotations of parameters that cannot be resolved, and say nothing of what travels."""
@@ -139,7 +138,11 @@ class Handler:
         check = getattr(codec, "check_annotations", None)
         is_open = self.is_open and is_declared_now
         if check is not None:
-            optional = {name for name, each in self.parameters.items() if each.default is not each.empty}
+            optional = {
+                name
+                for name, each in self.parameters.items()
+                if each.default is not each.empty or each.kind in _VARIADIC
+            }
             for name, hint in self.annotations.items():
                 try:
                     check({name: hint})
@@ -330,8 +333,7 @@ class Handler:
             raise
         if not isinstance(upgraded, dict):
             raise HandlerError(f"upgrade of {self.name} must return a dict, got {type(upgraded).__name__}")
-        annotations = dict.fromkeys(upgraded, Any)
-        payload = codec.dumps(upgraded, annotations, bytes_max=PAYLOAD_BYTES_MAX)
+        payload = codec.dumps(upgraded, {}, bytes_max=PAYLOAD_BYTES_MAX)
         return self.loads(codec, payload, upgrades=False)
 
     def writes_none(self, codec: Codec) -> bool:
@@ -365,6 +367,15 @@ def _without_answers(annotation: Any) -> Any:
         return annotation
     kinds = tuple([kind for kind in typing.get_args(annotation) if kind not in _ANSWERS])
     return typing.Union[kinds] if kinds else Any  # noqa: UP007 - made of as many as are left
+
+
+def _of_all(parameter: inspect.Parameter, annotation: Any) -> Any:
+    """Return the annotation of all values of a parameter: that of a variadic one is of each of them."""
+    if parameter.kind not in _VARIADIC:
+        return annotation
+    if isinstance(annotation, _TYPE_PARAMETERS) or typing.get_origin(annotation) is typing.Unpack:
+        return Any
+    return list[annotation] if parameter.kind is parameter.VAR_POSITIONAL else dict[str, annotation]
 
 
 def _refuse_odd(name: str, parameters: list[inspect.Parameter], annotations: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import re
 import sys
 import uuid
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import pytest
@@ -310,6 +310,61 @@ def test_hook_that_writes_a_tuple_is_checked_by_the_list_that_arrives() -> None:
     codec.converter.register_structure_hook(complex, lambda value, _: complex(*value) if type(value) is tuple else 0j)
     with pytest.raises(PayloadError, match="complex cannot be written as complex: it would be read as another value"):
         codec.dumps({"a": 1j}, {"a": complex}, bytes_max=MAX)
+
+
+@dataclasses.dataclass
+class Price:
+    cost: Decimal
+    until: dt.date | None = None
+
+
+class Basket(TypedDict):
+    prices: list[Price]
+
+
+class Pair(NamedTuple):
+    name: str
+    price: Price
+
+
+@attrs.frozen
+class Node:
+    cost: Decimal
+    below: Node | None = None
+
+
+@for_each(
+    [
+        (Price(1), Price, ".cost: int", "Decimal"),  # type: ignore[arg-type]
+        ([Price(Decimal(1)), Price(2)], list[Price], "[1].cost: int", "Decimal"),  # type: ignore[arg-type]
+        ({"a": Price(1), "b": 2}, dict[str, Price], ".a.cost: int", "Decimal"),  # type: ignore[arg-type]
+        ({"a key": 2}, dict[str, Price], "[…]: int", "Price"),
+        ({"prices": [3]}, Basket, ".prices[0]: int", "Price"),
+        (Pair("a", Price(1)), Pair, ".price.cost: int", "Decimal"),  # type: ignore[arg-type]
+        (Node(Decimal(1), Node(2)), Node, ".below.cost: int", "Decimal"),  # type: ignore[arg-type]
+        ((dt.date(2024, 5, 17), 3), tuple[dt.date, Price], "[1]: int", "Price"),
+        ({5}, set[Decimal], "[0]: int", "Decimal"),
+        (7, Price, ": int", "Price"),
+        ([Price(Decimal(1))], tuple[Price, Price], ": list", "tuple"),
+    ]
+)
+def test_refusal_names_the_part_that_cannot_be_written(case: tuple[Any, Any, str, str]) -> None:
+    value, annotation, place, kind = case
+    assert refusal(value, annotation).startswith(f"$.a{place} cannot be written as {kind}")
+
+
+def test_literals_of_the_same_json_are_refused_by_their_cause() -> None:
+    kind = Literal[Level.LOW, 1]
+    message = r"two values of Literal\[.*\] cannot be told apart in JSON: leave one of them out"
+    with pytest.raises(PayloadError, match=message):
+        JsonCodec().check_annotations({"a": kind})
+
+
+def test_name_that_the_code_of_a_hook_lacks_is_not_blamed_on_a_class() -> None:
+    codec = JsonCodec()
+    codec.converter.register_unstructure_hook(Point, lambda _: nowhere)  # type: ignore[name-defined]  # noqa: F821
+    with pytest.raises(PayloadError, match=r"^\$\.a: Point cannot be written as Point \(NameError\)$"):
+        codec.dumps({"a": Point(1, 2)}, {"a": Point}, bytes_max=MAX)
 
 
 def test_a_hook_that_raises_is_a_payload_error() -> None:

@@ -6,10 +6,11 @@ import datetime as dt
 import enum
 import functools
 import inspect
+import logging
 import sys
 import types
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, ParamSpec, TypedDict, TypeVar, Unpack
 
 import attrs
 import pytest
@@ -154,7 +155,7 @@ def test_annotation_that_cannot_be_resolved_leaves_the_others() -> None:
         job.spec(noon, [], {1})
     assert str(caught.value) == (
         "$.thing: set is not JSON: its annotation 'OnlyForTypeCheckers | None' cannot be resolved: "
-        "import OnlyForTypeCheckers at run time, not for type checkers alone"
+        "define or import OnlyForTypeCheckers in its module, not in a function and not for type checkers alone"
     )
 
 
@@ -165,7 +166,7 @@ def test_result_that_cannot_be_resolved_is_refused_before_any_work() -> None:
     for _ in range(2):
         with pytest.raises(PayloadError, match=r"result of report\(\) has no type: annotation 'OnlyForTypeCheckers'"):
             job.enqueue_sync("doc1")
-        with pytest.raises(PayloadError, match="import OnlyForTypeCheckers at run time"):
+        with pytest.raises(PayloadError, match="import OnlyForTypeCheckers in its module"):
             job.handler.loads(CODEC, b'{"doc":"doc1"}')
 
 
@@ -189,7 +190,7 @@ def test_class_with_a_field_that_is_defined_later_is_checked_at_first_use(monkey
     names = vars(module)
     exec('import attrs\n@attrs.frozen\nclass Holder:\n    it: "Later"\ndef work(holder: Holder): ...', names)
     job = Scheduler("memory://").job(names["work"])
-    with pytest.raises(PayloadError, match="NameError"):
+    with pytest.raises(PayloadError, match="Holder needs 'Later': define or import Later in its module"):
         job.spec(names["Holder"](1j))
     names["Later"] = complex
     with pytest.raises(PayloadError, match="complex has no JSON"):
@@ -272,6 +273,68 @@ def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
 def test_any_call_travels_as_it_was(args: Any, kwargs: Any) -> None:
     it = handler(variadic)
     assert it.loads(CODEC, it.dumps(CODEC, it.bind(args, kwargs))) == (args, kwargs)
+
+
+def test_variadic_argument_travels_by_its_annotation() -> None:
+    def work(*days: dt.date, **points: Point) -> None: ...
+
+    day, it = dt.date(2024, 5, 17), handler(work)
+    payload = it.dumps(CODEC, it.bind((day, day), {"at": Point(1, 2)}))
+    assert it.loads(CODEC, payload) == ((day, day), {"at": Point(1, 2)})
+    with pytest.raises(PayloadError, match=r"^\$\.days\[1\]: int cannot be written as date"):
+        it.dumps(CODEC, it.bind((day, 7), {}))
+
+
+def test_variadic_argument_of_a_wrong_plain_type_is_refused() -> None:
+    job = Scheduler("memory://").job(variadic)
+    with pytest.raises(InvalidJobTypeError, match=r"rest\[1\] must be int, got str"):
+        job.spec("d", 1, "2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidJobTypeError, match=r"more\['x'\] must be str, got int"):
+        job.spec("d", x=1)  # type: ignore[arg-type]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Options(TypedDict):
+    n: int
+
+
+def test_variadic_parameter_of_a_type_parameter_takes_any_json() -> None:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None: ...  # type: ignore[valid-type]
+    def generic(*args: T) -> None: ...
+    def unpacked(**kwargs: Unpack[Options]) -> None: ...
+    def untravelling(*args: logging.Logger) -> None: ...
+
+    for function in (wrapped, generic):
+        it = Scheduler("memory://").job(name="work")(function).handler
+        assert it.loads(CODEC, it.dumps(CODEC, it.bind((1, "a"), {}))) == ((1, "a"), {})
+    assert Scheduler("memory://").job(name="work")(unpacked).spec(n=1).arguments == b'{"kwargs":{"n":1}}'
+    job = Scheduler("memory://").job(name="work")(untravelling)
+    assert job.spec().arguments == b"{}"
+    with pytest.raises(PayloadError, match="Logger has no JSON"):
+        job.spec(logging.getLogger())
+
+
+def test_annotations_of_a_partial_function_are_those_of_its_function() -> None:
+    def work(doc: str, day: dt.date) -> dt.date:
+        return day
+
+    it = Handler("work", functools.partial(functools.partial(work, "d")))
+    day = dt.date(2024, 5, 17)
+    assert it.loads(CODEC, it.dumps(CODEC, {"day": day})) == ((day,), {})
+    assert it.result_annotations == {"result": dt.date}
+
+
+def test_upgraded_jobs_leave_nothing_in_the_codec() -> None:
+    codec = JsonCodec()
+    it = Handler("plain", plain, upgrade=lambda arguments: {"doc": arguments["document"]})
+    sizes = set()
+    for _ in range(3):
+        assert it.loads(codec, b'{"document":"d"}') == (("d", "all"), {})
+        sizes.add(len(codec._odd))
+    assert len(sizes) == 1
 
 
 def test_a_default_is_that_of_the_function_that_runs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -30,13 +31,20 @@ class Unresolved:
     missing: str | None = None
 
     def __str__(self) -> str:
-        name = self.missing or "all that it names"
-        return f"annotation {self.text!r} cannot be resolved: import {name} at run time, not for type checkers alone"
+        what = f"annotation {self.text!r} cannot be resolved"
+        return what if self.missing is None else f"{what}: {undefined(self.missing)}"
+
+
+def undefined(name: str) -> str:
+    """Return what to do about a name that annotations have and the module does not, at run time."""
+    return f"define or import {name} in its module, not in a function and not for type checkers alone"
 
 
 def resolved(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations of a function, each resolved by itself; `Unresolved` for one that cannot be."""
     target: Any = inspect.unwrap(function)
+    while isinstance(target, functools.partial):
+        target = inspect.unwrap(target.func)
     if not inspect.isroutine(target):
         target = type(target).__call__
     try:

@@ -38,7 +38,7 @@ from queuehint.handlers.conversion.objects import (
     writes_mapping,
     writes_typed_dict,
 )
-from queuehint.handlers.conversion.unions import Union
+from queuehint.handlers.conversion.unions import AmbiguousUnionError, Union
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,11 +183,11 @@ def _written(kind: Any, converter: cattrs.Converter) -> list[tuple[Any, Any]]:
     Return the literals of an annotation, each after its JSON.
 
     Raises:
-        TypeError: two have the same JSON.
+        AmbiguousUnionError: two have the same JSON.
     """
     literals = [(converter.unstructure(each), each) for each in get_args(kind)]
     if len({(type(written), written) for written, _ in literals}) < len(literals):
-        raise TypeError
+        raise AmbiguousUnionError(f"two values of {called(kind)} cannot be told apart in JSON: leave one of them out")
     return literals
 
 

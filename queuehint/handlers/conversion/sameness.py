@@ -85,9 +85,13 @@ def _of_mapping(given: Mapping[Any, Any], read: Mapping[Any, Any], path: str) ->
     for (key, one), (other_key, other) in zip(given.items(), read.items(), strict=True):
         found = "" if difference(key, other_key) is not None else difference(one, other)
         if found is not None:
-            step = f".{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else "[…]"
-            return f"{path}{step}{found}"
+            return f"{path}{step_to(key)}{found}"
     return None
+
+
+def step_to(key: Any) -> str:
+    """Return the path of an item by its key; a key that is no name may be a value nobody should see."""
+    return f".{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else "[…]"
 
 
 def _names(kind: Any, given: Any) -> tuple[str, ...] | None:
