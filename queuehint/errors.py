@@ -105,7 +105,7 @@ class WouldDeadlockError(QueueHintError, RuntimeError):
         which = f" for job {job_id!r}" if job_id else ""
         if held is not None:
             where = f"inside exclusive() of {held}"
-            advice = "would wait for ever: what it waits for needs the place that is held here. Leave the block first"
+            advice = "would wait in vain: what it waits for needs the place that is held here. Leave the block first"
             if call.startswith("exclusive"):
                 advice += ", or hold all that is needed by the outer one, at a path above both"
         elif where.startswith("on the thread"):

@@ -40,7 +40,8 @@ def doctor(
         ),
     ],
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Of the jobs; by default what the URL says, or `default`.")
+        str | None,
+        typer.Option("--namespace", "-n", help="Of the jobs; by default that of the URL, else of --app, or `default`."),
     ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair findings; workers and producers have to be stopped.")
@@ -62,10 +63,12 @@ def doctor(
     Exits with 0 if nothing is wrong (there may be warnings), 1 if something is, 2 if the store cannot be asked.
     """
     try:
-        codec = None if app is None else load_scheduler(app).codec
-        report = _examine(url, namespace, fix=fix, passes=passes)
-        if codec is not None:
-            report = attrs.evolve(report, findings=(*report.findings, *unreadable(url, namespace, codec)))
+        scheduler = None if app is None else load_scheduler(app)
+        chosen = scheduler.namespace if namespace is None and scheduler is not None else namespace
+        report = _examine(url, chosen, given=namespace, fix=fix, passes=passes)
+        if scheduler is not None:
+            found = unreadable(url, chosen, scheduler.codec)
+            report = attrs.evolve(report, findings=(*report.findings, *found))
     except (QueueHintError, TargetError) as error:
         text = json.dumps({"error": hidden(str(error))}) if as_json else f"queuehint doctor: {said(str(error))}"
         typer.echo(text, err=not as_json)
@@ -80,14 +83,14 @@ def doctor(
         raise typer.Exit(EXIT_FOUND)
 
 
-def _examine(url: str, namespace: str | None, *, fix: bool, passes: int) -> Report:
+def _examine(url: str, namespace: str | None, *, given: str | None, fix: bool, passes: int) -> Report:
     options = BackendOptions() if namespace is None else BackendOptions(namespace=namespace)
     backend = open_backend(url, options)
     try:
         if not isinstance(backend, (RedisBackend, SqliteBackend)):
             raise InvalidJobError(f"{masked(url)} lives in one process, and no other process can open it")
-        if namespace not in {None, namespace_of(backend)}:
-            raise InvalidJobError(f"--namespace {namespace} and the URL name different namespaces")
+        if given not in {None, namespace_of(backend)}:
+            raise InvalidJobError(f"--namespace {given} and the URL name different namespaces")
         if isinstance(backend, RedisBackend):
             with trying_is_said(backend, url):
                 return diagnose(backend, fix=fix, passes=passes)

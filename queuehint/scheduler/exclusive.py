@@ -63,13 +63,16 @@ class Hold:
         self._wakes: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"Hold({self.id!r}, token={self.token}, lost={self.lost})"
+
     @property
     def lost(self) -> bool:
         """
         True once another job may hold the place.
 
-        The store said so, or the lease could not be renewed in time: that is told by this machine's own clock, as
-        workers do it, 0.5 s or a tenth of the lease before its end. It stays true.
+        The store refused a renewal, or none went through until a tenth of the lease (at least 0.5 s) before its end, by
+        this machine's monotonic clock. It never becomes false again.
         """
         return now_s() >= self._until_s
 
@@ -173,7 +176,7 @@ class _Request:
         return Renew(self.leases(), self.lease_ms)
 
     def until_s(self, sent_s: float) -> float:
-        """Return until when a lease surely lasts that was asked for then."""
+        """Return the earliest expiry of a lease that is requested at that time."""
         lease_s = self.lease_ms / 1000
         return math.inf if self._is_kept else sent_s + lease_s - margin_s(lease_s)
 
@@ -260,7 +263,7 @@ class _Entrance(abc.ABC):
         with self._lock:
             if self._request is not None:
                 raise InvalidJobError(
-                    "this exclusive() is held or waited for already; make one for each use at the same time"
+                    "this exclusive() is held or waited for already: call exclusive() again for each concurrent use"
                 )
             self._request = self._make()
             return self._request

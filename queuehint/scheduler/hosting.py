@@ -259,6 +259,8 @@ class Hosting(SchedulerBase):
     @contextlib.contextmanager
     def hosts(self, worker: Worker) -> Iterator[None]:
         """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
+        if worker in self._workers:
+            raise RuntimeError(f"worker {worker.name} runs already; make another one by Scheduler.make_worker")
         host = None if self.backend.is_durable else (self.namespace, self.backend)
         if host is not None:
             if any(namespace == self.namespace and backend is not self.backend for namespace, backend in _in_memory):

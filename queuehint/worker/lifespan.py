@@ -112,13 +112,13 @@ class Setup:
         self._is_wanted = False
 
     def begin(self) -> None:
-        """Call them in a task of their own; once more if they are being called."""
+        """Call the functions in a task; while one is running, queue one more round."""
         self._is_wanted = True
         if self._functions and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-setup")
 
     def cancel(self) -> None:
-        """Call them no more: the worker has ended."""
+        """Cancel the task at the end of the worker."""
         if self._task is not None:
             self._task.cancel()
 
@@ -177,7 +177,7 @@ class Resources:
         ended_by: BaseException | None = None
         try:
             async with contextlib.AsyncExitStack() as stack:
-                if not await self._enter(self._lifespan, stack):
+                if self._was_stopped or not await self._enter(self._lifespan, stack):
                     return
                 try:
                     await work()
@@ -212,7 +212,7 @@ class Resources:
         return not self._was_stopped
 
     def stop(self) -> None:
-        """Cancel the lifespan while it is entered, because nothing runs yet."""
+        """Cancel the lifespan while it is entered, because nothing runs yet; a later one is not entered."""
         if self._entering is not None and not self._was_stopped:
-            self._was_stopped = True
             self._entering.cancel()
+        self._was_stopped = True

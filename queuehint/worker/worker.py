@@ -365,7 +365,7 @@ class Worker:
         return False
 
     async def _leave(self) -> None:
-        """Say so, stop listening, and wake others for work that only this worker was told of, if the store answers."""
+        """Deregister, stop waiting, and pass on wake-ups that this worker consumed; best effort."""
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._presence.leave()

@@ -51,7 +51,7 @@ async def test_waits_for_the_held_place_are_refused(url: str) -> None:
                 error = await refused(job.result())
                 assert (error.job_id, error.held) == (job.id, "doc1")
                 assert str(error) == (
-                    f"result() for job '{job.id}' inside exclusive() of doc1 would wait for ever: what it waits for "
+                    f"result() for job '{job.id}' inside exclusive() of doc1 would wait in vain: what it waits for "
                     "needs the place that is held here. Leave the block first"
                 )
                 await refused(job.result(timeout=5))

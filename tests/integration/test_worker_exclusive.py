@@ -394,3 +394,11 @@ async def test_one_exclusive_may_be_entered_again_after_it_was_left() -> None:
         async with exclusive as held:
             ids.append(held.id)
     assert len(set(ids)) == 2
+
+
+async def test_hold_shows_its_id_its_token_and_whether_it_is_lost() -> None:
+    sched = Scheduler("memory://")
+    async with sched.exclusive(["doc1"]) as held:
+        assert repr(held) == f"Hold({held.id!r}, token={held.token}, lost=False)"
+        held.lose()
+        assert repr(held).endswith("lost=True)")

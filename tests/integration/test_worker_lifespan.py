@@ -101,7 +101,7 @@ async def test_a_worker_enters_it_on_its_loop_before_it_claims_and_leaves_it_aft
     assert story == ["open", kind, "on loop", kind, kind, "in thread", kind, "closed"]
 
 
-async def test_a_job_that_goes_on_in_the_grace_time_still_has_it() -> None:
+async def test_job_in_the_grace_time_still_has_its_state() -> None:
     sched, _ = scheduler()
     story: list[str] = []
     gate = Gate()
@@ -119,7 +119,7 @@ async def test_a_job_that_goes_on_in_the_grace_time_still_has_it() -> None:
     assert story == ["open", "done", "closed"]
 
 
-def test_every_way_to_run_jobs_enters_it() -> None:
+def test_every_way_to_run_jobs_enters_the_lifespan() -> None:
     story: list[str] = []
     whole = ["open", "on loop", "closed"]
 
@@ -158,7 +158,7 @@ def test_every_way_to_run_jobs_enters_it() -> None:
         assert told() == whole * 2
 
 
-def test_in_a_simulated_world_each_process_enters_it_and_one_that_dies_does_not_leave_it() -> None:
+def test_simulated_process_enters_the_lifespan_and_a_killed_one_does_not_leave_it() -> None:
     story: list[str] = []
     lives: list[Any] = []
     sched = Scheduler()
@@ -191,7 +191,7 @@ def test_in_a_simulated_world_each_process_enters_it_and_one_that_dies_does_not_
     assert story == []
 
 
-async def test_without_one_the_state_is_none() -> None:
+async def test_state_without_a_lifespan_is_none() -> None:
     sched, _ = scheduler()
 
     @sched.job
@@ -309,7 +309,7 @@ async def test_a_failure_on_leaving_ends_the_worker_with_its_error_when_all_is_s
             assert await handle.result() == "well"
 
 
-async def test_it_hears_of_the_error_that_ends_the_worker_when_code_has_ended_and_cannot_hide_it(
+async def test_lifespan_receives_the_error_that_ends_its_worker_and_cannot_suppress_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sched, _ = scheduler()
@@ -347,7 +347,7 @@ async def test_it_hears_of_the_error_that_ends_the_worker_when_code_has_ended_an
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-async def test_a_worker_that_is_told_to_stop_cancels_it_while_it_is_entered(swallows: bool) -> None:
+async def test_worker_stopped_while_entering_its_lifespan_cancels_the_lifespan(swallows: bool) -> None:
     sched, _ = scheduler()
     story: list[str] = []
 
@@ -377,7 +377,32 @@ async def test_a_worker_that_is_told_to_stop_cancels_it_while_it_is_entered(swal
     assert memory(sched).engine.table.counts[JobState.STARTED] == 0
 
 
-async def test_a_worker_that_is_canceled_while_it_enters_it_is_canceled() -> None:
+async def test_worker_stopped_before_it_runs_does_not_enter_it() -> None:
+    sched, _ = scheduler()
+    story: list[str] = []
+
+    @sched.worker_lifespan
+    async def opened() -> AsyncIterator[None]:
+        story.append("open")
+        yield
+
+    worker = sched.make_worker()
+    worker.stop()
+    await asyncio.wait_for(worker.run(), 5)
+    assert story == []
+
+
+async def test_worker_is_hosted_once_at_a_time() -> None:
+    sched, _ = scheduler()
+    worker = sched.make_worker()
+    async with sched.running(worker):
+        with pytest.raises(RuntimeError, match=f"worker {worker.name} runs already; make another one"):
+            await sched.running(worker).__aenter__()
+        assert sched.runs_workers_here()
+    assert not sched.runs_workers_here()
+
+
+async def test_worker_canceled_while_entering_its_lifespan_is_canceled() -> None:
     sched, _ = scheduler()
 
     @sched.worker_lifespan
@@ -410,13 +435,13 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @for_each(REFUSED)
-def test_a_wrong_one_is_refused_where_it_is_given(case: tuple[Any, str]) -> None:
+def test_wrong_lifespan_is_refused_at_registration(case: tuple[Any, str]) -> None:
     function, message = case
     with pytest.raises(HandlerError, match=message):
         Scheduler().worker_lifespan(function)
 
 
-def test_there_is_one_which_a_notebook_may_define_anew() -> None:
+def test_lifespan_is_replaced_by_one_of_the_same_name_only() -> None:
     sched = Scheduler()
 
     def define() -> Callable[[], Iterator[int]]:
@@ -437,7 +462,7 @@ def test_there_is_one_which_a_notebook_may_define_anew() -> None:
             yield 1
 
 
-async def test_what_returns_no_context_manager_ends_the_worker() -> None:
+async def test_lifespan_that_is_no_context_manager_ends_the_worker() -> None:
     sched, _ = scheduler()
     sched.worker_lifespan(lambda: 5)  # type: ignore[type-var]
     with pytest.raises(HandlerError, match=r"has to yield, or to return a context manager, got int: 5$"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import timedelta
@@ -106,7 +107,7 @@ def test_keys_are_checked_and_never_shown(case: tuple[tuple[Any], str]) -> None:
 
 
 def test_the_key_that_encrypts_is_named_where_there_are_several() -> None:
-    with pytest.raises(InvalidJobError, match="encrypts must name one of the keys"):
+    with pytest.raises(InvalidJobError, match="encrypts is required with several keys: the id of one of 'a', 'b'"):
         EncryptedCodec({"a": OLD, "b": NEW})
     with pytest.raises(InvalidJobError, match="encrypts must be the id of a key, one of 'a', 'b', got 'c'"):
         EncryptedCodec({"a": OLD, "b": NEW}, encrypts="c")
@@ -282,3 +283,18 @@ def test_the_doctor_names_payloads_that_cannot_be_read(tmp_path: Path, monkeypat
     assert CliRunner().invoke(app, ["doctor", url]).exit_code == 0
     missing = CliRunner().invoke(app, ["doctor", url, "--app", "app_with_keys:other"])
     assert (missing.exit_code, "has no 'other'" in missing.output) == (2, True)
+
+
+def test_doctor_examines_the_namespace_of_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "app_with_namespace.py").write_text(
+        "from queuehint import Scheduler\nsched = Scheduler('memory://', namespace='docs')\n"
+    )
+    sched = Scheduler(url, namespace="docs")
+    sched.job(name="tidy")(lambda: None).enqueue_sync()
+    sched.close_sync()
+    asked = ["doctor", "--app", "app_with_namespace:sched", "--json"]
+    result = CliRunner().invoke(app, [*asked, url])
+    assert (result.exit_code, json.loads(result.stdout)["namespace"]) == (0, "docs")
+    assert CliRunner().invoke(app, [*asked, url, "-n", "other"]).exit_code == 2

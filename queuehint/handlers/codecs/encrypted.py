@@ -80,7 +80,7 @@ class EncryptedCodec:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in _checked(keys).items()}
         if encrypts is None:
             if len(self._ciphers) > 1:
-                raise InvalidJobError("encrypts must name one of the keys, for there are several")
+                raise InvalidJobError(f"encrypts is required with several keys: the id of one of {_ids(self._ciphers)}")
             encrypts = next(iter(self._ciphers))
         if encrypts not in self._ciphers:
             raise InvalidJobError(
