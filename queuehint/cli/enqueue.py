@@ -39,9 +39,9 @@ def enqueue(
 ) -> None:
     """Enqueue a job. With module:scheduler its task gives the place; with a URL give --path or --no-place."""
     with opened(target, namespace, as_json=as_json) as sched:
-        given = read_arguments(arguments, "the arguments")
+        given = read_arguments(arguments, "arguments")
         if path is not None and anywhere:
-            raise UsageError("--path and --no-place say two things")
+            raise UsageError("--path and --no-place are mutually exclusive")
         options: dict[str, Any] = {"pool": pool, "user": user, "id": None if id is None else check_id(id)}
         options = {name: value for name, value in options.items() if value is not None}
         job = sched.jobs.get(task)
@@ -53,7 +53,7 @@ def enqueue(
             raise UsageError(f"there is no task {shown(task)}; there are {', '.join(sorted(sched.jobs))}")
         elif path is None and not anywhere:
             raise UsageError(
-                "a URL does not tell the place of a task: say --path doc1 or --no-place, or --target module:scheduler"
+                "a URL has no queue_hint template: pass --path doc1, --no-place, or --target module:scheduler"
             )
         else:
             claims = () if path is None else (Claim(place(path)),)
@@ -76,7 +76,7 @@ def read_arguments(text: str, what: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{what} is not JSON: {error}") from None
+        raise UsageError(f"{what} must be JSON: {error}") from None
     if not isinstance(given, dict):
         raise UsageError(f'{what} must be a JSON object, such as \'{{"doc": "doc1"}}\'')
     return given

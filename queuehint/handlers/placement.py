@@ -48,7 +48,7 @@ class _Recent:
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        """Return the value of a placeholder."""
+        """Return the claims of a place, if it was used lately."""
         found = self.young.get(place)
         if found is None and (found := self._old.get(place)) is not None:
             self.put(place, found)

@@ -352,7 +352,7 @@ def test_places_are_paused_resumed_closed_and_reopened(system: System) -> None:
 def test_a_path_is_closed_with_a_last_job(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     last = ("close", "doc1", "--last", "erase", "--arguments")
-    assert "is not JSON" in system.run(*last, "{", "--yes").output
+    assert "must be JSON" in system.run(*last, "{", "--yes").output
     assert "must be a JSON object" in system.run(*last, "[]", "--yes").output
     assert system.run(*last, "{}", input="y\n").exit_code == 2
     assert not system.sched.tree_sync(["doc1"]).closed
@@ -365,9 +365,9 @@ def test_a_path_is_closed_with_a_last_job(system: System) -> None:
 
 
 def test_a_job_is_enqueued_from_the_shell(system: System) -> None:
-    assert "say --path doc1 or --no-place" in system.run("enqueue", "edit").output
-    assert "say two things" in system.run("enqueue", "edit", "--path", "doc1", "--no-place").output
-    assert "is not JSON" in system.run("enqueue", "edit", "{", "--no-place").output
+    assert "pass --path doc1, --no-place" in system.run("enqueue", "edit").output
+    assert "are mutually exclusive" in system.run("enqueue", "edit", "--path", "doc1", "--no-place").output
+    assert "must be JSON" in system.run("enqueue", "edit", "{", "--no-place").output
     assert "must be a JSON object" in system.run("enqueue", "edit", "[1]", "--no-place").output
     assert not any(system.sched.stats_sync().states.values())
 
