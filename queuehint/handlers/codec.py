@@ -224,11 +224,12 @@ class JsonCodec:
         try:
             read = self.converter.structure(text, annotation)
         except Exception as error:  # noqa: BLE001 - as above
-            why = advice(annotation) or _misfit(error, annotation, name).problem
+            found = _misfit(error, annotation, name).problem
+            why = advice(annotation, found.partition(": ")[2]) or found
             raise PayloadError(f"{problem}: {why}", path=f"$.{name}") from None
         place = difference(value, read)
         if place is not None:
-            why = advice(annotation) or "it would be read as another value"
+            why = advice(annotation, place) or "it would be read as another value"
             raise PayloadError(f"{problem}: {why}", path=f"$.{name}{place}")
         return written
 

@@ -282,4 +282,12 @@ MUTANTS = (
         new='        else:\n            return f"{type(value)',
         caught_by=(codec("part_that_cannot_be_written"),),
     ),
+    Mutant(
+        name="A model is refused for a field that is not to blame",
+        kind="api",
+        file=PYDANTIC,
+        old="(is_unread or any(_is_named(key, found) for key in keys)):",
+        new="(is_unread or any(True for _ in keys)):",
+        caught_by=(tests("tests/unit/test_models.py", "-k", "not_to_blame"),),
+    ),
 )

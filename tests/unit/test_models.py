@@ -185,6 +185,44 @@ def test_model_that_would_come_back_as_another_is_refused_by_name(case: tuple[An
     assert "s3cret" not in str(caught.value)
 
 
+class Odd(Model):
+    """Has fields that would not be read back, beside one that is to blame."""
+
+    count: int
+    token: pydantic.SecretStr | None = None  # type: ignore[name-defined, unused-ignore]
+    inner: int = pydantic.Field(default=1, exclude=True)
+    _hidden: int = 1
+
+    @pydantic.field_validator("count")  # type: ignore[untyped-decorator, unused-ignore]
+    @classmethod
+    def add(cls, count: int) -> int:
+        return count + 1
+
+
+def odd(**given: Any) -> Odd:
+    value = Odd(count=1, **{name: it for name, it in given.items() if name != "hidden"})
+    value.count, value._hidden = 0, given.get("hidden", 1)
+    return value
+
+
+@for_each(
+    [
+        (odd(), Odd, "$.a.count: Odd cannot be written as Odd: it would be read as another value"),
+        (odd(token="s3cret"), Odd, "$.a.count: Odd cannot be written as Odd: it would be read as another value"),
+        ([odd()], list[Odd | Secret], "[0].count: list cannot be written as list["),
+        (Odd.model_construct(count="x"), Odd, "$.a: Odd cannot be written as Odd: cannot be read as Odd: count (int_"),
+        (hidden(), Private | Secret, "private attributes of Private are not written"),
+    ]
+)
+def test_refusal_of_a_model_names_no_field_that_is_not_to_blame(case: tuple[Any, Any, str]) -> None:
+    value, annotation, said = case
+    with pytest.raises(PayloadError) as caught:
+        dumps(value, annotation)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value).partition(": ")[2].replace("Secret]", "")
+    assert "is left out" not in str(caught.value)
+
+
 MORE = {"kind": "insert", "text": "a", "more": 1}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 import types
 import typing
@@ -245,20 +246,36 @@ def _may_be(kind: Any, data: Any) -> bool:
 # --- why a model does not come back ---
 
 
-def advice(annotation: Any) -> str:
-    """Return what of the models of an annotation cannot be read back as it is written, and what to do about it."""
+def advice(annotation: Any, found: str) -> str:
+    """
+    Return what of the models of an annotation cannot be read back as it is written, and what to do about it.
+
+    Args:
+        found: the path where a value differs, or what its reader says; a field that is not named there is no cause.
+    """
     for kind in below(annotation):
         if not _is_model(kind):
-            if _is_secret(kind):
+            if _is_secret(kind) and not _is_in_model(annotation, found):
                 return f"{kind.__name__} {_MASKED}"
             continue
         for name, field in kind.model_fields.items():
             problem = _problem(kind, name, field)
-            if problem is not None:
+            keys = [name, *_keys(name, field, kind.model_config)]
+            is_unread = problem is not None and re.search(rf"unknown fields of [^;]*\b{kind.__name__}\b", found)
+            if problem is not None and (is_unread or any(_is_named(key, found) for key in keys)):
                 return f"{kind.__name__}.{name} {problem}"
-        if getattr(kind, "__private_attributes__", None):
+        if any(_is_named(name, found) for name in getattr(kind, "__private_attributes__", None) or ()):
             return f"private attributes of {kind.__name__} are not written: {_WAY_OUT}"
     return ""
+
+
+def _is_named(name: str, found: str) -> bool:
+    return re.search(rf"(?:^|[. ]){re.escape(name)}(?= \(|[.\[]|$)", found) is not None
+
+
+def _is_in_model(annotation: Any, found: str) -> bool:
+    """Return whether what was found is a field of a model."""
+    return any(_is_named(name, found) for kind in below(annotation) if _is_model(kind) for name in kind.model_fields)
 
 
 def _is_secret(kind: Any) -> bool:
