@@ -4,23 +4,28 @@
 When one changes, the process stops as after a signal and exits with `EXIT_RELOAD`; its parent restarts it at once.
 If the application cannot be imported, the process waits for the next change, which may repair it.
 
-Files are polled twice a second and compared by modification time and size. Polling works in shared folders and
-containers, where file events get lost, and costs a fraction of a millisecond for a hundred files.
+The folders of the files are watched by `watchfiles`, of the extra ``queuehint[reload]``: editors replace a file, and a
+watch of the file itself would end with it. Every half second the files imported meanwhile are added.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import sysconfig
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import queuehint
+from queuehint.errors import MissingExtraError
 
-EVERY_S = 0.5
+EVERY_MS = 500
 EXIT_RELOAD = 4
 _ELSEWHERE = tuple(
     Path(folder).resolve()
@@ -29,9 +34,20 @@ _ELSEWHERE = tuple(
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
+def check_installed() -> None:
+    """
+    Require the library that watches files.
+
+    Raises:
+        MissingExtraError: the extra ``reload`` is not installed.
+    """
+    if find_spec("watchfiles") is None:
+        raise MissingExtraError("reload", "restarts on changes of source files")
+
+
 class SourceWatch:
     """
-    The source files of an application that this process has imported, and whether they are as they were.
+    The source files of an application that this process has imported, and the first of them that changes.
 
     Files of Python, of installed packages and of queuehint are not among them.
 
@@ -40,18 +56,26 @@ class SourceWatch:
     """
 
     def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
+        from watchfiles import watch
+
+        # It logs each change of a folder that it sees, a log file of the application among them.
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
+        self._watch = watch
         self._modules = sys.modules if modules is None else modules
         self._count = 0
-        self._stamps: dict[str, tuple[int, int]] = {}
-        self._judged: set[str] = set()
+        self._files: dict[Path, str] = {}
+        self._imported_after_s: dict[Path, float] = {}
+        self._looked_s = time.time()
+        self._gone: set[Path] = set()
         self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
         self.changed: str | None = None
         """The file because of which the process is to be started anew."""
 
     @property
     def files(self) -> set[str]:
-        """The files that are watched."""
-        return {*self._stamps}
+        """The files that are watched, by the names of their imports."""
+        return {*self._files.values()}
 
     def take(self, error: BaseException | None = None) -> bool:
         """
@@ -61,50 +85,80 @@ class SourceWatch:
             error: what an import has ended with; the files in its traceback are watched too, because modules that could
                 not be imported are not among the others.
         """
-        files = [getattr(module, "__file__", None) for module in list(self._modules.values())]
-        self._count = len(self._modules)
-        self._add([file for file in files if isinstance(file, str)])
-        self._add(_files_of(error))
-        return bool(self._stamps)
-
-    def look(self) -> str | None:
-        """Return a file that is not as it was when it was seen first, None if there is none."""
-        for file, stamp in self._stamps.items():
-            # Some editors move a file away and write another: while there is none, nothing has changed.
-            if _stamp(file) not in {stamp, None}:
-                return file
+        now_s = time.time()
         if len(self._modules) != self._count:
-            self.take()
-        return None
+            self._count = len(self._modules)
+            self._add({module.__file__ for module in list(self._modules.values()) if hasattr(module, "__file__")})
+        self._add(_files_of(error))
+        self._looked_s = now_s
+        return bool(self._files)
+
+    def find(self, touched: Iterable[Path]) -> str | None:
+        """
+        Return a file that was changed or is there again, None if there is none.
+
+        While a file is gone, nothing has changed: some editors move it away and write another.
+        """
+        touched = self._gone.union(touched, self._changed_unseen()).intersection(self._files)
+        self._gone = {path for path in touched if not path.is_file()}
+        return next((self._files[path] for path in touched - self._gone), None)
 
     def wait(self, told: threading.Event) -> bool:
         """Wait for a change, or until the process is told to stop; return whether there is a change."""
-        while not told.wait(EVERY_S):
-            self.changed = self.look()
-            if self.changed is not None:
-                return True
-        return False
+        while self.changed is None and not told.is_set():
+            folders = self._folders()
+            # No filter: a change that a filter drops is not yielded, and imports would not be looked at meanwhile.
+            for changes in self._watch(
+                *folders,
+                watch_filter=None,
+                debounce=EVERY_MS,
+                rust_timeout=EVERY_MS,
+                yield_on_timeout=True,
+                stop_event=told,
+                recursive=False,
+                ignore_permission_denied=True,
+            ):
+                self.changed = self.find(Path(path) for _, path in changes)
+                self.take()
+                if self.changed is not None or self._folders() != folders:
+                    break
+        return self.changed is not None
 
     def start(self, call: Callable[[str], None]) -> None:
         """Watch in a thread of its own, and call a function there at the first change, with the name of the file."""
 
-        def watch() -> None:
+        def wait() -> None:
             if self.wait(self._ended) and self.changed is not None:
                 call(self.changed)
 
         self.take()
-        threading.Thread(target=watch, name="queuehint-reload", daemon=True).start()
+        self._thread = threading.Thread(target=wait, name="queuehint-reload", daemon=True)
+        self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Look no more; a thread that is still in the library when Python ends would abort the process."""
         self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _add(self, files: Iterable[str]) -> None:
-        for file in {*files} - self._judged:
-            self._judged.add(file)
-            stamp = _stamp(file) if _is_of_application(file) else None
-            if stamp is not None:
-                self._stamps[file] = stamp
+    def _add(self, files: Iterable[str | None]) -> None:
+        for file in files:
+            if isinstance(file, str) and _is_of_application(file):
+                # Events name a file by its folder; where that is a link, some systems name what it leads to.
+                for path in (Path(file).absolute(), Path(file).resolve()):
+                    self._files[path] = file
+                    self._imported_after_s.setdefault(path, self._looked_s)
+
+    def _changed_unseen(self) -> set[Path]:
+        """Return once each imported file that was written after its import began; no watch may have seen it."""
+        imported, self._imported_after_s = self._imported_after_s, {}
+        now_s = time.time()  # a file from the future would restart the process for ever
+        return {
+            path for path, after_s in imported.items() if path.is_file() and after_s < path.stat().st_mtime <= now_s
+        }
+
+    def _folders(self) -> set[Path]:
+        return {folder for folder in {path.parent for path in self._files} if folder.is_dir()}
 
 
 def _files_of(error: BaseException | None) -> set[str]:
@@ -118,17 +172,10 @@ def _files_of(error: BaseException | None) -> set[str]:
     return found
 
 
+@cache
 def _is_of_application(file: str) -> bool:
     path = Path(file)
-    if path.suffix != ".py" or not _INSTALLED.isdisjoint(path.parts):
+    if path.suffix != ".py" or not _INSTALLED.isdisjoint(path.parts) or not path.is_file():
         return False
     path = path.resolve()
     return _INSTALLED.isdisjoint(path.parts) and not any(path.is_relative_to(folder) for folder in _ELSEWHERE)
-
-
-def _stamp(file: str) -> tuple[int, int] | None:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size

@@ -36,10 +36,10 @@ from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import LogFormat, LogLevel, enable, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, PAUSE_MAX_S, PAUSE_MIN_S, Processes
-from queuehint.cli.reload import EXIT_RELOAD, SourceWatch
+from queuehint.cli.reload import EXIT_RELOAD, SourceWatch, check_installed
 from queuehint.cli.said import said
 from queuehint.clock import now_s
-from queuehint.errors import BackendError, QueueHintError
+from queuehint.errors import BackendError, MissingExtraError, QueueHintError
 from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.operations import ANYONE
 from queuehint.worker.leases.helper import RenewerProcess
@@ -204,6 +204,12 @@ def worker(
         reload=reload,
         is_child=child,
     )
+    if reload:
+        try:
+            check_installed()
+        except MissingExtraError as error:
+            typer.echo(f"queuehint worker: {error}", err=True)
+            raise typer.Exit(EXIT_USAGE) from None
     if child or (processes == 1 and not reload):
         raise typer.Exit(_run(options))
     set_up(log_format, log_level)

@@ -6,16 +6,20 @@ import json
 import os
 import signal
 import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
 import queuehint
 from queuehint import JobState, Scheduler
 from queuehint.cli import reload, worker
 from queuehint.cli.loading import TargetError, load_scheduler
+from queuehint.cli.processes import EXIT_USAGE
 from queuehint.cli.reload import SourceWatch
 from tests.prefork import start
 from tests.probes import until
@@ -23,7 +27,7 @@ from tests.remote_memory import ROOT
 from tests.servers import new_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.servers import Server
 
@@ -137,33 +141,118 @@ def test_only_source_files_of_the_application_are_watched(tmp_path: Path) -> Non
     assert not SourceWatch({"threading": threading}).take()
 
 
-@pytest.mark.parametrize(
-    "change, is_one",
-    [
-        (lambda file: file.write_text("longer"), True),
-        (lambda file: os.utime(file, ns=(1, 1)), True),
-        (lambda file: file.unlink(), False),
-        (lambda file: file.read_text(), False),
-    ],
-)
-def test_a_change_is_another_time_or_size(tmp_path: Path, change: Callable[[Path], None], is_one: bool) -> None:
-    file = tmp_path / "ours.py"
-    file.touch()
+@contextmanager
+def waiting(watch: SourceWatch) -> Iterator[threading.Thread]:
+    """Let a watch wait in a thread of its own, until the block ends."""
+    told = threading.Event()
+    thread = threading.Thread(target=watch.wait, args=(told,))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        told.set()
+        thread.join()
+
+
+def change_until_seen(change: Callable[[], object], thread: threading.Thread) -> None:
+    """Change a file again and again: the first times, the watch may not have begun."""
+
+    def is_seen() -> bool:
+        change()
+        return not thread.is_alive()
+
+    until(is_seen)
+
+
+def replace(file: Path) -> None:
+    (draft := file.with_suffix(".draft")).write_text("longer")
+    draft.replace(file)
+
+
+@pytest.mark.parametrize("change", [lambda file: file.write_text("longer"), os.utime, replace])
+def test_a_file_that_is_written_touched_or_replaced_has_changed(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    (file := tmp_path / "ours.py").touch()
+    watch = SourceWatch({"ours": module(file)})
+    assert watch.take()
+    with waiting(watch) as thread:
+        change_until_seen(lambda: change(file), thread)
+    assert watch.changed == str(file)
+
+
+def test_a_file_that_is_gone_has_changed_once_it_is_there_again(tmp_path: Path) -> None:
+    (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.take()
-    change(file)
-    assert watch.look() == (str(file) if is_one else None)
+    file.unlink()
+    assert watch.find([file]) is None
+    assert watch.find([]) is None
+    file.touch()
+    assert watch.find([]) == str(file)
 
 
-def test_a_module_that_is_imported_later_is_watched_too(tmp_path: Path) -> None:
+def test_a_file_written_after_its_import_and_before_the_watch_has_changed(tmp_path: Path) -> None:
+    (file := tmp_path / "ours.py").touch()
+    os.utime(file, (1, 1))
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    os.utime(file, (time.time(), time.time()))
+    assert watch.find([]) == str(file)
+    assert watch.find([]) is None
+
+
+@pytest.mark.parametrize("written_s", [1, 1 << 40])
+def test_a_file_written_before_its_import_or_in_the_future_has_not_changed(tmp_path: Path, written_s: int) -> None:
+    (file := tmp_path / "ours.py").touch()
+    os.utime(file, (written_s, written_s))
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    assert watch.find([]) is None
+
+
+def test_another_file_of_a_watched_folder_is_no_change(tmp_path: Path) -> None:
+    (file := tmp_path / "ours.py").touch()
+    (other := tmp_path / "other.py").touch()
+    watch = SourceWatch({"ours": module(file)})
+    watch.take()
+    assert watch.find([other]) is None
+    assert watch.find([other, file]) == str(file)
+
+
+def test_a_module_that_is_imported_later_is_watched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload, "EVERY_MS", 50)
     modules: dict[str, ModuleType] = {}
     watch = SourceWatch(modules)
-    watch.take()
+    assert not watch.take()
     (file := tmp_path / "ours.py").touch()
-    modules["ours"] = module(file)
-    assert watch.look() is None
-    file.write_text("longer")
-    assert watch.look() == str(file)
+    os.utime(file, (1, 1))
+    with waiting(watch) as thread:
+        modules["ours"] = module(file)
+        change_until_seen(lambda: file.write_text("longer"), thread)
+    assert watch.changed == str(file)
+
+
+def test_a_file_in_a_linked_folder_is_watched_by_both_names(tmp_path: Path) -> None:
+    (folder := tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    (file := folder / "ours.py").touch()
+    watch = SourceWatch({"ours": module(tmp_path / "link" / "ours.py")})
+    watch.take()
+    assert watch.files == {str(tmp_path / "link" / "ours.py")}
+    assert watch.find([file]) == watch.find([tmp_path / "link" / "ours.py"]) == str(tmp_path / "link" / "ours.py")
+
+
+def test_a_worker_without_the_library_names_the_extra_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reload, "find_spec", lambda _name: None)
+    with pytest.raises(typer.Exit) as ended:
+        worker.worker("no_such_module:sched", reload=True)
+    assert ended.value.exit_code == EXIT_USAGE
+    assert capsys.readouterr().err == (
+        "queuehint worker: restarts on changes of source files need an extra: pip install 'queuehint[reload]'\n"
+    )
 
 
 @pytest.mark.parametrize("text", ["import", "1 / 0", "try:\n    1 / 0\nfinally:\n    int('a')"])
@@ -180,30 +269,37 @@ def test_files_of_a_failed_import_are_watched(tmp_path: Path, monkeypatch: pytes
     assert names - {Path(__file__).name} == {"outer_of_failed.py", "inner_of_failed.py"}
 
 
-def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "EVERY_S", 0.001)
-    file = tmp_path / "ours.py"
-    file.touch()
+def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.take()
-    (told := threading.Event()).set()
-    assert not watch.wait(told)
-    file.write_text("longer")
-    assert watch.wait(threading.Event())
-    assert watch.changed == str(file)
+    with waiting(watch):
+        pass
+    assert watch.changed is None
+
+
+def test_the_thread_of_a_watch_has_ended_when_the_watch_has(tmp_path: Path) -> None:
+    (file := tmp_path / "ours.py").touch()
+    watch = SourceWatch({"ours": module(file)})
+    watch.start(lambda _file: None)
+    watch.end()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "queuehint-reload"] == []
 
 
 def test_a_repaired_file_ends_the_process_that_could_not_import_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reload, "EVERY_S", 0.001)
-    file = tmp_path / "ours.py"
-    file.touch()
+    (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.take()
+    codes: list[int] = []
     reads, writes = os.pipe()
     with os.fdopen(reads) as parent, os.fdopen(writes, "w"):
         monkeypatch.setattr("sys.stdin", parent)
-        file.write_text("longer")
-        assert worker._wait_for_repair(TargetError("app has no 'sched'"), watch) == reload.EXIT_RELOAD
+        error = TargetError("app has no 'sched'")
+        thread = threading.Thread(target=lambda: codes.append(worker._wait_for_repair(error, watch)))
+        thread.start()
+        change_until_seen(lambda: file.write_text("longer"), thread)
+        thread.join()
+    assert codes == [reload.EXIT_RELOAD]
     assert capsys.readouterr().err == "queuehint worker: app has no 'sched'\n"

@@ -7,7 +7,11 @@ PAUSES = tests("tests/contract/test_memory.py", "-k", "filter or all_conditions 
 PAUSES_ON_REDIS = tests(
     "tests/contract/test_redis.py", "-k", f"{ON_REDIS} and (filter or all_conditions or several_pauses)"
 )
-RELOAD = tests("tests/integration/test_cli_reload.py", "-k", "a_change_is or imported_later or failed_import")
+RELOAD = tests(
+    "tests/integration/test_cli_reload.py",
+    "-k",
+    "is_gone or imported_later or failed_import or has_ended or before_the_watch",
+)
 
 MUTANTS = (
     Mutant(
@@ -62,16 +66,16 @@ MUTANTS = (
         name="A worker that reloads starts anew while an editor has moved a file away",
         kind="worker",
         file="cli/reload.py",
-        old="not in {stamp, None}:",
-        new="!= stamp:",
+        old="return next((self._files[path] for path in touched - self._gone), None)",
+        new="return next((self._files[path] for path in touched), None)",
         caught_by=(RELOAD,),
     ),
     Mutant(
         name="A worker that reloads watches only what it had imported at its start",
         kind="worker",
         file="cli/reload.py",
-        old="        if len(self._modules) != self._count:\n",
-        new="        if False:\n",
+        old="                self.take()\n",
+        new="",
         caught_by=(RELOAD,),
     ),
     Mutant(
@@ -80,6 +84,22 @@ MUTANTS = (
         file="cli/reload.py",
         old="        self._add(_files_of(error))\n",
         new="",
+        caught_by=(RELOAD,),
+    ),
+    Mutant(
+        name="A worker that reloads ends while its watch is in the library",
+        kind="worker",
+        file="cli/reload.py",
+        old="            self._thread.join()\n",
+        new="            pass\n",
+        caught_by=(RELOAD,),
+    ),
+    Mutant(
+        name="A worker that reloads runs on with a file that changed between its import and its watch",
+        kind="worker",
+        file="cli/reload.py",
+        old="self._gone.union(touched, self._changed_unseen())",
+        new="self._gone.union(touched)",
         caught_by=(RELOAD,),
     ),
 )
