@@ -1100,4 +1100,12 @@ MUTANTS = (
         new="            unknown = None\n",
         caught_by=(BEHIND,),
     ),
+    Mutant(
+        name="A refused claim is withdrawn under a number that another request has by now",
+        kind="wire",
+        file="backends/redis/waits.py",
+        old="        self.stream = self.session.streams.take_for(self.operation)\n",
+        new="        self.session.streams.take_for(self.operation)\n",
+        caught_by=(tests("tests/unit/test_redis_session.py", "-k", "refused_claim"),),
+    ),
 )

@@ -22,6 +22,7 @@ from queuehint.backends.redis.session import (
 )
 from queuehint.backends.redis.streams import UNKNOWN_MAX
 from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep, Unanswered
+from queuehint.backends.redis.waits import ClaimBehind
 from queuehint.clock import FakeClock
 from queuehint.errors import (
     BackendDeniedError,
@@ -419,6 +420,31 @@ def test_the_stream_of_a_dropped_call_is_not_used_again(session: Session) -> Non
     talk._steps.close()
     assert not session.streams.free
     assert Talk(session, Tick()).request[0] != stream
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["waiting to be sent again", "sent again"])
+def test_a_refused_claim_is_withdrawn_as_the_request_that_it_has_become(session: Session, is_sent: bool) -> None:
+    claim = Exchange("w", limit=1)
+    behind = ClaimBehind.of(session, claim)
+    assert behind is not None
+    behind.refused()
+    again = Talk(session, claim)
+    assert again.request == (behind.stream.name, behind.stream.request)
+    again.fail(NotSent()).answer()
+    # Whoever has a slot meanwhile uses the number.
+    other = Talk(session, ONE)
+    if is_sent:
+        sent = again.answer().request
+    again.break_off()
+    behind.resume()
+    withdrawal = next(behind.withdraw())
+    assert isinstance(withdrawal, Send)
+    request = withdrawal.command[6:8]
+    assert request != other.request
+    assert not is_sent or request == sent
+    other.answer(DONE)
+    behind.unanswered()
+    assert Talk(session, claim).request == request
 
 
 def test_an_error_nobody_expects_leaves_the_outcome_unknown(session: Session) -> None:

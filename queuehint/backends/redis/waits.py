@@ -64,13 +64,13 @@ def in_pairs(job_ids: Iterable[str]) -> list[str]:
     return [arg for job_id in job_ids for arg in (job_id, "")]
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class ClaimBehind:
     """
     A claim that is sent behind a wait; made by `of`.
 
     Args:
-        stream: of its request, the only one in flight there.
+        stream: of its request, the only one in flight there; `resume` may change it.
         command: what is sent.
         asked_s: when it was made, by `time.monotonic`.
     """
@@ -103,8 +103,12 @@ class ClaimBehind:
         self.stream.is_unknown = False
 
     def resume(self) -> None:
-        """Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it."""
-        self.session.streams.take_for(self.operation)
+        """
+        Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it.
+
+        A request that was refused may have another number by now: the call gives a number that was not used to others.
+        """
+        self.stream = self.session.streams.take_for(self.operation)
 
     def answered(self, reply: list[Any]) -> Any:
         """Return the typed reply."""
