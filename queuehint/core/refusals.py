@@ -28,7 +28,7 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX, JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.state import State
@@ -81,6 +81,19 @@ def retry_after_ms(table: JobTable, counts: Callable[[JobSpec], bool], too_many:
     spent_ms = min(too_many, RETRIES_COUNTED_MAX) * sum(ages) * len(sample)
     wait_ms = -(-spent_ms // (len(ages) ** 2 * len(leases)))
     return min(max(wait_ms, RETRY_MIN_MS), RETRY_MAX_MS)
+
+
+def _limited_at(spec: JobSpec) -> Iterator[tuple[Key, Path | None]]:
+    """Yield what a limit on unfinished jobs may be set for that counts a job, each with the place counted at."""
+    yield (None, False), None
+    for claim in spec.claims:
+        for depth in range(len(claim.path) + 1):
+            place = claim.path[:depth]
+            yield (place, False), place
+            if depth:
+                yield (place[:-1], True), place
+    yield ("task", spec.task), None
+    yield ("pool", spec.pool), None
 
 
 class Submission:
@@ -184,8 +197,13 @@ class Submission:
             raise DuplicateFlowError(flow)
 
     def _check_room(self) -> None:
-        """Count new jobs against the limits, job by job."""
+        """Count new jobs against the limits, job by job; those that are taken from other submissions make room."""
+        limits = self._table.limits
         new: Counter[tuple[Key, Path | None]] = Counter()
+        for job in self.elsewhere:
+            for key, place in _limited_at(job.spec):
+                # Of a task or a pool those count that are younger than the limit.
+                new[key, place] -= key not in limits.pending or job.number > limits.since[key]
         keys: set[str] = set()
         for spec in self._specs:
             if self.existing(spec) is not None:
@@ -195,15 +213,8 @@ class Submission:
                 if spec.key in keys or (newest is not None and newest.stands_for_key):
                     continue
                 keys.add(spec.key)
-            self._count_new((None, False), None, new)
-            for claim in spec.claims:
-                for depth in range(len(claim.path) + 1):
-                    place = claim.path[:depth]
-                    self._count_new((place, False), place, new)
-                    if depth:
-                        self._count_new((place[:-1], True), place, new)
-            self._count_new(("task", spec.task), None, new)
-            self._count_new(("pool", spec.pool), None, new)
+            for key, place in _limited_at(spec):
+                self._count_new(key, place, new)
 
     def _count_new(self, key: Key, place: Path | None, new: Counter[tuple[Key, Path | None]]) -> None:
         """Count a new job against the limit of a key, at a place of it; None for the namespace, a task or a pool."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint.errors import ConcurrentSubmissionError, FlowNotFoundError
+from queuehint.errors import ConcurrentSubmissionError, FlowNotFoundError, QueueFullError
 from queuehint.operations import STAGED_FRESH_MS, Commit, Depend, Enqueue, SetLimit
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -103,6 +103,31 @@ class ConcurrentSubmissions:
         assert store.enqueue(job("a", ["else"])).jobs[0].created
         store.enqueue(*[job(str(number), ["x"]) for number in range(3)])
         assert store.find("b") is None
+
+    @pytest.mark.parametrize(
+        "limit", [{"path": None}, {"path": ("x",)}, {"task": "task"}, {"pool": "default"}], ids=str
+    )
+    @pytest.mark.parametrize("by, limit_first", [("part", True), ("enqueue", True), ("part", False)])
+    def test_submission_sent_again_fits_in_the_room_of_its_silent_first(
+        self, store: Store, limit: dict[str, Any], by: str, limit_first: bool
+    ) -> None:
+        jobs = [job(each, ["x"]) for each in "ab"]
+        steps = [SetLimit(Limit(**limit, max_pending=2)), Enqueue(tuple(jobs), "T")]
+        for step in steps if limit_first else reversed(steps):
+            store.apply(step)
+        store.advance(STAGED_FRESH_MS)
+        with pytest.raises(QueueFullError):
+            store.stage("S", *jobs, job("c", ["x"]))
+        if by == "part":
+            store.stage("S", *jobs)
+            assert store.commit("S") == 2
+        else:
+            store.enqueue(*jobs)
+        with pytest.raises(QueueFullError) as caught:
+            store.enqueue(job("c", ["x"]))
+        assert caught.value.pending == 2
+        assert sorted(store.run()) == ["a", "b"]
+        assert store.enqueue(job("c", ["x"])).jobs[0].created
 
     def test_large_submission_that_lost_a_job_is_dropped_in_steps(self, store: Store) -> None:
         for part in range(3):

@@ -12,6 +12,8 @@ from queuehint.testing.model.jobs import STARTED, Actor, Jobs
 from queuehint.testing.model.places import is_at_or_below
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key, Limit
 
@@ -38,23 +40,27 @@ class Limits(Jobs):
         """Return the places of all STARTED jobs that count towards a limit."""
         return [place for job in self.placed if job.state is STARTED for place in self.places(job, limit)]
 
-    def count_unfinished(self, path: Path | None) -> int:
+    def unfinished(self, taken: Container[str] = ()) -> list[Actor]:
+        """Return the unfinished jobs, without the hidden ones of these ids, which another submission takes."""
+        hidden = [job for job in self.hidden.values() if job.id not in taken]
+        return [job for job in (*self.jobs.values(), *hidden) if not job.is_over]
+
+    def count_unfinished(self, path: Path | None, taken: Container[str] = ()) -> int:
         """Return how many jobs are unfinished below a path, once a claim; all of them if there is none."""
-        jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
+        jobs = self.unfinished(taken)
         if path is None:
             return len(jobs)
         return sum(is_at_or_below(claim.path, path) for job in jobs for claim in job.claims)
 
-    def count_towards(self, limit: Limit) -> int:
+    def count_towards(self, limit: Limit, taken: Container[str] = ()) -> int:
         """Return how many unfinished jobs count towards a limit, with ``each`` at some child."""
         if limit.selection is not None:
-            hidden = [job for job in self.hidden.values() if job.number > self.pending_since[limit.key]]
-            jobs = [job for job in (*self.jobs.values(), *hidden) if not job.is_over]
+            since = self.pending_since[limit.key]
+            jobs = [job for job in self.unfinished(taken) if job.id not in self.hidden or job.number > since]
             return sum(limit.task == job.spec.task or limit.pool == job.spec.pool for job in jobs)
         if limit.path is None or not limit.each:
             return self.count_unfinished(limit.path)
-        jobs = [job for jobs in (self.jobs, self.hidden) for job in jobs.values() if not job.is_over]
-        paths = [claim.path for job in jobs for claim in job.claims if claim.path != limit.path]
+        paths = [claim.path for job in self.unfinished() for claim in job.claims if claim.path != limit.path]
         return sum(is_at_or_below(path, limit.path) for path in paths)
 
     def tokens_of(self, bucket: tuple[Key, Path], rate: tuple[int, int]) -> Fraction:

@@ -156,11 +156,12 @@ class Refusals(Records):
             if not is_there and (newest is None or not newest.stands_for_key):
                 new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
         claims = [claim.path for spec in new.values() for claim in spec.claims]
+        taken = {spec.id for spec in operation.jobs if self.existing(spec.id, operation.staged) is None}
         for limit in self.limits.values():
             if limit.selection is not None:
                 if limit.max_pending is not None:
                     added = sum(limit.task == spec.task or limit.pool == spec.pool for spec in new.values())
-                    if added and self.count_towards(limit) + added > limit.max_pending:
+                    if added and self.count_towards(limit, taken) + added > limit.max_pending:
                         return True
                 continue
             places = [limit.path]
@@ -169,7 +170,7 @@ class Refusals(Records):
                 places = [path[:length] for path in claims if is_at_or_below(path, limit.path) and path != limit.path]
             for place in places if limit.max_pending is not None else ():
                 added = len(new) if place is None else sum(is_at_or_below(path, place) for path in claims)
-                if added and self.count_unfinished(place) + added > (limit.max_pending or 0):
+                if added and self.count_unfinished(place, taken) + added > (limit.max_pending or 0):
                     return True
         return False
 

@@ -138,6 +138,26 @@ local function too_many()
     local told = {index, claim_at, depth, pending[place], limiter.pending, string.format('%d', retry_ms or -1), work.more() and 1 or 0}
     return 'QUEUE_FULL ' .. table.concat(told, ' ')
   end
+  -- Make room for a job that is taken from another submission.
+  local function leave(job, place, field)
+    local limiter = limits.of(field)
+    if not limiter or not limiter.pending or unfinished.is_of_selection(field) and not limits.counts(limiter, job) then return end
+    local by = field == place and field or field .. place
+    new[by] = (new[by] or 0) - 1
+  end
+  for _, job in ipairs(elsewhere) do
+    local task, pool = 't' .. job[TASK], 'p' .. job[POOL]
+    leave(job, '-', '-')
+    leave(job, task, task)
+    leave(job, pool, pool)
+    for _, claim in ipairs(form.claims(job[CLAIMS])) do
+      for depth, gate_key in ipairs(claim.keys) do
+        local place, parent = '=' .. gate_key, claim.keys[depth - 1]
+        leave(job, place, place)
+        if parent then leave(job, place, '/' .. parent) end
+      end
+    end
+  end
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]
     local found = key and newest(key)
