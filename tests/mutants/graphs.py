@@ -205,7 +205,7 @@ MUTANTS = (
         file="core/jobs/sweeps.py",
         old="        if lifecycle.table.committing or lifecycle.table.edges.is_resolving(job):\n",
         new="        if lifecycle.table.edges.is_resolving(job):\n",
-        caught_by=(tests("tests/property/test_graphs.py", "-k", "meets_a_commit"),),
+        caught_by=(tests("tests/unit/test_engine_edges.py", "-k", "commit_that_is_under_way"),),
     ),
     Mutant(
         name="A revived job still counts as one that its commit has not released",

@@ -652,6 +652,14 @@ MUTANTS = (
         caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
+        name="Lua: a job is revived while a committed one that will wait for it is not released",
+        kind="bounds",
+        file=f"{LUA}/lib/jobs/dependents.lua",
+        old="    if S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then return used + 1, true end\n",
+        new="    if job[AWAITED] == RESOLVING then return used + 1, true end\n",
+        caught_by=(tests("tests/property/test_agreement.py", "-k", "no_commit_is_under_way"),),
+    ),
+    Mutant(
         name="Lua: the end of a job counts as resolved while the sweep over its dependents goes on",
         kind="edges",
         file=f"{LUA}/lib/jobs/lifecycle.lua",

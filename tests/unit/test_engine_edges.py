@@ -467,3 +467,21 @@ def test_a_job_is_revived_once_all_its_portions_are_released() -> None:
     queue.finish("a")
     queue.wait(0)
     assert queue.run() == ["t"]
+
+
+def test_revival_waits_for_a_commit_that_is_under_way() -> None:
+    queue = Queue(job("dead", max_attempts=1), job("parent"), budget=1)
+    queue.enqueue(job("revived", after=["dead", "parent"], on_dependency_failure="cancel"))
+    queue.start()
+    queue.fail("dead")
+    queue.wait(0)
+    others = [job(f"other{number}") for number in range(5)]
+    queue.stage("T", *others, job("last", after=["revived"], on_dependency_failure="cancel"))
+    queue.commit("T")
+    queue.redrive("dead", downstream=True)
+    # The last job is not released yet: revived before, the other one would wait for the parent of what waits for it.
+    queue.settle("parent", OutcomeKind.CHILDREN, children=("last",))
+    queue.wait(0)
+    check_cycles(queue.engine)
+    assert queue.state("last") is CANCELED
+    assert queue.record("parent").cause == "child_failed"
