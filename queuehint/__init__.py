@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend, open_backend
-    from queuehint.client.flow import Flow
-    from queuehint.client.flow_graph import FlowGraph
-    from queuehint.client.flow_handle import FlowHandle, FlowState
-    from queuehint.client.flow_nodes import FlowGroup, Node
+    from queuehint.client.flows.flow import Flow
+    from queuehint.client.flows.graph import FlowGraph
+    from queuehint.client.flows.handle import FlowHandle, FlowState
+    from queuehint.client.flows.nodes import FlowGroup, Node
     from queuehint.client.handle import JobHandle
     from queuehint.client.job import Job
     from queuehint.clock import Clock, FakeClock, SystemClock
@@ -215,10 +215,10 @@ __all__ = [
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "backends.base": ("Backend", "open_backend"),
-    "client.flow": ("Flow",),
-    "client.flow_graph": ("FlowGraph",),
-    "client.flow_handle": ("FlowHandle", "FlowState"),
-    "client.flow_nodes": ("FlowGroup", "Node"),
+    "client.flows.flow": ("Flow",),
+    "client.flows.graph": ("FlowGraph",),
+    "client.flows.handle": ("FlowHandle", "FlowState"),
+    "client.flows.nodes": ("FlowGroup", "Node"),
     "client.handle": ("JobHandle",),
     "client.job": ("Job",),
     "clock": ("Clock", "FakeClock", "SystemClock"),

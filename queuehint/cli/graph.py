@@ -15,7 +15,7 @@ from queuehint.cli.live import Every, repeat
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_none
 from queuehint.cli.operate import SomePathKey
 from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
-from queuehint.client.flow_graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
+from queuehint.client.flows.graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
 from queuehint.operations import TREE_NODES_MAX
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
 from queuehint.values.checks import check_int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.event_reader import EventReader, EventReaders, Follower, ThreadReader
-from queuehint.client.flow_handle import FlowHandle
+from queuehint.client.flows.handle import FlowHandle
 from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
 from queuehint.values.checks import check_choice, check_id, check_int, check_items, check_name

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
+from queuehint.client.arrangement import arrange
 from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
 from queuehint.client.options import bound, check_spec
-from queuehint.client.submission import arrange
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
     BEFORE_LAST,
@@ -48,7 +48,7 @@ from queuehint.values.spec import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from queuehint.client.flow_handle import FlowHandle
+    from queuehint.client.flows.handle import FlowHandle
     from queuehint.handlers.codec import Codec
     from queuehint.scheduler.event_streams import Kinds
 

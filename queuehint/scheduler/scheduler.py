@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Never, ParamSpec, TypeVar, overload
 
-from queuehint.client.flow import Flow, flow_of_tasks, submitting, submitting_sync
-from queuehint.client.flow_handle import FlowHandle
+from queuehint.client.flows.flow import Flow, flow_of_tasks, submitting, submitting_sync
+from queuehint.client.flows.handle import FlowHandle
 from queuehint.client.handle import JobHandle
 from queuehint.client.job import Job
 from queuehint.client.options import TASK_OPTIONS, Options, checked

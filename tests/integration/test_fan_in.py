@@ -16,7 +16,7 @@ from tests.schedulers import run, scheduler
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Limit a request to five dependencies."""
-    for module in ("client.submission", "core.refusals", "core.structures.edges", "operations.bounds"):
+    for module in ("client.arrangement", "core.refusals", "core.structures.edges", "operations.bounds"):
         monkeypatch.setattr(f"queuehint.{module}.PORTION_MAX", 5)
     return 5
 

@@ -28,7 +28,7 @@ from queuehint import (
     template,
 )
 from queuehint.backends.sending import TRIES
-from queuehint.client import flow_handle
+from queuehint.client.flows import handle as flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import Commit, Draw, Enqueue, Tick
 from queuehint.operations.bounds import PARTS_LOST

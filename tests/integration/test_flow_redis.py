@@ -227,7 +227,7 @@ def test_tasks_run_with_what_they_depend_on_from_plain_code() -> None:
 async def test_a_flow_in_parts_that_is_refused_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    monkeypatch.setattr("queuehint.client.submission.PART_JOBS", 2)
+    monkeypatch.setattr("queuehint.client.arrangement.PART_JOBS", 2)
     async with opened() as sched:
 
         @sched.job(queue_hint=["{place}", "{number}"])
@@ -266,7 +266,7 @@ async def test_a_flow_in_parts_that_is_refused_leaves_nothing_behind(
 async def test_a_flow_again_is_the_same_one_and_fewer_of_its_jobs_are_not(
     monkeypatch: pytest.MonkeyPatch, part_jobs: int
 ) -> None:
-    monkeypatch.setattr("queuehint.client.submission.PART_JOBS", part_jobs)
+    monkeypatch.setattr("queuehint.client.arrangement.PART_JOBS", part_jobs)
     async with opened() as sched:
 
         @sched.job

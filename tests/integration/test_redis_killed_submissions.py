@@ -13,7 +13,7 @@ from queuehint import FakeClock, JobState, Scheduler
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
-from queuehint.client.submission import PART_JOBS
+from queuehint.client.arrangement import PART_JOBS
 from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Exchange, Tick
 from tests.servers import Server, new_namespace, shared_server
 

@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         name="Submissions are cut by jobs and not by bytes",
         kind="bounds",
-        file="client/submission.py",
+        file="client/arrangement.py",
         old="        size += more_size\n        gates += more_gates\n",
         new="        gates += more_gates\n",
         caught_by=(tests("tests/unit/test_submission.py"),),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         name="Small parts may have as many bytes as a submission",
         kind="bounds",
-        file="client/submission.py",
+        file="client/arrangement.py",
         old="jobs_max=PART_JOBS, bytes_max=PART_BYTES",
         new="jobs_max=PART_JOBS",
         caught_by=(tests("tests/unit/test_submission.py", "-k", "small_part"),),
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         name="Jobs of many gates are one submission that holds up a server",
         kind="bounds",
-        file="client/submission.py",
+        file="client/arrangement.py",
         old="jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES",
         new="jobs_max=WHOLE_JOBS",
         caught_by=(tests("tests/unit/test_submission.py", "-k", "many_gates"),),
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         name="Records of a flow with a waiter are kept no longer",
         kind="wire",
-        file="client/flow_handle.py",
+        file="client/flows/handle.py",
         old="Interest(kept=self._jobs[begin : begin + IDS_MAX])",
         new="Interest(kept=self._jobs[:0])",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "memory"),),
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         name="The ends of a long flow are read when all are over, and may be gone",
         kind="wire",
-        file="client/flow_handle.py",
+        file="client/flows/handle.py",
         old="                yield from _read_over(awaited, read)\n",
         new="",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "long"),),
@@ -265,7 +265,7 @@ MUTANTS = (
     Mutant(
         name="The ends of a flow are read only as long as it has few of them",
         kind="api",
-        file="client/flow_handle.py",
+        file="client/flows/handle.py",
         old="            if asked_s - read_s > READ_EVERY_S and stats.states != read_states:\n",
         new="            if asked_s - read_s > READ_EVERY_S and len(awaited) <= 1000:\n",
         caught_by=(tests("tests/integration/test_flow_results.py", "-k", "ends_of_a_long"),),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuehint import CycleError, Flow, FlowGroup, Node, Scheduler
-from queuehint.client.flow_edges import specs_of
-from queuehint.client.submission import arrange
+from queuehint.client.arrangement import arrange
+from queuehint.client.flows.edges import specs_of
 
 sched = Scheduler("memory://")
 

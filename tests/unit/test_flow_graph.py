@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuehint.client.flow_graph import FlowEdge, FlowGraph, FlowNode, draw
+from queuehint.client.flows.graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, JobSpec

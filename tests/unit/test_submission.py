@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from queuehint.backends.sending import TRIES, TURN_S
 from queuehint.backends.steps import Abandoned, Ahead, Wait
-from queuehint.client.options import checked
-from queuehint.client.submission import (
+from queuehint.client.arrangement import (
     PART_BYTES,
     PART_EDGES,
     PART_GATES,
@@ -22,8 +21,9 @@ from queuehint.client.submission import (
     WHOLE_JOBS,
     arrange,
     submissions,
-    submit,
 )
+from queuehint.client.options import checked
+from queuehint.client.submission import submit
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendUnavailableError,
@@ -575,7 +575,7 @@ def test_small_parts_have_few_bytes_too_and_those_of_a_flow_take_effect_at_once(
 
 
 def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuehint.client.submission.PORTION_MAX", 2)
+    monkeypatch.setattr("queuehint.client.arrangement.PORTION_MAX", 2)
     store = Store()
     policy = Policy(on_dependency_failure="cancel")
     many = job("many", "a", *[Dependency(each, "done") for each in "bcde"], policy=policy)
@@ -595,7 +595,7 @@ def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch:
 def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [job(str(n), *[f"a{at}" for at in range(1500)]) for n in range(3)]
     assert [len(part) for part in arrange(many).parts] == [3]
-    monkeypatch.setattr("queuehint.client.submission.EDGE_BYTES", BYTES_PER_SUBMISSION_MAX // 2500)
+    monkeypatch.setattr("queuehint.client.arrangement.EDGE_BYTES", BYTES_PER_SUBMISSION_MAX // 2500)
     assert [len(part) for part in arrange(many).parts] == [1] * 3
 
 

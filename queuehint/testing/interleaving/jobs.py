@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from queuehint.client.arrangement import arrange
 from queuehint.client.options import checked
-from queuehint.client.submission import arrange
 from queuehint.errors import HandlerError, InvalidJobTypeError, shown
 from queuehint.handlers.codec import Codec, JsonCodec
 from queuehint.handlers.context import JobContext

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
-from queuehint.client.flow_graph import FlowGraph, draw
+from queuehint.client.flows.graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.client.stuck import StuckWatch
 from queuehint.errors import (

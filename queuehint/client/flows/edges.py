@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from queuehint.client.flow_nodes import FlowGroup, FlowRegistry, Node, Source, Sources
+from queuehint.client.flows.nodes import FlowGroup, FlowRegistry, Node, Source, Sources
 from queuehint.errors import InvalidJobError, shown
 from queuehint.values.spec import Dependency, JobSpec, When, evolved
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from queuehint.client.flow_edges import specs_of
-from queuehint.client.flow_handle import FlowHandle
-from queuehint.client.flow_nodes import FlowGroup, FlowRegistry
+from queuehint.client.flows.edges import specs_of
+from queuehint.client.flows.handle import FlowHandle
+from queuehint.client.flows.nodes import FlowGroup, FlowRegistry
 from queuehint.client.job import Job
 from queuehint.errors import (
     InvalidJobError,

@@ -1,0 +1,1 @@
+"""Flows: many jobs that are submitted, waited for and canceled together."""
