@@ -244,7 +244,7 @@ MUTANTS = (
         kind="worker",
         file="worker/lifespan.py",
         old="            self._entering.cancel()\n",
-        new="",
+        new="            pass\n",
         caught_by=(LIFESPAN,),
     ),
     Mutant(
