@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from queuehint.values.checks import check_callable, check_int, check_number
+from queuehint.schema.checks import check_callable, check_int, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import attrs
 from queuehint.backends.masks import masked
 from queuehint.clock import Clock, SystemClock
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_instance
+from queuehint.schema.checks import check_instance
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:

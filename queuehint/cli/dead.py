@@ -14,7 +14,7 @@ from queuehint.cli.operate import Downstream, apply_each
 from queuehint.cli.render import Grid, Printer, ago, cell
 from queuehint.operations import Discard, Redrive
 from queuehint.scheduler.scheduler import Scheduler
-from queuehint.values.checks import check_int
+from queuehint.schema.checks import check_int
 from queuehint.values.record import JobRecord, JobState
 
 app = typer.Typer(no_args_is_help=True, help="The dead shelf: jobs that have FAILED for good.")

@@ -13,7 +13,7 @@ from queuehint.client.job import Job
 from queuehint.errors import shown
 from queuehint.handlers.codec import JsonCodec, encode_json
 from queuehint.scheduler.scheduler import Scheduler
-from queuehint.values.checks import check_id
+from queuehint.schema.checks import check_id
 from queuehint.values.hint import Claim
 from queuehint.values.ids import new_id
 from queuehint.values.spec import JobSpec

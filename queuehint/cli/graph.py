@@ -18,7 +18,7 @@ from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
 from queuehint.client.flows.graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
 from queuehint.operations import TREE_NODES_MAX
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
-from queuehint.values.checks import check_int
+from queuehint.schema.checks import check_int
 from queuehint.values.hint import ROOT_KEY
 from queuehint.values.record import JobState
 from queuehint.values.report import TreeNode

@@ -35,7 +35,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.scheduler.scheduler import Scheduler
-from queuehint.values.checks import check_id
+from queuehint.schema.checks import check_id
 from queuehint.values.hint import Claim, queue_key
 from queuehint.values.ids import new_id
 from queuehint.values.record import JobState

@@ -14,7 +14,7 @@ from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, co
 from queuehint.cli.operate import Ids, apply_each
 from queuehint.cli.render import Printer
 from queuehint.operations import Delete
-from queuehint.values.checks import check_id
+from queuehint.schema.checks import check_id
 
 States = Annotated[
     list[str] | None,

@@ -20,7 +20,7 @@ from queuehint.cli.render import Printer
 from queuehint.cli.said import hidden, said
 from queuehint.client.event_reader import PAUSES_S
 from queuehint.operations import EVENTS_MAX, IDS_MAX, Follow
-from queuehint.values.checks import check_int
+from queuehint.schema.checks import check_int
 from queuehint.values.record import JobRecord
 
 if TYPE_CHECKING:

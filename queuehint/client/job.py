@@ -17,7 +17,7 @@ from queuehint.handlers.handler import Handler
 from queuehint.handlers.placement import Placement, UserTemplate
 from queuehint.handlers.references import PLAIN, Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
-from queuehint.values.checks import check_headers, check_instance, each_item
+from queuehint.schema.checks import check_headers, check_instance, each_item
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.ids import new_id
 from queuehint.values.policy import Backoff

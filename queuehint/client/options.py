@@ -13,7 +13,7 @@ import attrs
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.handlers.placement import UserTemplate
 from queuehint.operations import JOBS_PER_CALL_MAX
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     check_bool,
     check_choice,
     check_duration,

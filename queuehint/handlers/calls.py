@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from queuehint.values.checks import sized
+from queuehint.schema.checks import sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,7 +21,7 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.handlers.arguments import called
-from queuehint.values.checks import IDENTITY_MAX, check_object
+from queuehint.schema.checks import IDENTITY_MAX, check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import attrs
 
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     ID_BYTES_MAX,
     check_choice,
     check_duration,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
 from queuehint.handlers.arguments import called
 from queuehint.handlers.conversion.annotations import bare, is_union
-from queuehint.values.checks import check_name
+from queuehint.schema.checks import check_name
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import attrs
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, clipped, shown
 from queuehint.handlers.codec import DEPTH_MAX
 from queuehint.handlers.templates import Placeholder, is_name, parse
-from queuehint.values.checks import sized
+from queuehint.schema.checks import sized
 from queuehint.values.spec import TEMPLATES_MAX
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import HandlerError, QueueHintError, shown
-from queuehint.values.checks import sized
+from queuehint.schema.checks import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable

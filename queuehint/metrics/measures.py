@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.values.checks import check_duration
+from queuehint.schema.checks import check_duration
 from queuehint.values.event import EventKind
 
 if TYPE_CHECKING:

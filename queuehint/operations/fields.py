@@ -22,7 +22,7 @@ import attrs
 from queuehint.errors import CycleError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.operations import GRANTS_MAX, POOLS_MAX, SETTLEMENTS_MAX, TALLIES, Operation
 from queuehint.operations.ranges import FLOAT_MAX, IDS, NAMES, NUMBERS, PAYLOADS, TEXTS, TOKEN_MAX
-from queuehint.values.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
+from queuehint.schema.checks import ID_BYTES_MAX, NAME_BYTES_MAX, TEN_YEARS_MS, check_id, check_name
 from queuehint.values.hint import parse_path
 from queuehint.values.outcome import RESULT_BYTES_MAX, Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec, Priority, check_payload_size, is_checked, note_checked

@@ -9,7 +9,7 @@ import attrs
 
 from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, SHARED_LIST_MAX, Operation
 from queuehint.operations.operating import Marked
-from queuehint.values.checks import draft_of, sized
+from queuehint.schema.checks import draft_of, sized
 from queuehint.values.hint import Path
 from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuehint.operations.base import RELEASE_LENGTH_MAX
-from queuehint.values.checks import HEADERS_BYTES_MAX, NAME_BYTES_MAX, TAG_BYTES_MAX, TEN_YEARS_MS
+from queuehint.schema.checks import HEADERS_BYTES_MAX, NAME_BYTES_MAX, TAG_BYTES_MAX, TEN_YEARS_MS
 from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX
 from queuehint.values.outcome import ERROR_TEXT_MAX, RESULT_BYTES_MAX
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, RUN_AT_MAX_MS, RUN_AT_MIN_MS

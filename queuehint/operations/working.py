@@ -18,7 +18,7 @@ from queuehint.operations.base import (
     Operation,
     Verdict,
 )
-from queuehint.values.checks import counted, sized
+from queuehint.schema.checks import counted, sized
 from queuehint.values.outcome import Grant, Outcome, Progress
 
 __all__ = [

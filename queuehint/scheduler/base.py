@@ -17,7 +17,7 @@ from queuehint.clock import Clock, SystemClock
 from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, shown
 from queuehint.handlers.codec import JsonCodec
 from queuehint.scheduler.listening import Announcer
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
     check_bool,

@@ -10,7 +10,7 @@ from queuehint.errors import InvalidJobTypeError, InvalidTransitionError, JobNot
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, ListDead, Redrive, Verdict
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
-from queuehint.values.checks import check_bool, check_int, check_items
+from queuehint.schema.checks import check_bool, check_int, check_items
 from queuehint.values.record import JobRecord, JobState
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import CountPending, List, Pending
 from queuehint.scheduler.hosting import Hosting
-from queuehint.values.checks import check_bool, check_optional_duration
+from queuehint.schema.checks import check_bool, check_optional_duration
 from queuehint.values.hint import parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.record_filter import RecordFilter

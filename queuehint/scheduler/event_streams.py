@@ -10,7 +10,7 @@ from queuehint.client.event_reader import EventReader, EventReaders, Follower, T
 from queuehint.client.flows.handle import FlowHandle
 from queuehint.errors import InvalidJobError, WouldDeadlockError
 from queuehint.handlers.context import refuse_to_wait
-from queuehint.values.checks import check_choice, check_id, check_int, check_items, check_name
+from queuehint.schema.checks import check_choice, check_id, check_int, check_items, check_name
 from queuehint.values.event import Event, EventFilter, EventKind, EventWord
 from queuehint.values.hint import parse_path
 

@@ -22,7 +22,7 @@ from queuehint.client.stuck import HeldPlace, HoldWatch, forget_left, identity_o
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, InvalidJobError, JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Cancel, Enqueue, Exchange, Get, Renew, Verdict
-from queuehint.values.checks import check_duration
+from queuehint.schema.checks import check_duration
 from queuehint.values.ids import new_id
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy

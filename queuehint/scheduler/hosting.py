@@ -14,7 +14,7 @@ from queuehint.operations import GRANTS_MAX, POOLS_MAX, USERS_NAMED_MAX, ListWor
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.scheduler.event_streams import check_kinds
 from queuehint.scheduler.listening import MISSED
-from queuehint.values.checks import check_callable, check_int, check_items
+from queuehint.schema.checks import check_callable, check_int, check_items
 from queuehint.worker.lifespan import Lifespan, MakesState, check_setup, name_of
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from queuehint.scheduler.event_streams import EventStream, EventStreamSync, even
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.scheduler.restraints import Restraints
-from queuehint.values.checks import check_choice, check_int, check_items, check_name, check_str
+from queuehint.schema.checks import check_choice, check_int, check_items, check_name, check_str
 from queuehint.values.hint import Mode, Path, parse_mode, parse_path
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode

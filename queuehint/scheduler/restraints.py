@@ -21,7 +21,7 @@ from queuehint.operations import (
     Weigh,
 )
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.values.checks import check_int, check_name, check_optional_duration
+from queuehint.schema.checks import check_int, check_name, check_optional_duration
 from queuehint.values.hint import parse_path
 from queuehint.values.limit import LimitState, check_limit
 from queuehint.values.record_filter import RecordFilter

@@ -23,7 +23,7 @@ from queuehint.scheduler.operating import Control
 from queuehint.scheduler.records.store import RecordStore
 from queuehint.scheduler.schedules import ScheduleBook, Scheduling
 from queuehint.scheduler.xcom import XCom
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     check_bool,
     check_callable,
     check_id,

@@ -15,7 +15,7 @@ from queuehint.client.options import bound
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.values.checks import check_bool, check_id, check_items
+from queuehint.schema.checks import check_bool, check_id, check_items
 from queuehint.values.hint import is_prefix
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule

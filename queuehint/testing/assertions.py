@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from queuehint.client.job import Job
 from queuehint.client.options import UNSET, Unset
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_duration, check_int
+from queuehint.schema.checks import check_duration, check_int
 from queuehint.values.hint import Path, parse_hint, queue_key
 from queuehint.values.record import OVER, JobRecord, JobState
 from queuehint.values.spec import PAYLOAD_BYTES_MAX

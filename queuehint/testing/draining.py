@@ -28,7 +28,7 @@ from queuehint.clock import FakeClock
 from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
 from queuehint.operations import CountJobs, CountPending, Get, Tick
-from queuehint.values.checks import check_duration, check_int
+from queuehint.schema.checks import check_duration, check_int
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import ReasonKind

@@ -1,1 +1,1 @@
-"""Frozen values that all packages share, and the checks of user input."""
+"""Frozen values that all packages share."""

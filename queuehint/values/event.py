@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.values.checks import check_id, check_name
+from queuehint.schema.checks import check_id, check_name
 from queuehint.values.hint import Claim, Path, gate_key, parse_path, queue_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import attrs
 
 from queuehint.errors import InvalidHintError, InvalidHintTypeError, shown
-from queuehint.values.checks import check_length
+from queuehint.schema.checks import check_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_bool, check_duration, check_int, check_name
+from queuehint.schema.checks import check_bool, check_duration, check_int, check_name
 from queuehint.values.hint import Path, parse_path, queue_key
 from queuehint.values.record_filter import RecordFilter
 

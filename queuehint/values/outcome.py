@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 
 import attrs
 
-from queuehint.values.checks import draft_of, sized
+from queuehint.schema.checks import draft_of, sized
 from queuehint.values.spec import JobSpec
 
 RESULT_BYTES_MAX = 1 << 20

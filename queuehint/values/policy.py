@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     ATTEMPTS_MAX,
     RETENTION_MAX_MS,
     TEN_YEARS_MS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from queuehint.values.checks import counted, sized
+from queuehint.schema.checks import counted, sized
 from queuehint.values.hint import Path, queue_key
 from queuehint.values.outcome import JobError, Progress
 from queuehint.values.spec import EPOCH, JobSpec

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.values.checks import check_id, check_int, check_name, check_tag
+from queuehint.schema.checks import check_id, check_int, check_name, check_tag
 from queuehint.values.hint import Path, parse_path
 from queuehint.values.record import OVER, JobState
 from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import attrs
 
-from queuehint.values.checks import TEN_YEARS_MS, check_choice, check_int, check_str
+from queuehint.schema.checks import TEN_YEARS_MS, check_choice, check_int, check_str
 from queuehint.values.record import moment
 from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobSpec
 

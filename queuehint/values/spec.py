@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     TEN_YEARS_MS,
     check_choice,
     check_headers,

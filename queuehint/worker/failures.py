@@ -21,7 +21,7 @@ from queuehint.clock import now_s
 from queuehint.errors import QueueHintError, printable
 from queuehint.handlers import forks
 from queuehint.handlers.remote import HandlerStopped, RemoteError
-from queuehint.values.checks import encodable, plain_text
+from queuehint.schema.checks import encodable, plain_text
 from queuehint.values.outcome import ERROR_TEXT_MAX, JobError
 
 if TYPE_CHECKING:

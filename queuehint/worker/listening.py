@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from queuehint.backends.base import Interest
 from queuehint.errors import BackendError, InvalidJobError, shown
 from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX
-from queuehint.values.checks import check_items, check_name
+from queuehint.schema.checks import check_items, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -30,7 +30,7 @@ from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.handlers.context import JobContext
 from queuehint.operations import GRANTS_MAX, Announce, Exchange
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
     check_bool,

@@ -19,7 +19,7 @@ from queuehint import (
     open_backend,
     queue_key,
 )
-from queuehint.values.checks import check_items
+from queuehint.schema.checks import check_items
 from tests.schedulers import scheduler
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         name="An iterable is read to its end before it is counted",
         kind="api",
-        file="values/checks.py",
+        file="schema/checks.py",
         old="    items = list(islice(value, most + 1))\n",
         new="    items = list(value)\n",
         caught_by=(ARGUMENTS,),
@@ -383,7 +383,7 @@ MUTANTS = (
     Mutant(
         name="An iterator of jobs is read to its end",
         kind="api",
-        file="values/checks.py",
+        file="schema/checks.py",
         old="        if index == most:\n            raise",
         new="        if index == most and type(value) in _SIZED:\n            raise",
         caught_by=(ARGUMENTS,),

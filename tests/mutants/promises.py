@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(
         name="A local time is taken for one of UTC",
         kind="api",
-        file="values/checks.py",
+        file="schema/checks.py",
         old=(
             "        if datetime.utcoffset(value) is None:\n"
             "            raise InvalidJobError(\n"

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
-from queuehint.values.checks import (
+from queuehint.schema.checks import (
     TEN_YEARS_MS,
     check_choice,
     check_duration,

@@ -23,7 +23,7 @@ from queuehint import (
     JsonCodec,
     Scheduler,
 )
-from queuehint.values.checks import IDENTITY_MAX
+from queuehint.schema.checks import IDENTITY_MAX
 from tests.support import for_each
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from queuehint.schema.checks import check_id
 from queuehint.values import ids
-from queuehint.values.checks import check_id
 
 
 def test_ids_are_unique_over_threads() -> None:

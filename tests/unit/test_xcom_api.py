@@ -12,7 +12,7 @@ from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.handlers.references import Reference
 from queuehint.operations import ListShared, Pull, Pulled, Push, Pushed, SharedKeys
 from queuehint.scheduler.xcom import XCom
-from queuehint.values.checks import TEN_YEARS_MS
+from queuehint.schema.checks import TEN_YEARS_MS
 
 
 class Store:

@@ -17,7 +17,7 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.operations.bounds import topological
-from queuehint.values.checks import check_id, check_optional_duration
+from queuehint.schema.checks import check_id, check_optional_duration
 from queuehint.values.ids import new_id
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from queuehint.errors import (
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow, Redrive, Verdict
-from queuehint.values.checks import check_bool, check_id, check_name, check_optional_duration
+from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import FlowStats

@@ -25,7 +25,7 @@ from queuehint.errors import (
 )
 from queuehint.handlers.references import Referable, Reference
 from queuehint.handlers.templates import is_name
-from queuehint.values.checks import check_id
+from queuehint.schema.checks import check_id
 from queuehint.values.spec import Dependency, JobSpec, When, evolved
 
 if TYPE_CHECKING:

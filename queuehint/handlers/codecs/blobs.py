@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from queuehint.errors import PayloadError
 from queuehint.handlers.codec import JsonCodec, dump_identified
-from queuehint.values.checks import check_int, check_object
+from queuehint.schema.checks import check_int, check_object
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.values.checks import check_duration
+from queuehint.schema.checks import check_duration
 
 if TYPE_CHECKING:
     from datetime import timedelta

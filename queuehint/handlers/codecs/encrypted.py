@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError, PayloadError, shown
 from queuehint.handlers.codec import JsonCodec, dump_identified
 from queuehint.handlers.codecs.blobs import BlobCodec
-from queuehint.values.checks import IDENTITY_MAX, check_object
+from queuehint.schema.checks import IDENTITY_MAX, check_object
 
 try:
     from cryptography.exceptions import InvalidTag

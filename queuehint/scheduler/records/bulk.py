@@ -10,7 +10,7 @@ from queuehint.errors import InvalidJobTypeError
 from queuehint.operations import JOBS_PER_CALL_MAX, LIST_MAX, Judged, List, Position, Verdict
 from queuehint.operations.base import Operation
 from queuehint.scheduler.records.queries import Filter, asked_for
-from queuehint.values.checks import check_bool, check_int
+from queuehint.schema.checks import check_bool, check_int
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 

@@ -34,7 +34,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.scheduler.records.cursors import read_cursor, write_cursor
-from queuehint.values.checks import check_bool, check_choice, check_int, check_items, check_name, check_run_at
+from queuehint.schema.checks import check_bool, check_choice, check_int, check_items, check_name, check_run_at
 from queuehint.values.record import LOG_LINES_MAX, JobRecord, JobState, log_lines
 from queuehint.values.record_filter import RecordFilter
 

@@ -14,7 +14,7 @@ from queuehint.operations import LIST_MAX, Draw, Peek
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.export import Export
 from queuehint.scheduler.records.queries import PAGE
-from queuehint.values.checks import check_instance
+from queuehint.schema.checks import check_instance
 from queuehint.values.record import JobRecord
 
 if TYPE_CHECKING:

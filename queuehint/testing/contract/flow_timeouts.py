@@ -9,9 +9,9 @@ import pytest
 from queuehint import InvalidJobError, JobState, OutcomeKind
 from queuehint.errors import DuplicateFlowError
 from queuehint.operations import Commit, Enqueue, Follow, Operation, Tick
+from queuehint.schema.checks import TEN_YEARS_MS
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
-from queuehint.values.checks import TEN_YEARS_MS
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store

@@ -15,12 +15,12 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.schema.checks import check_int
 from queuehint.testing.arguments import check_function, off_the_loop
 from queuehint.testing.interleaving.explore import Explorer, go_on
 from queuehint.testing.interleaving.jobs import JobLike, Part, Rules, build_parts
 from queuehint.testing.interleaving.narration import narrate
 from queuehint.testing.interleaving.play import Choose, Played, play
-from queuehint.values.checks import check_int
 
 S = TypeVar("S")
 

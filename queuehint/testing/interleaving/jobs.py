@@ -18,9 +18,9 @@ from queuehint.handlers.handler import Handler
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Enqueue
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.schema.checks import check_items
 from queuehint.testing.arguments import read_call
 from queuehint.testing.driver import Queue
-from queuehint.values.checks import check_items
 from queuehint.values.hint import Claim, parse_hint
 from queuehint.values.outcome import Grant, OutcomeKind, Progress
 from queuehint.values.spec import JobSpec

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.values.checks import check_choice, check_int, check_number
+from queuehint.schema.checks import check_choice, check_int, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,6 +17,7 @@ import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.schema.checks import check_duration, check_int, check_items
 from queuehint.testing.arguments import check_function, off_the_loop, read_call
 from queuehint.testing.simulation.faults import Fault, FaultPlan, check_seed
 from queuehint.testing.simulation.leases import LoopWorker
@@ -25,7 +26,6 @@ from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.testing.trace import TraceEvent, TraceJob, check_trace
-from queuehint.values.checks import check_duration, check_int, check_items
 from queuehint.values.ids import ids_from
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec

@@ -9,9 +9,9 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from queuehint.schema.checks import TEN_YEARS_MS
 from queuehint.testing.strategies.arguments import check_strategy
 from queuehint.testing.strategies.specs import JOBS
-from queuehint.values.checks import TEN_YEARS_MS
 from queuehint.values.schedule import MISSED, Recurrence, Schedule
 from queuehint.worker.schedules.cron_text import plain_cron
 from queuehint.worker.schedules.due_times import EVERY_MIN_MS, first_due

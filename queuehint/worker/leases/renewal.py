@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.operations import LEASES_AT_ONCE, Renew, Renewed, Verdict
-from queuehint.values.checks import check_object
+from queuehint.schema.checks import check_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

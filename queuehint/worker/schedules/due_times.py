@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError, shown
-from queuehint.values.checks import check_choice, check_duration, check_run_at
+from queuehint.schema.checks import check_choice, check_duration, check_run_at
 from queuehint.values.schedule import FIRINGS_MAX, MISSED, Recurrence
 from queuehint.worker.schedules.cron_text import plain_cron
 

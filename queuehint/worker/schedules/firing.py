@@ -27,7 +27,7 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.operations import BYTES_PER_SUBMISSION_MAX, DueSchedules, Enqueue, Firing, ListSchedules, PutSchedule
-from queuehint.values.checks import ID_BYTES_MAX
+from queuehint.schema.checks import ID_BYTES_MAX
 from queuehint.values.record import moment
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence, Schedule
 from queuehint.values.spec import JobSpec

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from queuehint.errors import CorruptStateError
-from queuehint.values.checks import check_headers, check_identity
+from queuehint.schema.checks import check_headers, check_identity
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec

@@ -14,7 +14,7 @@ import attrs
 
 from queuehint.backends.redis.doctor.findings import miscounted, problem, repairable
 from queuehint.backends.redis.doctor.places import examine_places
-from queuehint.values.checks import sized
+from queuehint.schema.checks import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
