@@ -23,7 +23,7 @@ from queuehint.core.asking import chain, places, questions, why
 from queuehint.core.jobs import invariants
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
-from queuehint.operations.bounds import check_limits
+from queuehint.operations.bounds import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,7 +98,7 @@ class Engine:
         Raises:
             QueueHintError: as the operation says; nothing was changed.
         """
-        check_limits(operation)
+        LIMITS[type(operation)](operation)
         state = self.state
         state.see_time(now_ms)
         state.table.begin_step()

@@ -15,7 +15,7 @@ from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import DuplicateFlowError, FlowNotFoundError
-from queuehint.operations.producing import newly_enqueued
+from queuehint.operations.producing import new_enqueued_job
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
@@ -32,7 +32,9 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         now_ms, admit = state.now_ms, state.table.admit
         state.enqueued += len(specs)
         new = [admit(spec, now_ms) for spec in specs]
-        return op.Enqueued(tuple([newly_enqueued(job.id, job.number, job.state) for job in new]), more(state))
+        return op.Enqueued(
+            tuple([new_enqueued_job(job.id, job.number, job.state, created=True) for job in new]), more(state)
+        )
     if operation.firing is not None:
         state.timetable.check_firing(operation.firing)
     submission = Submission(state, operation)
@@ -54,7 +56,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         if is_plain and spec.id not in jobs:
             job = state.table.admit(spec, now_ms)
             state.enqueued += 1
-            enqueued.append(newly_enqueued(job.id, job.number, job.state))
+            enqueued.append(new_enqueued_job(job.id, job.number, job.state, created=True))
         else:
             enqueued.append(_enqueue_special(state, spec, submission, start))
     if start is not None:

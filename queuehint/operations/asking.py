@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 
@@ -17,8 +16,9 @@ from queuehint.operations.base import (
     Operation,
     Verdict,
 )
+from queuehint.schema.kinds import AnyCount, Asked, AtMost, JobId, MomentMs, NameText, Token
 from queuehint.values.event import Event, EventFilter
-from queuehint.values.hint import Path
+from queuehint.values.hint import KeyText, Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
@@ -89,10 +89,9 @@ class Fetch(Operation[Fetched]):
     """Read results of up to 100 jobs that a running job depends on."""
 
     is_question: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, int]] = {"ids": FETCH_MAX}
-    job_id: str
-    token: int
-    ids: tuple[str, ...]
+    job_id: JobId
+    token: Token
+    ids: Annotated[tuple[JobId, ...], AtMost(FETCH_MAX)]
 
 
 @attrs.frozen
@@ -127,11 +126,9 @@ class Follow(Operation[Followed]):
     """
 
     is_repeatable: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, int]] = {"filters": EVENT_FILTERS_MAX}
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, EVENTS_MAX)}
-    after: int | None = None
-    limit: int = EVENTS_MAX
-    filters: tuple[EventFilter, ...] = ()
+    after: AnyCount | None = None
+    limit: Annotated[int, Asked(1, EVENTS_MAX)] = EVENTS_MAX
+    filters: Annotated[tuple[EventFilter, ...], AtMost(EVENT_FILTERS_MAX)] = ()
 
 
 @attrs.frozen
@@ -146,8 +143,7 @@ class Get(Operation[Got]):
     """Read up to 1 000 records by id."""
 
     is_question: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
-    ids: tuple[str, ...]
+    ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
 
 
 @attrs.frozen
@@ -163,9 +159,8 @@ class ListDead(Operation[Listed]):
     """Read a page of the dead shelf: FAILED jobs in order of enqueue, after number *cursor*, at most 200."""
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
-    cursor: int = 0
-    limit: int = 100
+    cursor: AnyCount = 0
+    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
 
 
 @attrs.frozen
@@ -173,13 +168,12 @@ class ListFlow(Operation[Listed]):
     """Read a page of a flow's jobs in order of number, after number *cursor*, at most 200."""
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
-    flow: str
-    cursor: int = 0
-    limit: int = 100
+    flow: JobId
+    cursor: AnyCount = 0
+    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
 
 
-Position = tuple[str, int]
+Position = tuple[KeyText, AnyCount]
 """A place in a listing: a queue key, ``""`` where no path is asked for, and a number."""
 
 
@@ -211,11 +205,10 @@ class List(Operation[Page]):
     """
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
     filter: RecordFilter = ALL_RECORDS
     newest_first: bool = False
     after: Position | None = None
-    limit: int = 100
+    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
 
 
 @attrs.frozen
@@ -277,10 +270,9 @@ class ListUsers(Operation[Users]):
     """Read a page of the users that have records of a service, at most 200."""
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, LIST_MAX)}
-    service: str
-    after: str | None = None
-    limit: int = 100
+    service: NameText
+    after: KeyText | None = None
+    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
 
 
 @attrs.frozen
@@ -288,7 +280,7 @@ class CountFlow(Operation[FlowStats]):
     """Ask how many jobs a flow has, by state."""
 
     is_question: ClassVar[bool] = True
-    flow: str
+    flow: JobId
 
 
 @attrs.frozen
@@ -323,9 +315,8 @@ class ListSchedules(Operation[Schedules]):
     """Read a page of schedules in order of name, from the name *first* on, at most 100."""
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SCHEDULE_LIST_MAX)}
-    first: str = ""
-    limit: int = 100
+    first: KeyText = ""
+    limit: Annotated[int, Asked(1, SCHEDULE_LIST_MAX)] = 100
 
 
 @attrs.frozen
@@ -338,9 +329,8 @@ class DueSchedules(Operation[Schedules]):
     """
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SCHEDULE_LIST_MAX)}
-    limit: int = 100
-    after: tuple[int, str] | None = None
+    limit: Annotated[int, Asked(1, SCHEDULE_LIST_MAX)] = 100
+    after: tuple[MomentMs, KeyText] | None = None
 
 
 @attrs.frozen
@@ -353,7 +343,7 @@ class Why(Operation[Reason]):
     """
 
     is_question: ClassVar[bool] = True
-    job_id: str
+    job_id: JobId
 
 
 CHAIN_MAX = 16
@@ -383,7 +373,7 @@ class WhyChain(Operation[Chain]):
     """
 
     is_question: ClassVar[bool] = True
-    job_id: str
+    job_id: JobId
 
 
 @attrs.frozen

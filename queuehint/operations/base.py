@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
@@ -120,10 +119,6 @@ class Operation(Generic[Reply]):
     """It changes nothing: it is not journaled, and a read-only script may answer it."""
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
-    sizes: ClassVar[Mapping[str, int]] = {}
-    """How many items its fields may have at most, by name; or how great a number of things asked for may be."""
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
-    """The least and the greatest number its other fields may hold, by name."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Annotated, Final
 
 import attrs
 
 from queuehint.operations.base import IDS_MAX, WEIGHT_MAX, Noted, Operation, Verdict
+from queuehint.schema.kinds import AnyCount, Asked, AtMost, JobId, MomentMs, NameText, ShortText, SomeMs
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
 from queuehint.values.record import JobState
@@ -57,9 +57,8 @@ class Judged:
 class Cancel(Operation[Judged]):
     """Cancel up to 1 000 jobs by id: running ones are asked to stop, all others are CANCELED at once."""
 
-    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
-    ids: tuple[str, ...]
-    reason: str | None = None
+    ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
+    reason: ShortText | None = None
 
 
 @attrs.frozen
@@ -96,15 +95,15 @@ class CancelPath(Operation[SweptPath]):
     """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
 
     path: Path
-    reason: str | None = None
+    reason: ShortText | None = None
 
 
 @attrs.frozen
 class CancelFlow(Operation[Swept]):
     """Cancel every unfinished job of a flow that was enqueued before, the last first, in bounded steps."""
 
-    flow: str
-    reason: str | None = None
+    flow: JobId
+    reason: ShortText | None = None
 
 
 @attrs.frozen
@@ -116,8 +115,7 @@ class Redrive(Operation[Judged]):
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
-    ids: tuple[str, ...]
+    ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     downstream: bool = False
 
 
@@ -125,8 +123,7 @@ class Redrive(Operation[Judged]):
 class Discard(Operation[Judged]):
     """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
 
-    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
-    ids: tuple[str, ...]
+    ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
 
 
 @attrs.frozen
@@ -141,9 +138,8 @@ class Delete(Operation[Judged]):
         versions: if given, one for each id: STALE if the record has another.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"ids": IDS_MAX}
-    ids: tuple[str, ...]
-    versions: tuple[int, ...] | None = None
+    ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
+    versions: tuple[AnyCount, ...] | None = None
 
 
 @attrs.frozen
@@ -162,7 +158,7 @@ class Amend(Operation[Noted]):
     """
 
     spec: JobSpec
-    version: int
+    version: AnyCount
 
 
 @attrs.frozen
@@ -187,7 +183,7 @@ class Pause(Operation[Marked]):
     """
 
     path: Path
-    for_ms: int | None = None
+    for_ms: SomeMs | None = None
 
 
 @attrs.frozen
@@ -213,7 +209,7 @@ class PauseJobs(Operation[Marked]):
     """
 
     filter: RecordFilter
-    for_ms: int | None = None
+    for_ms: SomeMs | None = None
 
 
 @attrs.frozen
@@ -252,17 +248,17 @@ class PutSchedule(Operation[Marked]):
         InvalidJobError: there are 10 000 others.
     """
 
-    name: str
+    name: JobId
     spec: JobSpec
     recurrence: Recurrence
-    next_ms: int | None
+    next_ms: MomentMs | None
 
 
 @attrs.frozen
 class DropSchedule(Operation[Marked]):
     """Forget a schedule; the jobs it has fired are left alone."""
 
-    name: str
+    name: JobId
 
 
 @attrs.frozen
@@ -274,7 +270,7 @@ class PauseSchedule(Operation[Marked]):
         ScheduleNotFoundError: there is none of this name.
     """
 
-    name: str
+    name: JobId
 
 
 @attrs.frozen
@@ -286,9 +282,9 @@ class ResumeSchedule(Operation[Marked]):
         ScheduleNotFoundError: there is none of this name.
     """
 
-    name: str
-    version: int
-    next_ms: int | None
+    name: JobId
+    version: AnyCount
+    next_ms: MomentMs | None
 
 
 @attrs.frozen
@@ -316,8 +312,8 @@ class DropLimit(Operation[Marked]):
     """
 
     path: Path | None = None
-    task: str | None = None
-    pool: str | None = None
+    task: NameText | None = None
+    pool: NameText | None = None
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -336,6 +332,5 @@ class Weigh(Operation[Marked]):
         InvalidJobError: 1 000 users have a weight other than 1 already.
     """
 
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"weight": (1, WEIGHT_MAX)}
-    user: str | None
-    weight: int
+    user: NameText | None
+    weight: Annotated[int, Asked(1, WEIGHT_MAX)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 
 from queuehint.operations.base import Operation
-from queuehint.values.hint import DEPTH_MAX, Mode, Path
+from queuehint.schema.kinds import AnyCount, Asked, Count
+from queuehint.values.hint import DEPTH_MAX, KeyText, Mode, Path
 from queuehint.values.report import TreeNode
 
 __all__ = ["TREE_NODES_MAX", "CanDequeue", "Lines", "ListLines", "Tree"]
@@ -28,11 +28,10 @@ class Tree(Operation[TreeNode]):
     """
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, TREE_NODES_MAX)}
     path: Path = ()
-    depth: int = 1
-    after: str | None = None
-    limit: int = TREE_NODES_MAX
+    depth: Annotated[int, Count(0, DEPTH_MAX)] = 1
+    after: KeyText | None = None
+    limit: Annotated[int, Asked(1, TREE_NODES_MAX)] = TREE_NODES_MAX
 
 
 @attrs.frozen
@@ -68,12 +67,11 @@ class ListLines(Operation[Lines]):
     """
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"depth": (1, DEPTH_MAX), "limit": (1, TREE_NODES_MAX)}
     path: Path = ()
-    depth: int = 1
-    after: str | None = None
-    limit: int = TREE_NODES_MAX
-    longer_than: int = 0
+    depth: Annotated[int, Asked(1, DEPTH_MAX)] = 1
+    after: KeyText | None = None
+    limit: Annotated[int, Asked(1, TREE_NODES_MAX)] = TREE_NODES_MAX
+    longer_than: AnyCount = 0
     longest: bool = False
 
 

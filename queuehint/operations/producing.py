@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import attrs
 
 from queuehint.operations.base import JOBS_PER_SUBMISSION_MAX, SHARED_LIST_MAX, Operation
 from queuehint.operations.operating import Marked
-from queuehint.schema.checks import draft_of, sized
-from queuehint.values.hint import Path
+from queuehint.schema.checks import NAME_BYTES_MAX, sized
+from queuehint.schema.compiled import maker
+from queuehint.schema.kinds import (
+    AnyCount,
+    Asked,
+    AtMost,
+    DurationMs,
+    JobId,
+    MomentMs,
+    NameText,
+    Payload,
+    SomeMs,
+    Text,
+    Token,
+)
+from queuehint.values.hint import KeyText, Path
+from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState
 from queuehint.values.spec import DEPENDENCIES_MAX, PORTION_MAX, Dependency, JobSpec
@@ -36,6 +50,7 @@ __all__ = [
     "Pushed",
     "SharedKeys",
     "Withdraw",
+    "new_enqueued_job",
 ]
 
 
@@ -50,21 +65,7 @@ class EnqueuedJob:
     presence_token: int | None = None
 
 
-_ENQUEUED: Final = draft_of(EnqueuedJob)
-_new: Final = object.__new__
-
-
-def newly_enqueued(job_id: str, number: int, state: JobState) -> EnqueuedJob:
-    """Return a new job of a submission, as its class does, in half the time."""
-    draft = _new(_ENQUEUED)
-    draft.id = job_id
-    draft.number = number
-    draft.state = state
-    draft.created = True
-    draft.presence_token = None
-    draft.__class__ = EnqueuedJob
-    job: EnqueuedJob = draft
-    return job
+new_enqueued_job: Final = maker(EnqueuedJob)
 
 
 @attrs.frozen
@@ -87,10 +88,10 @@ class Firing:
         next_ms: when the schedule is due next, None if never again.
     """
 
-    name: str
-    version: int
-    last_ms: int
-    next_ms: int | None
+    name: JobId
+    version: AnyCount
+    last_ms: MomentMs
+    next_ms: MomentMs | None
 
 
 BeforeLast = Literal["cancel", "run"]
@@ -157,12 +158,12 @@ class Enqueue(Operation[Enqueued]):
         ScheduleChangedError: the schedule has another version: another worker has fired.
     """
 
-    jobs: tuple[JobSpec, ...]
-    staged: str | None = None
-    parent: tuple[str, int] | None = None
+    jobs: Annotated[tuple[JobSpec, ...], AtMost(JOBS_PER_SUBMISSION_MAX)]
+    staged: JobId | None = None
+    parent: tuple[JobId, Token] | None = None
     firing: Firing | None = None
-    flow: str | None = None
-    flow_timeout_ms: int | None = None
+    flow: JobId | None = None
+    flow_timeout_ms: SomeMs | None = None
     closing: Closing | None = None
     is_further: bool = False
 
@@ -188,12 +189,10 @@ class Depend(Operation[Marked]):
             not in order.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"edges": PORTION_MAX}
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"portion": (1, DEPENDENCIES_MAX // PORTION_MAX - 1)}
-    staged: str
-    job_id: str
-    portion: int
-    edges: tuple[Dependency, ...]
+    staged: JobId
+    job_id: JobId
+    portion: Annotated[int, Asked(1, DEPENDENCIES_MAX // PORTION_MAX - 1)]
+    edges: Annotated[tuple[Dependency, ...], AtMost(PORTION_MAX)]
     on_failure: OnDependencyFailure = "wait"
 
 
@@ -225,11 +224,11 @@ class Commit(Operation[Committed]):
         DuplicateFlowError: the flow has other jobs already.
     """
 
-    staged: str
-    jobs: int
-    portions: int = 0
-    flow: str | None = None
-    flow_timeout_ms: int | None = None
+    staged: JobId
+    jobs: AnyCount
+    portions: AnyCount = 0
+    flow: JobId | None = None
+    flow_timeout_ms: SomeMs | None = None
 
 
 @attrs.frozen
@@ -240,7 +239,7 @@ class Withdraw(Operation[Marked]):
     The reply says whether there was one to withdraw: not one that was committed, or whose parts have expired.
     """
 
-    staged: str
+    staged: JobId
 
 
 @attrs.frozen
@@ -254,8 +253,7 @@ class Drawn:
 class Draw(Operation[Drawn]):
     """Draw *count* numbers for ``ids="sequence"``; a number is never drawn twice."""
 
-    sizes: ClassVar[Mapping[str, int]] = {"count": JOBS_PER_SUBMISSION_MAX}
-    count: int
+    count: Annotated[int, Asked(0, JOBS_PER_SUBMISSION_MAX)]
 
 
 @attrs.frozen
@@ -277,10 +275,10 @@ class Pushed:
 class Push(Operation[Pushed]):
     """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*; 0 deletes what is there."""
 
-    namespace: str
-    key: str
-    value: bytes = attrs.field(repr=sized)
-    ttl_ms: int
+    namespace: NameText
+    key: NameText
+    value: Annotated[bytes, Payload(RESULT_BYTES_MAX)] = attrs.field(repr=sized)
+    ttl_ms: DurationMs
 
 
 @attrs.frozen
@@ -295,8 +293,8 @@ class Pull(Operation[Pulled]):
     """Read the value of a key of a namespace."""
 
     is_question: ClassVar[bool] = True
-    namespace: str
-    key: str
+    namespace: NameText | Literal[""]
+    key: NameText
 
 
 @attrs.frozen
@@ -317,8 +315,7 @@ class ListShared(Operation[SharedKeys]):
     """
 
     is_question: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"limit": (1, SHARED_LIST_MAX)}
-    namespace: str
-    prefix: str = ""
-    after: str | None = None
-    limit: int = 100
+    namespace: NameText
+    prefix: Annotated[str, Text(NAME_BYTES_MAX)] = ""
+    after: KeyText | None = None
+    limit: Annotated[int, Asked(1, SHARED_LIST_MAX)] = 100

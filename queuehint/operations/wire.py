@@ -23,6 +23,7 @@ import attrs
 from queuehint import operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.operations import Closing, Firing, Note, Operation
+from queuehint.schema.kinds import AnyCount, DurationMs, JobId, NameText, ShortText, Token
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
@@ -65,15 +66,15 @@ _KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind
 class Extend(Operation[None]):
     """A store of one process has renewed the leases of this process, of its own accord, before anything is reaped."""
 
-    leases: tuple[tuple[str, int], ...]
-    lease_ms: int
+    leases: tuple[tuple[JobId, Token], ...]
+    lease_ms: DurationMs
 
 
 @attrs.frozen
 class Await(Operation[None]):
     """Callers wait for these jobs; their records are kept until they can be read."""
 
-    job_ids: tuple[str, ...]
+    job_ids: tuple[JobId, ...]
 
 
 @attrs.frozen
@@ -95,11 +96,11 @@ class Begin(Operation[None]):
         release: the version of queuehint that has opened it.
     """
 
-    epoch_s: int | None
-    budget: int
-    retention: tuple[int, int, int, int] | None
-    services: tuple[tuple[str, int], ...]
-    release: str
+    epoch_s: AnyCount | None
+    budget: AnyCount
+    retention: tuple[DurationMs, DurationMs, DurationMs, DurationMs] | None
+    services: tuple[tuple[NameText, DurationMs], ...]
+    release: ShortText
 
     @classmethod
     def of(cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str) -> Begin:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import attrs
 
@@ -13,13 +12,27 @@ from queuehint.operations.base import (
     LEASES_MAX,
     NOTES_MAX,
     POOLS_MAX,
+    RELEASE_LENGTH_MAX,
     SETTLEMENTS_MAX,
     Noted,
     Operation,
     Verdict,
 )
 from queuehint.schema.checks import counted, sized
-from queuehint.values.outcome import Grant, Outcome, Progress
+from queuehint.schema.kinds import (
+    AnyCount,
+    Asked,
+    AtMost,
+    Digest,
+    DurationMs,
+    JobId,
+    NameText,
+    Payload,
+    Repeated,
+    ShortText,
+    Token,
+)
+from queuehint.values.outcome import RESULT_BYTES_MAX, Grant, Outcome, Progress
 
 __all__ = [
     "Announce",
@@ -103,17 +116,16 @@ class Exchange(Operation[Exchanged]):
             of other characters.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"settle": SETTLEMENTS_MAX, "limit": GRANTS_MAX, "pools": POOLS_MAX}
-    worker: str
-    settle: tuple[Outcome, ...] = ()
-    pools: tuple[str, ...] = ("default",)
-    limit: int = 0
-    lease_ms: int = 30_000
-    users: tuple[str | None, ...] | None = None
-    steal: tuple[str | None, ...] | Literal["*"] = ()
+    worker: Annotated[NameText, Repeated()]
+    settle: Annotated[tuple[Outcome, ...], AtMost(SETTLEMENTS_MAX)] = ()
+    pools: Annotated[tuple[NameText, ...], AtMost(POOLS_MAX), Repeated()] = ("default",)
+    limit: Annotated[int, Asked(0, GRANTS_MAX)] = 0
+    lease_ms: DurationMs = 30_000
+    users: Annotated[tuple[NameText | None, ...] | None, Repeated()] = None
+    steal: Annotated[tuple[NameText | None, ...] | Literal["*"], Repeated()] = ()
     is_last: bool = False
     announces: bool = False
-    release: str = ""
+    release: Annotated[str, Digest(RELEASE_LENGTH_MAX), Repeated()] = ""
 
     @property
     def among(self) -> tuple[str | None, ...] | None:
@@ -141,19 +153,18 @@ class Renew(Operation[Renewed]):
         blocked_ms: how long code has blocked the event loop of the worker that runs them, for `Why`; 0 if none does.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"leases": LEASES_MAX}
-    leases: tuple[tuple[str, int], ...]
-    lease_ms: int = 30_000
+    leases: Annotated[tuple[tuple[JobId, Token], ...], AtMost(LEASES_MAX)]
+    lease_ms: DurationMs = 30_000
     begun: bool = False
-    blocked_ms: int = 0
+    blocked_ms: DurationMs = 0
 
 
 @attrs.frozen
 class Report(Operation[Noted]):
     """Store a running job's progress."""
 
-    job_id: str
-    token: int
+    job_id: JobId
+    token: Token
     progress: Progress
 
 
@@ -166,9 +177,9 @@ class Log(Operation[Noted]):
         token: of the running job's newest grant; None appends to any record that is kept, whatever its state.
     """
 
-    job_id: str
-    token: int | None
-    lines: tuple[str, ...] = attrs.field(repr=counted)
+    job_id: JobId
+    token: Token | None
+    lines: tuple[ShortText, ...] = attrs.field(repr=counted)
 
 
 @attrs.frozen
@@ -183,9 +194,9 @@ class Update(Operation[Noted]):
         result: at most 1 MiB, opaque to every backend.
     """
 
-    job_id: str
-    token: int
-    result: bytes = attrs.field(repr=sized)
+    job_id: JobId
+    token: Token
+    result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] = attrs.field(repr=sized)
 
 
 @attrs.frozen
@@ -197,11 +208,11 @@ class Note:
         lines, progress, result: as of `Log`, `Report` and `Update`.
     """
 
-    job_id: str
-    token: int
-    lines: tuple[str, ...] = attrs.field(default=(), repr=counted)
+    job_id: JobId
+    token: Token
+    lines: tuple[ShortText, ...] = attrs.field(default=(), repr=counted)
     progress: Progress | None = None
-    result: bytes | None = attrs.field(default=None, repr=sized)
+    result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] | None = attrs.field(default=None, repr=sized)
 
 
 @attrs.frozen
@@ -223,8 +234,7 @@ class Post(Operation[Posted]):
         BackendFullError: there is no room for what the notes hold; nothing is stored, and each may be sent alone.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"notes": NOTES_MAX}
-    notes: tuple[Note, ...]
+    notes: Annotated[tuple[Note, ...], AtMost(NOTES_MAX)]
 
 
 @attrs.frozen
@@ -263,19 +273,17 @@ class Announce(Operation[Announced]):
         InvalidJobError: too much of something, *steal* without *users*, or a *release* of other characters.
     """
 
-    sizes: ClassVar[Mapping[str, int]] = {"pools": POOLS_MAX}
-    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {"slots": (1, GRANTS_MAX)}
-    worker: str
-    host: str
-    pid: int
-    slots: int
-    running: int = 0
-    pools: tuple[str, ...] = ("default",)
-    users: tuple[str | None, ...] | None = None
-    steal: tuple[str | None, ...] | Literal["*"] = ()
-    version_name: str | None = None
+    worker: NameText
+    host: NameText
+    pid: AnyCount
+    slots: Annotated[int, Asked(1, GRANTS_MAX)]
+    running: AnyCount = 0
+    pools: Annotated[tuple[NameText, ...], AtMost(POOLS_MAX)] = ("default",)
+    users: tuple[NameText | None, ...] | None = None
+    steal: tuple[NameText | None, ...] | Literal["*"] = ()
+    version_name: NameText | None = None
     gone: bool = False
-    release: str = ""
+    release: Annotated[str, Digest(RELEASE_LENGTH_MAX)] = ""
 
 
 @attrs.frozen

@@ -15,11 +15,10 @@ from queuehint.client.options import bound
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
 from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
 from queuehint.scheduler.base import SchedulerBase
-from queuehint.schema.checks import check_bool, check_id, check_items
+from queuehint.schema.checks import check_bool, check_id, check_items, check_payload_size
 from queuehint.values.hint import is_prefix
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Missed, Recurrence, Schedule
-from queuehint.values.spec import check_payload_size
 from queuehint.worker.schedules.due_times import check_recurrence, due_after, first_due
 from queuehint.worker.schedules.firing import Definition, find, say_unreadable, store
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, QueueHintError, shown
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, QueueHintError, shown
 
 ID_BYTES_MAX = 128
 NAME_BYTES_MAX = 256
@@ -29,10 +29,14 @@ ATTEMPTS_MAX = 1000
 LEASE_MIN_MS = 1000
 LEASE_MAX_MS = 24 * 3600 * 1000
 
+# The ends of the calendar: what lies outside cannot be shown as a datetime. A time before is as good as the first.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RUN_AT_MIN_MS = -(2**53)
+RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+
 # Characters refused in an id: white space, control and bidi control characters, lone surrogates.
 _NOT_IN_ID = re.compile("[\\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 _DIGEST = re.compile("[0-9a-f]{32}|[0-9a-f]{64}", re.ASCII)
@@ -141,6 +145,14 @@ def _check_text(value: object, parameter: str, bytes_max: int, refused: re.Patte
     return text
 
 
+def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> None:
+    """Check that a payload is bytes within a limit."""
+    if type(payload) is not bytes:
+        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
+    if len(payload) > bytes_max:
+        raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
+
+
 def plain_text(value: object) -> str:
     """Return a value as text of no class but str; raises what its own ``__str__`` does."""
     return str.__str__(value if isinstance(value, str) else str(value))
@@ -180,16 +192,6 @@ def each_item(value: object, *, parameter: str, most: int) -> Iterator[Any]:
         if index == most:
             raise InvalidJobError(f"{parameter}: more than {most} in one call, limit {most}")
         yield item
-
-
-def draft_of(kind: type[Any]) -> Any:
-    """
-    Return a class like a frozen one without a `__weakref__`, whose fields may be set until it is given that class.
-
-    A frozen class sets each field by a call of `object.__setattr__`, which takes most of the time of making one. Where
-    thousands are made a second, a function makes a draft, sets all its fields, and lets `__class__` be the frozen one.
-    """
-    return type(kind.__name__, kind.__bases__, {"__slots__": kind.__slots__})
 
 
 def sized(value: object) -> str:
@@ -332,7 +334,7 @@ def check_run_at(value: object, *, parameter: str = "run_at", now_ms: int | None
                 f"{parameter} must be timezone-aware, got {shown(value)}; local time is never guessed"
             )
         # Subtracting aware datetimes goes through UTC without building one, so the ends of the calendar are safe.
-        time_ms, rest = divmod(datetime.__sub__(value, _EPOCH), _MILLISECOND)
+        time_ms, rest = divmod(datetime.__sub__(value, EPOCH), _MILLISECOND)
     except InvalidJobError:
         raise
     except Exception as error:

@@ -14,6 +14,7 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.schema.checks import check_id, check_name
+from queuehint.schema.kinds import JobId, NameText
 from queuehint.values.hint import Claim, Path, gate_key, parse_path, queue_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
@@ -164,8 +165,8 @@ class EventFilter:
 
     kinds: tuple[EventKind, ...] = ()
     path: Path | None = None
-    user: str | None = None
-    flow: str | None = None
+    user: NameText | None = None
+    flow: JobId | None = None
 
     def check(self) -> EventFilter:
         """

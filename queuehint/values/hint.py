@@ -20,12 +20,13 @@ import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import attrs
 
 from queuehint.errors import InvalidHintError, InvalidHintTypeError, shown
 from queuehint.schema.checks import check_length
+from queuehint.schema.kinds import PathOf, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +38,6 @@ CLAIMS_MAX = 64
 # Each character escaped, and the colons between the segments.
 KEY_LENGTH_MAX = 2 * PATH_BYTES_MAX + DEPTH_MAX - 1
 
-Path = tuple[str, ...]
 Mode = Literal["exclusive", "shared"]
 MODES: tuple[str, ...] = get_args(Mode)
 
@@ -118,6 +118,10 @@ def parse_path(hint: object, *, parameter: str = "path") -> Path:
     if path is None:
         raise InvalidHintTypeError(f"{parameter} must be a list of segments, got None; [] is the root")
     return path
+
+
+Path = Annotated[tuple[str, ...], PathOf(parse_path)]
+KeyText = Annotated[str, Text(KEY_LENGTH_MAX)]
 
 
 def parse_mode(mode: object, *, parameter: str = "mode") -> Mode:

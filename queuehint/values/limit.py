@@ -11,12 +11,13 @@ True
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import check_bool, check_duration, check_int, check_name
+from queuehint.schema.kinds import Count, Duration, NameText
 from queuehint.values.hint import Path, parse_path, queue_key
 from queuehint.values.record_filter import RecordFilter
 
@@ -53,11 +54,11 @@ class Limit:
 
     path: Path | None = None
     each: bool = False
-    most: int | None = None
-    rate: tuple[int, int] | None = None
-    max_pending: int | None = None
-    task: str | None = None
-    pool: str | None = None
+    most: Annotated[int, Count(1, MOST_MAX)] | None = None
+    rate: tuple[Annotated[int, Count(1, MOST_MAX)], Annotated[int, Duration(1, RATE_PER_MAX_MS)]] | None = None
+    max_pending: Annotated[int, Count(1, PENDING_MAX)] | None = None
+    task: NameText | None = None
+    pool: NameText | None = None
 
     def __attrs_post_init__(self) -> None:
         check_bool(self.each, parameter="each")
@@ -100,7 +101,7 @@ class Limit:
         """The queue key of the path, None for the whole namespace."""
         return None if self.path is None else queue_key(self.path)
 
-    def check(self) -> None:
+    def check_rules(self) -> None:
         """
         Check that its fields go together.
 
@@ -168,7 +169,7 @@ def check_limit(
         task=task,
         pool=pool,
     )
-    limit.check()
+    limit.check_rules()
     return limit
 
 

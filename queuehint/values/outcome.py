@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import attrs
 
-from queuehint.schema.checks import draft_of, sized
+from queuehint.schema.checks import sized
+from queuehint.schema.compiled import maker
+from queuehint.schema.kinds import AnyCount, AnyNumber, AtMost, DurationMs, JobId, MomentMs, Payload, ShortText, Token
 from queuehint.values.spec import JobSpec
 
 RESULT_BYTES_MAX = 1 << 20
 CHILDREN_MAX = 1000
 MORE_CHILDREN = "for more, enqueue one job after all of them, with after=, and return that one as the child"
-ERROR_TEXT_MAX = 4096
 
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -35,11 +36,11 @@ class JobError:
         at_ms: when the backend recorded it.
     """
 
-    type: str
-    message: str
-    traceback: str | None = None
-    attempt: int = 0
-    at_ms: int = 0
+    type: ShortText
+    message: ShortText
+    traceback: ShortText | None = None
+    attempt: AnyCount = 0
+    at_ms: MomentMs = 0
 
 
 class OutcomeKind(StrEnum):
@@ -79,39 +80,19 @@ class Outcome:
         on_child_failure: for CHILDREN: whether a child that is FAILED or CANCELED makes the job FAILED.
     """
 
-    job_id: str
-    token: int
+    job_id: JobId
+    token: Token
     kind: OutcomeKind
-    result: bytes | None = attrs.field(default=None, repr=sized)
+    result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] | None = attrs.field(default=None, repr=sized)
     error: JobError | None = None
-    delay_ms: int = 0
+    delay_ms: DurationMs = 0
     final: bool = False
-    reason: str | None = None
-    children: tuple[str, ...] = ()
+    reason: ShortText | None = None
+    children: Annotated[tuple[JobId, ...], AtMost(CHILDREN_MAX)] = ()
     on_child_failure: OnChildFailure = "fail"
 
 
-_OUTCOME: Final = draft_of(Outcome)
-_FINISHED: Final = OutcomeKind.FINISHED
-_new: Final = object.__new__
-
-
-def finished(job_id: str, token: int, result: bytes | None) -> Outcome:
-    """Return the outcome of an attempt that went well, as its class does, in a third of the time."""
-    draft = _new(_OUTCOME)
-    draft.job_id = job_id
-    draft.token = token
-    draft.kind = _FINISHED
-    draft.result = result
-    draft.error = None
-    draft.delay_ms = 0
-    draft.final = False
-    draft.reason = None
-    draft.children = ()
-    draft.on_child_failure = "fail"
-    draft.__class__ = Outcome
-    outcome: Outcome = draft
-    return outcome
+new_outcome: Final = maker(Outcome)
 
 
 @attrs.frozen(weakref_slot=False)
@@ -134,29 +115,16 @@ class Grant:
     lease_until_ms: int
 
 
-_GRANT: Final = draft_of(Grant)
-
-
-def new_grant(spec: JobSpec, token: int, attempt: int, losses: int, lease_until_ms: int) -> Grant:
-    """Return a grant, as its class does, in half the time."""
-    draft = _new(_GRANT)
-    draft.spec = spec
-    draft.token = token
-    draft.attempt = attempt
-    draft.losses = losses
-    draft.lease_until_ms = lease_until_ms
-    draft.__class__ = Grant
-    grant: Grant = draft
-    return grant
+new_grant: Final = maker(Grant)
 
 
 @attrs.frozen
 class Progress:
     """How far a running job is: *done* of *total* (either may be None), and a note of at most 1 024 characters."""
 
-    done: float | None = None
-    total: float | None = None
-    note: str | None = None
+    done: AnyNumber | None = None
+    total: AnyNumber | None = None
+    note: ShortText | None = None
 
     def as_text(self) -> str:
         """Return it as a store keeps it: a JSON array."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import islice
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import attrs
 
@@ -23,6 +23,7 @@ from queuehint.schema.checks import (
     check_optional_duration,
     count_of,
 )
+from queuehint.schema.kinds import AnyNumber, Count, DurationMs, Number, SomeMs
 
 SERVICES_KEPT_MAX = 100
 WAITS_MAX = 100
@@ -78,13 +79,13 @@ class Backoff:
     Source: capped exponential back-off with jitter inside the cap ("Exponential Backoff And Jitter", M. Brooker, 2015).
     """
 
-    base: float = attrs.field(default=1.0, converter=_base_s)
-    factor: float = attrs.field(default=2.0)
-    cap: float = attrs.field(default=30.0, converter=_cap_s)
-    jitter: float = attrs.field(default=0.1)
-    waits: tuple[float, ...] = attrs.field(default=(), converter=_waits_s)
-    base_ms: int = attrs.field(init=False, eq=False, repr=False)
-    cap_ms: int = attrs.field(init=False, eq=False, repr=False)
+    base: AnyNumber = attrs.field(default=1.0, converter=_base_s)
+    factor: Annotated[float, Number(1, 100)] = attrs.field(default=2.0)
+    cap: AnyNumber = attrs.field(default=30.0, converter=_cap_s)
+    jitter: Annotated[float, Number(0, 1)] = attrs.field(default=0.1)
+    waits: tuple[AnyNumber, ...] = attrs.field(default=(), converter=_waits_s)
+    base_ms: DurationMs = attrs.field(init=False, eq=False, repr=False)
+    cap_ms: DurationMs = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         base_ms, cap_ms = round(self.base * 1000), round(self.cap * 1000)
@@ -178,17 +179,17 @@ class Policy:
             is this one, see `Job.using`; None gives the key up at the end.
     """
 
-    max_attempts: int = 5
-    max_losses: int = 3
+    max_attempts: Annotated[int, Count(1, ATTEMPTS_MAX)] = 5
+    max_losses: Annotated[int, Count(1, ATTEMPTS_MAX)] = 3
     backoff: Backoff = attrs.field(factory=Backoff)
-    timeout_ms: int | None = None
+    timeout_ms: SomeMs | None = None
     on_retry: OnRetry = "hold"
     on_dead: OnDead = "continue"
     on_dependency_failure: OnDependencyFailure = "wait"
-    max_hold_ms: int = 300_000
-    start_within_ms: int | None = None
-    retention_ms: int | None = None
-    key_for_ms: int | None = None
+    max_hold_ms: DurationMs = 300_000
+    start_within_ms: SomeMs | None = None
+    retention_ms: DurationMs | None = None
+    key_for_ms: SomeMs | None = None
 
     def __attrs_post_init__(self) -> None:
         check_int(self.max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from queuehint.schema.checks import counted, sized
+from queuehint.schema.checks import EPOCH, counted, sized
 from queuehint.values.hint import Path, queue_key
 from queuehint.values.outcome import JobError, Progress
-from queuehint.values.spec import EPOCH, JobSpec
+from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

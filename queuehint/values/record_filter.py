@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.schema.checks import check_id, check_int, check_name, check_tag
+from queuehint.schema.checks import RUN_AT_MAX_MS, RUN_AT_MIN_MS, check_id, check_int, check_name, check_tag
+from queuehint.schema.kinds import JobId, MomentMs, NameText, TagText
 from queuehint.values.hint import Path, parse_path
 from queuehint.values.record import OVER, JobState
-from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS
 
 _NAMES = ("service", "user", "task", "pool")
 
@@ -34,18 +34,18 @@ class RecordFilter:
     False
     """
 
-    service: str | None = None
-    user: str | None = None
-    task: str | None = None
-    pool: str | None = None
+    service: NameText | None = None
+    user: NameText | None = None
+    task: NameText | None = None
+    pool: NameText | None = None
     states: tuple[JobState, ...] = ()
     path: Path | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    flow: str | None = None
-    tag: str | None = None
-    parent: str | None = None
-    waits_for: str | None = None
+    since_ms: MomentMs | None = None
+    until_ms: MomentMs | None = None
+    flow: JobId | None = None
+    tag: TagText | None = None
+    parent: JobId | None = None
+    waits_for: JobId | None = None
 
     def check(self) -> RecordFilter:
         """
@@ -62,8 +62,7 @@ class RecordFilter:
         for name in ("since_ms", "until_ms"):
             if (value := getattr(self, name)) is not None:
                 check_int(value, parameter=name, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
-        if self.since_ms is not None and self.until_ms is not None and self.until_ms < self.since_ms:
-            raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
+        self.check_rules()
         states = tuple([state for state in JobState if state in self.states])
         path = None if self.path is None else parse_path(self.path, parameter="path")
         for name in ("flow", "parent", "waits_for"):
@@ -71,6 +70,16 @@ class RecordFilter:
                 plain[name] = check_id(value, parameter=name)
         tag = None if self.tag is None else check_tag(self.tag)
         return attrs.evolve(self, states=states, path=path, tag=tag, **plain)
+
+    def check_rules(self) -> None:
+        """
+        Check that its times go together.
+
+        Raises:
+            InvalidJobError: the end is before the begin.
+        """
+        if self.since_ms is not None and self.until_ms is not None and self.until_ms < self.since_ms:
+            raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
 
     @property
     def is_by_entry(self) -> bool:

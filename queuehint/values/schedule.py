@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 import attrs
 
-from queuehint.schema.checks import TEN_YEARS_MS, check_choice, check_int, check_str
+from queuehint.schema.checks import RUN_AT_MAX_MS, RUN_AT_MIN_MS, TEN_YEARS_MS, check_choice, check_int, check_str
+from queuehint.schema.kinds import MomentMs, ShortText, SomeMs
 from queuehint.values.record import moment
-from queuehint.values.spec import RUN_AT_MAX_MS, RUN_AT_MIN_MS, JobSpec
+from queuehint.values.spec import JobSpec
 
 SCHEDULES_MAX = 10_000
 TOO_MANY_SCHEDULES = f"there are {SCHEDULES_MAX} schedules, the limit"
@@ -38,12 +39,12 @@ class Recurrence:
         InvalidJobError, InvalidJobTypeError: naming the parameter and the value.
     """
 
-    cron: str | None = None
-    every_ms: int | None = None
-    timezone: str = "UTC"
+    cron: ShortText | None = None
+    every_ms: SomeMs | None = None
+    timezone: ShortText = "UTC"
     missed: Missed = "skip"
-    start_ms: int | None = None
-    end_ms: int | None = None
+    start_ms: MomentMs | None = None
+    end_ms: MomentMs | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.cron is not None:

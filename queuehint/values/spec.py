@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from itertools import islice
 from operator import is_
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import attrs
 
-from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, PayloadError, shown
+from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import (
+    HEADERS_BYTES_MAX,
+    RUN_AT_MAX_MS,
+    RUN_AT_MIN_MS,
+    TAGS_MAX,
     TEN_YEARS_MS,
     check_choice,
     check_headers,
@@ -20,24 +23,33 @@ from queuehint.schema.checks import (
     check_instance,
     check_int,
     check_name,
+    check_payload_size,
     check_str,
     check_tags,
     count_of,
-    draft_of,
     encodable,
     sized,
 )
-from queuehint.values.hint import Claim, parse_claims
+from queuehint.schema.compiled import Remembered, maker
+from queuehint.schema.kinds import (
+    NUMBER_MAX,
+    Also,
+    AtMost,
+    DurationMs,
+    JobId,
+    MomentMs,
+    NameText,
+    Parsed,
+    Payload,
+    TagText,
+    Text,
+)
+from queuehint.values.hint import CLAIMS_MAX, Claim, parse_claims
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 
 PAYLOAD_BYTES_MAX = 1 << 20
 CALL_BYTES_MAX = 1 << 30
 """Arguments of all jobs of one call: they are kept until the last was checked."""
-
-# The ends of the calendar: what lies outside cannot be shown as a datetime. A time before is as good as the first.
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-RUN_AT_MIN_MS = -(2**53)
-RUN_AT_MAX_MS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 
 DEPENDENCIES_MAX = 100_000
 PORTION_MAX = 1000
@@ -48,6 +60,11 @@ OnConflict = Literal["return", "replace", "after", "reject"]
 When = Literal["success", "failure", "done"]
 ON_CONFLICT: tuple[OnConflict, ...] = get_args(OnConflict)
 WHEN: tuple[When, ...] = get_args(When)
+
+
+HeaderText = Annotated[str, Text(HEADERS_BYTES_MAX)]
+DigestText = Annotated[str, Text(64)]
+AnyText = Annotated[str, Text(NUMBER_MAX)]
 
 
 class Priority(IntEnum):
@@ -66,6 +83,11 @@ class Priority(IntEnum):
 
 
 _CRITICAL = int(Priority.CRITICAL)
+
+
+def _check_level(value: object, *, parameter: str) -> None:
+    if value != _CRITICAL:
+        check_priority(value, parameter=parameter)
 
 
 def check_priority(value: object, *, parameter: str = "priority") -> int:
@@ -95,9 +117,9 @@ class Dependency:
         InvalidJobError, InvalidJobTypeError: naming the field.
     """
 
-    id: str
+    id: JobId
     when: When = "success"
-    name: str | None = None
+    name: JobId | None = None
     data: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -107,18 +129,21 @@ class Dependency:
             object.__setattr__(self, "name", check_id(self.name, parameter="name"))
         if type(self.data) is not bool:
             raise InvalidJobTypeError(f"data must be bool, got {type(self.data).__name__}: {shown(self.data)}")
+        self.check_rules()
+
+    def check_rules(self) -> None:
+        """
+        Check that its fields go together.
+
+        Raises:
+            InvalidJobError: it needs the result of a job that has none.
+        """
         if self.data and self.when == "failure":
             raise InvalidJobError(f"dependency {shown(self.id)}: a job that FAILED has no result to be named")
 
 
-class _Checked:
-    """Room for a note on a spec that its fields were checked; no field: it is neither compared nor written anywhere."""
-
-    __slots__ = ("_is_checked",)
-
-
 @attrs.frozen(kw_only=True, weakref_slot=False)
-class JobSpec(_Checked):
+class JobSpec(Remembered):
     """
     Specification of a job: the layer below the decorator, for tools and other languages.
 
@@ -152,31 +177,33 @@ class JobSpec(_Checked):
             ones differently: two jobs have the same arguments if they share a digest. Without digests, the bytes count.
     """
 
-    id: str
-    task: str
+    id: JobId
+    task: NameText
     claims: tuple[Claim, ...] = ()
-    arguments: bytes = attrs.field(default=b"{}", repr=sized)
-    headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=sized)
-    priority: int = 3
-    pool: str = "default"
-    user: str | None = None
-    service: str | None = None
-    tags: tuple[str, ...] = ()
-    key: str | None = None
+    arguments: Annotated[bytes, Payload(PAYLOAD_BYTES_MAX)] = attrs.field(default=b"{}", repr=sized)
+    headers: Annotated[tuple[tuple[HeaderText, HeaderText], ...], Also(check_headers)] = attrs.field(
+        default=(), repr=sized
+    )
+    priority: Annotated[int, Parsed(_check_level, int, Priority, likely="type({x}) is int and 1 <= {x} <= 5")] = 3
+    pool: NameText = "default"
+    user: NameText | None = None
+    service: NameText | None = None
+    tags: Annotated[tuple[TagText, ...], AtMost(TAGS_MAX)] = ()
+    key: NameText | None = None
     on_conflict: OnConflict = "return"
-    delay_ms: int | None = None
-    run_at_ms: int | None = None
-    max_delay_ms: int | None = None
-    presence_ms: int | None = None
+    delay_ms: DurationMs | None = None
+    run_at_ms: MomentMs | None = None
+    max_delay_ms: DurationMs | None = None
+    presence_ms: DurationMs | None = None
     depends_on: tuple[Dependency, ...] = ()
-    templates: bool | tuple[str, ...] = False
-    name: str | None = None
-    flow: str | None = None
-    parent: str | None = None
-    schedule: str | None = None
-    scheduled_ms: int | None = None
+    templates: bool | Annotated[tuple[AnyText, ...], Also(check_templates)] = False
+    name: JobId | None = None
+    flow: JobId | None = None
+    parent: JobId | None = None
+    schedule: JobId | None = None
+    scheduled_ms: MomentMs | None = None
     policy: Policy = DEFAULT_POLICY
-    identity: tuple[str, ...] = attrs.field(default=(), repr=False)
+    identity: Annotated[tuple[DigestText, ...], Also(check_identity)] = attrs.field(default=(), repr=False)
 
     def check(self) -> JobSpec:
         """
@@ -199,24 +226,14 @@ class JobSpec(_Checked):
         for parameter in ("delay_ms", "max_delay_ms", "presence_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
-        if self.run_at_ms is not None and self.delay_ms is not None:
-            raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
-        replaces = self.key is not None and self.on_conflict == "replace"
-        check_max_delay(self.max_delay_ms, self.delay_ms, replaces=replaces)
         for parameter in ("run_at_ms", "scheduled_ms"):
             if (value := getattr(self, parameter)) is not None:
                 check_int(value, parameter=parameter, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
-        if (self.schedule is None) != (self.scheduled_ms is None):
-            raise InvalidJobTypeError("schedule and scheduled_ms go together")
-        if self.presence_ms is not None:
-            for parameter in ("delay_ms", "run_at_ms", "key"):
-                if getattr(self, parameter) is not None:
-                    raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
         for parameter in ("name", "flow", "parent", "schedule"):
             if (value := getattr(self, parameter)) is not None:
                 plain[parameter] = check_id(value, parameter=parameter)
         if type(self.depends_on) is not tuple or self.depends_on:
-            plain["depends_on"] = self._check_edges()
+            plain["depends_on"] = check_dependencies(self.depends_on)
         if self.tags != () or type(self.tags) is not tuple:
             plain["tags"] = check_tags(self.tags)
         if self.headers != () or type(self.headers) is not tuple:
@@ -238,22 +255,47 @@ class JobSpec(_Checked):
         if not _are_plain(self.claims) or claims != self.claims:
             changed["claims"] = claims
         checked = attrs.evolve(self, **changed) if changed else self
+        checked.check_rules()
+        if checked.name is not None and any(edge.id == checked.name for edge in checked.depends_on):
+            raise CycleError([checked.name])
         return note_checked(checked) if _is_exact(checked) else checked
 
-    def _check_edges(self) -> tuple[Dependency, ...]:
-        edges = check_dependencies(self.depends_on)
-        if not edges:
-            return edges
+    def check_rules(self) -> None:
+        """
+        Check that its fields go together, where its edges name jobs by their ids.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the fields.
+            CycleError: it depends on itself.
+        """
+        if len(self.claims) > CLAIMS_MAX:
+            parse_claims(self.claims)
+        if self.run_at_ms is not None and self.delay_ms is not None:
+            raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
+        replaces = self.key is not None and self.on_conflict == "replace"
+        if self.max_delay_ms is not None:
+            check_max_delay(self.max_delay_ms, self.delay_ms, replaces=replaces)
+        if (self.schedule is None) != (self.scheduled_ms is None):
+            raise InvalidJobTypeError("schedule and scheduled_ms go together")
+        if self.presence_ms is not None:
+            for parameter in ("delay_ms", "run_at_ms", "key"):
+                if getattr(self, parameter) is not None:
+                    raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
+        if self.depends_on:
+            self._check_edges(replaces=replaces)
+
+    def _check_edges(self, *, replaces: bool) -> None:
         if self.presence_ms is not None:
             raise InvalidJobError("presence_ms: its caller waits for the place now, depends_on must be empty")
-        if self.key is not None and self.on_conflict == "replace":
+        if replaces:
             raise InvalidJobError(
                 'on_conflict="replace" gives a job new arguments, not new edges: depends_on must be empty'
             )
-        for edge in edges:
-            if edge.id == self.id or (self.name is not None and edge.id == self.name):
-                raise CycleError([edge.id])
-        return edges
+        ids = {edge.id for edge in self.depends_on}
+        if self.id in ids:
+            raise CycleError([self.id])
+        if len(ids) < len(self.depends_on) or len(ids) > DEPENDENCIES_MAX:
+            check_dependencies(self.depends_on)
 
     def differing_fields(self, other: JobSpec) -> list[str]:
         """Return the names of the fields that make two specs different jobs, never their values."""
@@ -279,71 +321,7 @@ class JobSpec(_Checked):
         return self.arguments == other.arguments
 
 
-_DRAFT: Final = draft_of(JobSpec)
-_new: Final = object.__new__
-
-
-def new_spec(
-    id: str,
-    task: str,
-    claims: tuple[Claim, ...],
-    arguments: bytes,
-    headers: tuple[tuple[str, str], ...],
-    priority: int,
-    pool: str,
-    user: str | None,
-    service: str | None,
-    tags: tuple[str, ...],
-    key: str | None,
-    on_conflict: OnConflict,
-    delay_ms: int | None,
-    run_at_ms: int | None,
-    max_delay_ms: int | None,
-    presence_ms: int | None,
-    depends_on: tuple[Dependency, ...],
-    templates: bool | tuple[str, ...],
-    name: str | None,
-    flow: str | None,
-    parent: str | None,
-    schedule: str | None,
-    scheduled_ms: int | None,
-    policy: Policy,
-    identity: tuple[str, ...] = (),
-    *,
-    is_checked: bool = False,
-) -> JobSpec:
-    """Return a spec, as its class does, in a fifth of the time; all fields in their order; marked as checked or not."""
-    draft = _new(_DRAFT)
-    if is_checked:
-        draft._is_checked = True  # noqa: SLF001 - its own class
-    draft.id = id
-    draft.task = task
-    draft.claims = claims
-    draft.arguments = arguments
-    draft.headers = headers
-    draft.priority = priority
-    draft.pool = pool
-    draft.user = user
-    draft.service = service
-    draft.tags = tags
-    draft.key = key
-    draft.on_conflict = on_conflict
-    draft.delay_ms = delay_ms
-    draft.run_at_ms = run_at_ms
-    draft.max_delay_ms = max_delay_ms
-    draft.presence_ms = presence_ms
-    draft.depends_on = depends_on
-    draft.templates = templates
-    draft.name = name
-    draft.flow = flow
-    draft.parent = parent
-    draft.schedule = schedule
-    draft.scheduled_ms = scheduled_ms
-    draft.policy = policy
-    draft.identity = identity
-    draft.__class__ = JobSpec
-    spec: JobSpec = draft
-    return spec
+new_spec: Final = maker(JobSpec)
 
 
 def note_checked(spec: JobSpec) -> JobSpec:
@@ -465,14 +443,6 @@ def _are_plain(claims: tuple[Claim, ...]) -> bool:
         (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
         for claim in claims
     )
-
-
-def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> None:
-    """Check that a payload is bytes within a limit."""
-    if type(payload) is not bytes:
-        raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
-    if len(payload) > bytes_max:
-        raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
 
 
 def check_call_size(size: int, *, parameter: str) -> None:

@@ -22,7 +22,8 @@ from queuehint.errors import QueueHintError, printable
 from queuehint.handlers import forks
 from queuehint.handlers.remote import HandlerStopped, RemoteError
 from queuehint.schema.checks import encodable, plain_text
-from queuehint.values.outcome import ERROR_TEXT_MAX, JobError
+from queuehint.schema.kinds import TEXT_MAX
+from queuehint.values.outcome import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.worker")
 
-REDACTED_MAX = 16 * ERROR_TEXT_MAX
+REDACTED_MAX = 16 * TEXT_MAX
 """How much of a text `redact` sees: more than is kept, so that nothing it looks for is cut in two."""
 LINE_MAX = 500
 """How much of an exception's message is part of a log line; the traceback has more of it."""
@@ -122,7 +123,7 @@ class Failures:
         # Each is redacted as a whole before any of it is cut.
         related = [] if error is None else [_cut(self.text(text), RELATED_TEXT_MAX) for text in related_texts(error)]
         behind = "".join([f"; {text}" for text in related])
-        message = _cut(self.text(message), ERROR_TEXT_MAX - len(behind)) + behind
+        message = _cut(self.text(message), TEXT_MAX - len(behind)) + behind
         return JobError(type=self.text(kind), message=message, traceback=trace)
 
     def log(
@@ -217,9 +218,9 @@ class Failures:
             extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
             logger.error("redact failed", extra=extra)  # noqa: TRY400
             return "<withheld: redact failed>"
-        if keeps_end and len(text) > ERROR_TEXT_MAX:
-            return "…" + text[1 - ERROR_TEXT_MAX :]
-        return _cut(text, ERROR_TEXT_MAX)
+        if keeps_end and len(text) > TEXT_MAX:
+            return "…" + text[1 - TEXT_MAX :]
+        return _cut(text, TEXT_MAX)
 
 
 def _cut(text: str, most: int) -> str:

@@ -24,8 +24,8 @@ import attrs
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import NOTES_MAX, Get, Log, Note, Post, Report, Update, Verdict
+from queuehint.schema.checks import check_payload_size
 from queuehint.values.outcome import RESULT_BYTES_MAX
-from queuehint.values.spec import check_payload_size
 from queuehint.worker.failures import qualified_name
 
 if TYPE_CHECKING:

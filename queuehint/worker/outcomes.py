@@ -20,6 +20,7 @@ from queuehint.errors import CycleError, InvalidJobError
 from queuehint.handlers.context import Children, Discard, Fail, Retry, Snooze
 from queuehint.handlers.remote import EncodedResult, RemoteError
 from queuehint.operations import JOBS_AT_ONCE, Verdict
+from queuehint.schema.checks import check_payload_size
 from queuehint.values.outcome import (
     CHILDREN_MAX,
     MORE_CHILDREN,
@@ -27,9 +28,8 @@ from queuehint.values.outcome import (
     JobError,
     Outcome,
     OutcomeKind,
-    finished,
+    new_outcome,
 )
-from queuehint.values.spec import check_payload_size
 from queuehint.worker.failures import Failures, qualified_name, safe_str
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class OutcomeBuilder:
         """Turn a result into an outcome."""
         partial_result = None if context is None else context.partial_result
         if result is None and partial_result is None and handler.writes_none(self._codec):
-            return finished(grant.spec.id, grant.token, None)
+            return new_outcome(grant.spec.id, grant.token, OutcomeKind.FINISHED, None)
         payload: bytes | None
         try:
             if isinstance(result, EncodedResult):
@@ -147,7 +147,7 @@ class OutcomeBuilder:
                 check_payload_size(payload, parameter="result", bytes_max=RESULT_BYTES_MAX)
         except BaseException as error:  # noqa: BLE001 - a codec of the application's may raise anything
             return self.of_error(grant, error, why_stop, final=not isinstance(error, OSError))
-        return finished(grant.spec.id, grant.token, payload)
+        return new_outcome(grant.spec.id, grant.token, OutcomeKind.FINISHED, payload)
 
     def _of_children(
         self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, context: JobContext | None

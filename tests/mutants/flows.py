@@ -126,8 +126,8 @@ MUTANTS = (
         name="A further part need not be of a submission",
         kind="edges",
         file="operations/bounds.py",
-        old="    if operation.is_further and operation.staged is None:\n",
-        new="    if False:\n",
+        old="    elif operation.is_further:\n",
+        new="    elif False:\n",
         caught_by=(CONFORMANCE,),
     ),
     Mutant(

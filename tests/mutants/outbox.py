@@ -106,9 +106,9 @@ MUTANTS = (
         name="A submission of checked specs may name an id twice",
         kind="bounds",
         file="operations/bounds.py",
-        old="        and (len(specs) == 1 or len({spec.id for spec in specs}) == len(specs))\n",
+        old="    if len(specs) > 1:\n        _check_ids(specs)\n",
         new="",
-        caught_by=(tests("tests/unit/test_fields.py"),),
+        caught_by=(tests("tests/unit/test_compiled.py"),),
     ),
     Mutant(
         name="A caller that enqueues one by one in memory never suspends",

@@ -428,8 +428,8 @@ MUTANTS = (
         name="Fields of operations are held against no types",
         kind="api",
         file="operations/bounds.py",
-        old="    check_fields(operation)\n",
-        new="",
+        old="check = self[kind] = check_of(kind, *[_CHECKS[kind]] if kind in _CHECKS else [])",
+        new="check = self[kind] = _CHECKS.get(kind, bool)",
         caught_by=(tests("tests/contract/test_memory.py", "-k", "does_not_name"),),
     ),  # P12
     Mutant(

@@ -13,7 +13,7 @@ import pytest
 
 from queuehint import Claim, Dependency, InvalidJobTypeError, JobError, JobRecord, JobSpec, JobState, Policy, Progress
 from queuehint.scheduler.records.export import Export, as_json, as_line
-from queuehint.values.spec import RUN_AT_MIN_MS
+from queuehint.schema.checks import RUN_AT_MIN_MS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,21 +11,13 @@ import attrs
 import pytest
 
 from queuehint.errors import CycleError, InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint.schema.checks import RUN_AT_MAX_MS, check_payload_size
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record import JobState, log_lines
 from queuehint.values.report import Reason, ReasonKind
-from queuehint.values.spec import (
-    PAYLOAD_BYTES_MAX,
-    RUN_AT_MAX_MS,
-    Dependency,
-    JobSpec,
-    Priority,
-    check_dependencies,
-    check_payload_size,
-    check_priority,
-)
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, Dependency, JobSpec, Priority, check_dependencies, check_priority
 from tests.support import HostileStr
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -24,8 +24,6 @@ FILLED_AT_IMPORT = {
     ("state.py", "HANDLERS"),
     ("forks.py", "_in_child"),
     ("__init__.py", "__all__"),
-    ("fields.py", "_checks"),
-    ("fields.py", "_seen"),
 }
 """Registers of the package's own classes and functions."""
 ONCE = re.compile(r"^ *local ([\w, ]+) = .*-- @once", re.MULTILINE)

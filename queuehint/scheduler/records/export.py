@@ -17,8 +17,8 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, PayloadError, shown
 from queuehint.handlers.codec import check_json, decode_json
+from queuehint.schema.checks import RUN_AT_MAX_MS
 from queuehint.values.record import moment
-from queuehint.values.spec import RUN_AT_MAX_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -42,6 +42,8 @@ from queuehint.operations import (
     Why,
     WhyChain,
 )
+from queuehint.schema.compiled import kinds_of
+from queuehint.schema.kinds import Kind, PathOf
 from queuehint.testing.state_machine.styles import (
     FLOWS,
     LEASE_MS,
@@ -63,6 +65,7 @@ from queuehint.testing.state_machine.styles import (
     one_claim,
     pause_of,
     resume_of,
+    values_of,
 )
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
@@ -430,20 +433,15 @@ class OperationGenerator:
 
     def plain(self, kind: type[Any]) -> Operation[Any]:
         """Make up a change that no other move makes, field by field."""
-        change: Operation[Any] = kind(*[self._value(kind, field) for field in attrs.fields(kind)])
+        of_kinds = kinds_of(kind)
+        change: Operation[Any] = kind(*[self._value(field, of_kinds[field.name]) for field in attrs.fields(kind)])
         return change
 
-    def _value(self, kind: type[Any], field: attrs.Attribute[Any]) -> Any:
-        least = kind.ranges.get(field.name, (0, 0))[0]
-        values: dict[str, Callable[[], Any]] = {
-            "Path": self.region,
-            "bool": partial(self.random.choice, (False, True)),
-            "bytes": partial(self.random.choice, (b"1", b"{}", b"")),
-            "int": partial(self.random.choice, [max(number, least) for number in (1, 1, 2, 3)]),
-            "str": partial(self.random.choice, ("u", "v")),
-            "str | None": partial(self.random.choice, (None, "u", "v")),
-        }
-        return values[kind_of]() if (kind_of := str(field.type)) in values else field.default
+    def _value(self, field: attrs.Attribute[Any], kind: Kind) -> Any:
+        if isinstance(kind, PathOf):
+            return self.region()
+        values = values_of(kind)
+        return self.random.choice(values) if values else field.default
 
     def note(self) -> Operation[Any]:
         if not self.grants or self.random.random() < 0.2:

@@ -14,6 +14,7 @@ import attrs
 
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
 from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs, Withdraw
+from queuehint.schema.kinds import Count, Flag, Kind, Label, Optional, Payload, Text
 from queuehint.testing.commits import commit_of
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
@@ -54,6 +55,13 @@ OUTCOMES = (
     OutcomeKind.DISCARDED,
 )
 
+_OF_KINDS: tuple[tuple[type[Kind], tuple[Any, ...]], ...] = (
+    (Flag, (False, True)),
+    (Payload, (b"1", b"{}", b"")),
+    (Label, ("u", "v")),
+    (Text, ("u", "v")),
+)
+
 _OF_JOBS = {"count", "filter", "for_ms", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
 PLAIN: tuple[type[Any], ...] = tuple(
     [
@@ -63,6 +71,16 @@ PLAIN: tuple[type[Any], ...] = tuple(
     ]
 )
 """Changes that name no job, grant, submission, schedule or number of ids: drawn from their fields, in any state."""
+
+
+def values_of(kind: Kind) -> tuple[Any, ...]:
+    """Return the values of a field, by its kind; none if it keeps its default."""
+    if isinstance(kind, Count):
+        return tuple([max(number, kind.least) for number in (1, 1, 2, 3)])
+    if isinstance(kind, Optional):
+        values = values_of(kind.kind) if isinstance(kind.kind, (Label, Text)) else ()
+        return (None, *values) if values and kind.takes_none else values
+    return next((values for known, values in _OF_KINDS if isinstance(kind, known)), ())
 
 
 def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: int) -> Limit:

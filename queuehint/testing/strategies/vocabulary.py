@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from queuehint import operations as ops
+from queuehint.schema import kinds
+from queuehint.schema.compiled import kinds_of
 from queuehint.testing.strategies.arguments import check_choices, check_strategy
 from queuehint.testing.strategies.places import PLACES
 from queuehint.testing.strategies.recurring import NOW_MS, RECURRENCES
@@ -33,9 +35,13 @@ from queuehint.testing.strategies.values import (
     progresses,
     record_filters,
 )
-from queuehint.values.hint import MODES, Path
+from queuehint.values.event import EventFilter
+from queuehint.values.hint import Path
+from queuehint.values.limit import Limit
+from queuehint.values.outcome import Progress
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
 from queuehint.values.record_filter import RecordFilter
+from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
@@ -165,22 +171,39 @@ _OF_NAME: Final[dict[str, _Maker]] = {
     "user": lambda _: USERS,
     "version": lambda _: _VERSIONS,
 }
-_OF_TYPE: Final[dict[str, _Maker]] = {
-    "JobSpec": lambda named: named.jobs,
-    "Limit": lambda named: limits(paths=named.path),
-    "Mode": lambda _: st.sampled_from(MODES),
-    "Path": lambda named: named.path,
-    "Position": lambda _: st.tuples(st.just(""), _CURSORS),
-    "Progress": lambda _: progresses(),
-    "RecordFilter": lambda named: record_filters(paths=named.path),
-    "Recurrence": lambda _: RECURRENCES,
-    "bool": lambda _: st.booleans(),
-    "bytes": lambda _: BYTES,
-    "int": lambda _: _CURSORS,
-    "str": lambda _: NAMES,
-    "tuple[EventFilter, ...]": lambda named: few(event_filters(paths=named.path)),
-    "tuple[Note, ...]": lambda named: few(_notes(named)),
+_OF_CLASS: Final[dict[type[Any], _Maker]] = {
+    EventFilter: lambda named: event_filters(paths=named.path),
+    JobSpec: lambda named: named.jobs,
+    Limit: lambda named: limits(paths=named.path),
+    Progress: lambda _: progresses(),
+    RecordFilter: lambda named: record_filters(paths=named.path),
+    Recurrence: lambda _: RECURRENCES,
+    ops.Note: lambda named: _notes(named),  # noqa: PLW0108 - it is below
 }
+_OF_KIND: Final[dict[type[kinds.Kind], _Maker]] = {
+    kinds.Count: lambda _: _CURSORS,
+    kinds.Flag: lambda _: st.booleans(),
+    kinds.Label: lambda _: NAMES,
+    kinds.PathOf: lambda named: named.path,
+    kinds.Payload: lambda _: BYTES,
+    kinds.Text: lambda _: NAMES,
+}
+
+
+def _drawn(kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
+    """Return how a field of a kind is drawn; None if it keeps its default."""
+    if isinstance(kind, kinds.Asked):
+        return st.integers(kind.least, min(kind.most, 100))
+    if isinstance(kind, kinds.Choice):
+        return st.sampled_from(kind.words)
+    if isinstance(kind, kinds.Value):
+        return _OF_CLASS[kind.cls](named) if kind.cls in _OF_CLASS else None
+    if isinstance(kind, kinds.Many):
+        return few(_OF_CLASS[kind.item.cls](named)) if isinstance(kind.item, kinds.Value) else None
+    if isinstance(kind, kinds.Row):
+        return st.tuples(st.just(""), _CURSORS) if isinstance(kind.items[0], kinds.Text) else None
+    makers = [make for known, make in _OF_KIND.items() if isinstance(kind, known)]
+    return makers[0](named) if makers else None
 
 
 def _notes(named: _Named) -> SearchStrategy[ops.Note]:
@@ -193,22 +216,23 @@ def _notes(named: _Named) -> SearchStrategy[ops.Note]:
     )
 
 
-def _value(kind: type[Any], field: attrs.Attribute[Any], named: _Named) -> SearchStrategy[Any] | None:
-    """Return how a field is drawn, by its range, its name or its type; None if it keeps its default."""
-    hint = str(field.type)
-    if field.name in kind.ranges:
-        least, most = kind.ranges[field.name]
-        return st.integers(least, min(most, 100))
-    make = _OF_NAME.get(field.name) or _OF_TYPE.get(hint.removesuffix(" | None"))
-    if make is None:
-        assert field.default is not attrs.NOTHING, f"say how {kind.__name__}.{field.name} is drawn"
+def _value(field: attrs.Attribute[Any], kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
+    """Return how a field is drawn, by its name or its kind; None if it keeps its default."""
+    takes_none = isinstance(kind, kinds.Optional) and kind.takes_none
+    if isinstance(kind, kinds.Optional):
+        kind = kind.kind
+    make = _OF_NAME.get(field.name)
+    drawn = _drawn(kind, named) if make is None else make(named)
+    if drawn is None:
+        assert field.default is not attrs.NOTHING, f"say how {field.name} is drawn, which is {kind}"
         return None
-    return st.none() | make(named) if hint.endswith(" | None") else make(named)
+    return st.none() | drawn if takes_none else drawn
 
 
 def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
     """Draw each field of an operation by itself, but for the job and the token of one grant."""
-    fields = {field.name: _value(kind, field, named) for field in attrs.fields(kind)}
+    of_kinds = kinds_of(kind)
+    fields = {field.name: _value(field, of_kinds[field.name], named) for field in attrs.fields(kind)}
     drawn = {name: value for name, value in fields.items() if value is not None}
     if not {"job_id", "token"} <= drawn.keys():
         return st.builds(kind, **drawn)

@@ -32,7 +32,7 @@ from queuehint.backends.redis.codec.specs import (
 )
 from queuehint.errors import CorruptStateError, JobNotFoundError
 from queuehint.operations import Exchange, Get, List, ListDead, ListFlow, Operation, Tick
-from queuehint.operations.bounds import check_limits
+from queuehint.operations.bounds import LIMITS
 from queuehint.values.spec import JobSpec
 
 __all__ = [
@@ -70,7 +70,7 @@ def encode(operation: Operation[Any]) -> tuple[str, Args]:
     Raises:
         InvalidJobError, DuplicateJobError: it carries too much, or one id twice.
     """
-    check_limits(operation)
+    LIMITS[type(operation)](operation)
     name, request = REQUESTS[type(operation)]
     return name, request(operation)
 

@@ -34,7 +34,7 @@ from queuehint.backends.redis.codec.specs import (
 )
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import CorruptStateError
-from queuehint.operations.producing import newly_enqueued
+from queuehint.operations.producing import new_enqueued_job
 from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
@@ -80,7 +80,7 @@ def _enqueued(operation: op.Enqueue, reply: list[Any]) -> op.Enqueued:
     following = reply[3] + 0
     for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
         if len(line) == 1:
-            jobs.append(newly_enqueued(spec.id, following, STATES[line]))
+            jobs.append(new_enqueued_job(spec.id, following, STATES[line], created=True))
             following += 1
             continue
         job_id, number, state, created, token = line.split(" ")

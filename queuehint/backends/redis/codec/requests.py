@@ -17,6 +17,8 @@ from queuehint import operations as op
 from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest, text_of, token_text
 from queuehint.backends.redis.scripts import LETTERS
 from queuehint.core.structures.edges import needs_of, portion_of
+from queuehint.schema.compiled import kinds_of
+from queuehint.schema.kinds import Count, Flag, Kind, Label, Many, Optional, PathOf, Proof, Text
 from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
@@ -369,32 +371,51 @@ def _place(path: Path | None) -> str:
     return "-" if path is None else "/" + gate_key(path)
 
 
-# --- all others, by the types of their fields ------------------------------------------------------------------------
+# --- all others, by the kinds of their fields ------------------------------------------------------------------------
+
+
+def _writer(kind: Kind) -> Callable[[Any], Any]:
+    """Return what makes a field an argument."""
+    if isinstance(kind, Optional):
+        inner = kind.kind
+        assert isinstance(inner, (Count, Label, Text)), inner
+        return _token if isinstance(inner, Proof) else text_of if isinstance(inner, Count) else _text
+    if isinstance(kind, Proof):
+        return _token
+    if isinstance(kind, Flag):
+        return int
+    if isinstance(kind, PathOf):
+        return gate_key
+    assert isinstance(kind, (Count, Label, Text)), kind
+    return _itself
 
 
 def _token(token: int | None) -> str:
     return "" if token is None else token_text(token)
 
 
-_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "bool": int,
-    "int": lambda number: number,
-    "int | None": text_of,
-    "str": lambda text: text,
-    "str | None": lambda text: text or "",
-    "Path": gate_key,
-}
+def _text(text: str | None) -> str:
+    return text or ""
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _in_order(operation: type[op.Operation[Any]]) -> Callable[[Any], Args]:
     """Return what makes an operation's fields arguments, one each; those of a last field that has many come apart."""
-    fields = [(field.name, str(field.type)) for field in attrs.fields(operation)]  # type: ignore[arg-type]
-    many = fields.pop()[0] if fields and fields[-1][1] == "tuple[str, ...]" else None
-    rows = [(name, _token if name == "token" else _WRITERS[kind]) for name, kind in fields]
+    rows: list[tuple[str, Callable[[Any], Any]]] | None = None
+    many: str | None = None
 
-    def request(operation: Any) -> Args:
-        args = [write(getattr(operation, name)) for name, write in rows]
-        return args if many is None else [*args, *getattr(operation, many)]
+    def request(asked: Any) -> Args:
+        nonlocal rows, many
+        if rows is None:  # at first use: annotations are looked at then
+            kinds = kinds_of(operation)
+            if kinds and isinstance(list(kinds.values())[-1], Many):
+                many = kinds.popitem()[0]
+            rows = [(name, _writer(kind)) for name, kind in kinds.items()]
+        args = [write(getattr(asked, name)) for name, write in rows]
+        return args if many is None else [*args, *getattr(asked, many)]
 
     return request
 

@@ -1,0 +1,302 @@
+"""
+Checks and constructors compiled from the kinds of the fields of a class, at first use.
+
+A check is one function: a test for each field, those of the values in it included, and only what fails a test goes to
+its kind, which decides. Nothing but kinds of ours is ever compiled: no name or value from outside gets into the code.
+``python -m queuehint.schema Exchange`` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar, get_type_hints
+
+import attrs
+
+from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError
+from queuehint.schema.kinds import (
+    Also,
+    Kind,
+    Many,
+    Member,
+    Optional,
+    Repeated,
+    Row,
+    Single,
+    Value,
+    kind_of,
+    refuse,
+)
+
+Check = Callable[[Any], None]
+T = TypeVar("T")
+
+
+class Remembered:
+    """
+    Room for a note on a value that its fields were checked, except that its `id` may be empty: that may be drawn later.
+
+    The note is no field: it is neither compared nor written anywhere.
+    """
+
+    __slots__ = ("_is_checked",)
+
+
+def check_of(cls: type[Any], *more: Check) -> Check:
+    """
+    Return the check of a class of ours: it refuses a value of which a field holds something else than its kind names.
+
+    A value that remembers that it was checked is not checked again.
+
+    Args:
+        more: what is checked when all fields are right.
+
+    Raises (the check):
+        InvalidJobTypeError, InvalidHintTypeError: naming the class, the field and its value.
+        InvalidJobError, InvalidHintError, PayloadError: no such field may hold it, or not together with the others.
+
+    Complexity (of the check): O(n) of what the value holds.
+    """
+    check: Check = _compiled(*_check_source(cls, *more), "check")
+    return check
+
+
+def maker(cls: type[T]) -> Callable[..., T]:
+    """
+    Return a function that makes a value of a frozen class without a `__weakref__`, from its fields in their order.
+
+    A frozen class sets each field by a call of `object.__setattr__`, which takes most of the time of making one. Where
+    thousands are made a second, a draft of another class is made, its fields are set, and it is given its class. What
+    is made of a class that remembers is marked as checked with ``is_checked=True``.
+    """
+
+    def fill() -> Callable[..., T]:
+        made = _compiled(*_maker_source(cls), "make")
+        make.__code__, make.__defaults__, make.__kwdefaults__ = made.__code__, made.__defaults__, made.__kwdefaults__
+        names.update(made.__globals__)
+        return typed
+
+    names: dict[str, Any] = {"fill": fill}
+    make: Any = FunctionType(_first.__code__, names, f"make_{cls.__name__}")
+    typed: Callable[..., T] = make
+    return typed
+
+
+def _first(*args: Any, **kwargs: Any) -> Any:
+    return fill()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - of the namespace that it is given
+
+
+def source_of(cls: type[Any]) -> str:
+    """Return the code that is compiled for a class."""
+    sources = [_check_source(cls)[0]]
+    if "__weakref__" not in getattr(cls, "__slots__", ("__weakref__",)):
+        sources.append(_maker_source(cls)[0])
+    return "\n\n".join(sources)
+
+
+def kinds_of(cls: type[Any]) -> dict[str, Kind]:
+    """Return the kinds of the fields of a class, by name."""
+    return {name: (isinstance(kind, Repeated) and kind.kind) or kind for name, kind in _kinds_of(cls).items()}
+
+
+def _kinds_of(cls: type[Any]) -> dict[str, Kind]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: kind_of(hints[field.name]) for field in attrs.fields(cls)}
+
+
+def _compiled(source: str, names: dict[str, Any], called: str) -> Any:
+    exec(compile(source, f"<queuehint.schema {names['cls'].__name__}>", "exec"), names)  # noqa: S102 - of kinds of ours
+    return names[called]
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _check_source(cls: type[Any], *more: Check) -> tuple[str, dict[str, Any]]:
+    writer = _Writer({"cls": cls})
+    writer.line(0, "def check(value):")
+    for each in more:
+        writer.name(each, "more")
+    writer.fields(cls, "value", cls.__name__, 1)
+    for name in [name for name in writer.names if name.startswith("more__")]:
+        writer.line(1, f"{name}(value)")
+    if len(writer.lines) == 1:
+        writer.line(1, "pass")
+    return "\n".join(writer.lines) + "\n", writer.names
+
+
+class _Writer:
+    """The lines of one check, and what its names stand for."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.lines: list[str] = []
+        self.names = names
+        self._variables = 0
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def name(self, value: object, hint: str) -> str:
+        """Return a name for a value in the code."""
+        name = f"{hint}__{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def variable(self, field: str) -> str:
+        """Return a variable for what a field holds."""
+        self._variables += 1
+        return f"{field}_{self._variables}"
+
+    def fields(self, cls: type[Any], x: str, where: str, depth: int) -> None:
+        """Check all fields of a value of a class, and what it says of several of them."""
+        kinds = _kinds_of(cls)
+        is_remembered = issubclass(cls, Remembered)
+        outer = depth
+        if is_remembered:
+            self.line(depth, f"if not getattr({x}, '_is_checked', False):")
+            depth += 1
+        for field in attrs.fields(cls):
+            self._field(field, kinds[field.name], x, where, depth)
+        if (check_rules := getattr(cls, "check_rules", None)) is not None:
+            self.names["check_by"] = check_by
+            self.line(depth, f"check_by({self.name(check_rules, 'rules')}, {x}, {where!r})")
+        if is_remembered:
+            kind = kinds["id"]
+            assert isinstance(kind, Single)
+            self.names["note"] = object.__setattr__
+            self.line(depth, f"note({x}, '_is_checked', True)")
+            self.line(outer, f"elif not {x}.id:")
+            self.line(depth, f"{self.name(kind.check, 'check')}({x}.id, {where + '.id'!r})")
+
+    def _field(self, field: attrs.Attribute[Any], kind: Kind, x: str, where: str, depth: int) -> None:
+        held = self.variable(field.name)
+        self.line(depth, f"{held} = {x}.{field.name}")
+        default = field.default
+        takes_none = isinstance(kind, Optional) and kind.takes_none
+        if default is attrs.NOTHING or isinstance(default, attrs.Factory) or (default is None and takes_none):  # type: ignore[arg-type]
+            self.kind(kind, held, f"{where}.{field.name}", depth, ())
+        else:
+            literal = repr(default) if default is None or type(default) is bool else self.name(default, field.name)
+            self.kind(kind, held, f"{where}.{field.name}", depth, (f"{held} is not {literal}",))
+
+    def kind(self, kind: Kind, x: str, where: str, depth: int, unless: tuple[str, ...]) -> None:
+        """
+        Check one value.
+
+        Args:
+            unless: conditions that hold if there is something to check.
+        """
+        if isinstance(kind, Single):
+            test = kind.test.format(x=x)
+            conditions = " and ".join([*unless, f"not ({test})"])
+            self.line(depth, f"if {conditions}:")
+            self.line(depth + 1, f"{self.name(kind.check, 'check')}({x}, {where!r})")
+        elif isinstance(kind, Optional):
+            if kind.takes_none:
+                unless += (f"{x} is not None",)
+            if kind.takes_bool:
+                unless += (f"{x} is not True", f"{x} is not False")
+            if kind.words:
+                unless += (f"not (type({x}) is str and {x} in {kind.words!r})",)
+            self.kind(kind.kind, x, where, depth, unless)
+        elif isinstance(kind, Repeated):
+            assert kind.kind is not None
+            last = self.name(None, "last")
+            self.lines.insert(1, f"    global {last}")
+            self.line(depth, f"if {' and '.join([*unless, f'{x} is not {last}'])}:")
+            self.kind(kind.kind, x, where, depth + 1, ())
+            self.line(depth + 1, f"{last} = {x}")
+        elif isinstance(kind, Member):
+            conditions = " and ".join([*unless, f"type({x}) is not {self.name(kind.cls, kind.cls.__name__)}"])
+            self.line(depth, f"if {conditions}:")
+            self._refuse(depth + 1, x, where, _called(kind.cls))
+        else:
+            if unless:
+                self.line(depth, f"if {' and '.join(unless)}:")
+                depth += 1
+            self._several(kind, x, where, depth)
+
+    def _several(self, kind: Kind, x: str, where: str, depth: int) -> None:
+        if isinstance(kind, Many):
+            self.line(depth, f"if type({x}) is not tuple:")
+            self._refuse(depth + 1, x, where, "a tuple")
+            if kind.most is not None:
+                self.names["check_size"] = check_size
+                self.line(depth, f"if len({x}) > {kind.most}:")
+                self.line(depth + 1, f"check_size({where.rpartition('.')[2]!r}, len({x}), {kind.most})")
+            self.line(depth, f"for {x}_ in {x}:")
+            self.kind(kind.item, f"{x}_", where, depth + 1, ())
+        elif isinstance(kind, Row):
+            self.line(depth, f"if type({x}) is not tuple or len({x}) != {len(kind.items)}:")
+            self._refuse(depth + 1, x, where, f"a tuple of {len(kind.items)}")
+            names = [f"{x}_{index}" for index in range(len(kind.items))]
+            self.line(depth, f"{', '.join(names)} = {x}")
+            for name, item in zip(names, kind.items, strict=True):
+                self.kind(item, name, where, depth, ())
+        elif isinstance(kind, Also):
+            assert kind.kind is not None
+            self.kind(kind.kind, x, where, depth, ())
+            self.names["check_by"] = check_by
+            self.line(depth, f"check_by({self.name(kind.parse, 'parse')}, {x}, {where.rpartition('.')[0]!r})")
+        else:
+            assert isinstance(kind, Value), kind
+            self.line(depth, f"if type({x}) is not {self.name(kind.cls, kind.cls.__name__)}:")
+            self._refuse(depth + 1, x, where, _called(kind.cls), is_shown=_is_shown(kind.cls))
+            self.fields(kind.cls, x, where, depth)
+
+    def _refuse(self, depth: int, x: str, where: str, expected: str, *, is_shown: bool = True) -> None:
+        how = refuse if is_shown else _refuse_unshown
+        self.names[how.__name__] = how
+        self.line(depth, f"raise {how.__name__}({where!r}, {expected!r}, {x})")
+
+
+def check_size(what: str, size: int, most: int) -> None:
+    """Refuse more of something than one operation may have."""
+    if size > most:
+        raise InvalidJobError(f"{what}: {size} in one operation, limit {most}")
+
+
+def check_by(rules: Callable[[Any], object], value: Any, where: str) -> None:
+    """Run a check that does not know of what the value is a part, and say that in its error."""
+    try:
+        rules(value)
+    except CycleError:
+        raise
+    except ValueError as error:
+        error.args = (f"{where}: {error}",)
+        raise
+
+
+def _called(cls: type[Any]) -> str:
+    return f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
+
+
+def _is_shown(cls: type[Any]) -> bool:
+    """Return whether a wrong value may be shown: not where a field is not, for it holds an application's data."""
+    return not any(callable(field.repr) for field in attrs.fields(cls))
+
+
+def _refuse_unshown(where: str, expected: str, value: object) -> InvalidJobTypeError:
+    return InvalidJobTypeError(f"{where} must be {expected}, got {type(value).__name__}")
+
+
+# --- constructors ----------------------------------------------------------------------------------------------------
+
+
+def _maker_source(cls: type[Any]) -> tuple[str, dict[str, Any]]:
+    draft = type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__})
+    names: dict[str, Any] = {"cls": cls, "draft": draft, "new": object.__new__}
+    parameters, lines = [], []
+    for field in attrs.fields(cls):
+        if field.default is attrs.NOTHING:
+            parameters.append(field.name)
+        else:
+            names[f"default_{field.name}"] = field.default
+            parameters.append(f"{field.name}=default_{field.name}")
+        lines.append(f"    self.{field.name} = {field.name}")
+    if issubclass(cls, Remembered):
+        parameters += ["*", "is_checked=False"]
+        lines.append("    if is_checked:\n        self._is_checked = True")
+    lines = [f"def make({', '.join(parameters)}):", "    self = new(draft)", *lines, "    self.__class__ = cls"]
+    return "\n".join([*lines, "    return self\n"]), names

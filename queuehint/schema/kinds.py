@@ -1,0 +1,495 @@
+"""
+Kinds of fields: what a field of a value may hold, as data.
+
+A field says its kind in its annotation, as ``Annotated[int, Count(1, 100)]`` or by a name for that, such as `JobId`.
+What an annotation says already is not said again: `kind_of` finds that a tuple holds many of a kind, that a `Literal`
+is one of some words, that a class of ours has fields of its own.
+
+Each kind of a single thing has a `test`, an expression that is true of nearly all that fits, for `compiled`; and
+`check`, which decides, and raises with the words of the error. A value must be of exactly the class that is named, for
+a subclass may behave in any way, and stores treat fields in different ways: the same value may be a number for one, a
+text for another, and impossible to write for a third.
+
+>>> kind_of(tuple[JobId, ...] | None)
+Optional(kind=Many(item=Id(), most=None), words=(), takes_none=True, takes_bool=False)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
+
+import attrs
+
+from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
+from queuehint.schema.checks import (
+    ID_BYTES_MAX,
+    NAME_BYTES_MAX,
+    RUN_AT_MAX_MS,
+    RUN_AT_MIN_MS,
+    TAG_BYTES_MAX,
+    TEN_YEARS_MS,
+    check_id,
+    check_name,
+    check_payload_size,
+    check_tag,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUMBER_MAX: Final = 2**53
+TOKEN_MAX: Final = 2**127
+"""Above every token that a store grants."""
+FLOAT_MAX: Final = 2**63
+TEXT_MAX: Final = 4096
+
+
+class Kind:
+    """What a field may hold."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        names: tuple[str, ...] = type(self).__slots__
+        facts = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
+        return f"{type(self).__name__}({facts})"
+
+
+class Single(Kind):
+    """What a field may hold that is one thing."""
+
+    __slots__ = ()
+
+    @property
+    def test(self) -> str:
+        """An expression of ``{x}``, without calls of Python functions; true only of what fits."""
+        raise NotImplementedError
+
+    def check(self, value: Any, where: str) -> None:
+        """
+        Refuse what does not fit.
+
+        Args:
+            where: what the value is called: the operation, the field, the field in that.
+
+        Raises:
+            InvalidJobTypeError, InvalidHintTypeError: it is of another class.
+            InvalidJobError, InvalidHintError, PayloadError: no such field may hold it.
+        """
+        raise NotImplementedError
+
+
+def refuse(where: str, expected: str, value: object) -> InvalidJobTypeError:
+    """Return the error of a value of another class."""
+    return InvalidJobTypeError(f"{where} must be {expected}, got {type(value).__name__}: {shown(value)}")
+
+
+class Label(Single):
+    """A text that names something."""
+
+    __slots__ = ()
+    most: ClassVar[int]
+    """How many bytes it may have."""
+    _check: Callable[..., str]
+
+    @property
+    def test(self) -> str:
+        # What can be printed holds nothing that is refused but a space; a character has at most four bytes.
+        return f"type({{x}}) is str and 0 < len({{x}}) <= {self.most // 4} and {{x}}.isprintable()"
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) is not str:
+            raise refuse(where, "str", value)
+        type(self)._check(value, parameter=where)  # noqa: SLF001 - its own class
+
+
+class Id(Label):
+    """The id of a job, a flow or a schedule."""
+
+    __slots__ = ()
+    _check = check_id
+    most = ID_BYTES_MAX
+
+    @property
+    def test(self) -> str:
+        return f"{super().test} and ' ' not in {{x}}"
+
+
+class Name(Label):
+    """The name of a task, a pool, a user, a service, a worker; a key."""
+
+    __slots__ = ()
+    _check = check_name
+    most = NAME_BYTES_MAX
+
+
+class Tag(Label):
+    """A word that records are found by."""
+
+    __slots__ = ()
+    _check = check_tag
+    most = TAG_BYTES_MAX
+
+
+class Text(Single):
+    """Any text of so many characters."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int = TEXT_MAX) -> None:
+        self.most = most
+
+    @property
+    def test(self) -> str:
+        return f"type({{x}}) is str and len({{x}}) <= {self.most} and {{x}}.isascii()"
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) is not str:
+            raise refuse(where, "str", value)
+        if len(value) > self.most:
+            raise InvalidJobError(f"{where} is {len(value)} characters, limit {self.most}: {shown(value)}")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            code = f"U+{ord(value[error.start]):04X}"
+            raise InvalidJobError(f"{where} is not encodable as UTF-8 ({code}): {shown(value)}") from None
+
+
+class Digest(Text):
+    """Letters and digits, or none."""
+
+    __slots__ = ()
+
+    @property
+    def test(self) -> str:
+        return f"{super().test} and ({{x}}.isalnum() or not {{x}})"
+
+    def check(self, value: Any, where: str) -> None:
+        super().check(value, where)
+        if value and not (value.isascii() and value.isalnum()):
+            name = _last(where)
+            raise InvalidJobError(f"{name} must be letters a to z, A to Z and digits, got {shown(value)}")
+
+
+class Count(Single):
+    """A whole number."""
+
+    __slots__ = ("least", "most")
+
+    def __init__(self, least: int = 0, most: int = NUMBER_MAX) -> None:
+        self.least = least
+        self.most = most
+
+    @property
+    def test(self) -> str:
+        return f"type({{x}}) is int and {self.least} <= {{x}} <= {self.most}"
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) is not int:
+            raise refuse(where, "int", value)
+        if not self.least <= value <= self.most:
+            raise InvalidJobError(f"{where} must be from {self.least} to {self.most}, got {shown(value)}")
+
+
+class Asked(Count):
+    """A whole number that a caller passes on as it is: an error names it as the parameter that it is there."""
+
+    __slots__ = ()
+
+    def check(self, value: Any, where: str) -> None:
+        super().check(value, _last(where) if type(value) is int and abs(value) <= NUMBER_MAX else where)
+
+
+class Proof(Count):
+    """The token of a grant, or a number in its place."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(-TOKEN_MAX, TOKEN_MAX)
+
+
+class Moment(Count):
+    """A time, in ms since the epoch."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(RUN_AT_MIN_MS, RUN_AT_MAX_MS)
+
+
+class Duration(Count):
+    """A length of time, in ms."""
+
+    __slots__ = ()
+
+    def __init__(self, least: int = 0, most: int = TEN_YEARS_MS) -> None:
+        super().__init__(least, most)
+
+
+class Number(Single):
+    """A finite number, whole or not."""
+
+    __slots__ = ("least", "most")
+
+    def __init__(self, least: float = -FLOAT_MAX, most: float = FLOAT_MAX) -> None:
+        self.least = least
+        self.most = most
+
+    @property
+    def test(self) -> str:
+        return f"(type({{x}}) is float or type({{x}}) is int) and {self.least!r} <= {{x}} <= {self.most!r}"
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) not in (int, float):
+            raise refuse(where, "a number", value)
+        if not self.least <= value <= self.most:  # also true for NaN
+            raise InvalidJobError(f"{where} must be from {self.least:g} to {self.most:g}, got {shown(value)}")
+
+
+class Payload(Single):
+    """Bytes that are the application's own."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    @property
+    def test(self) -> str:
+        return f"type({{x}}) is bytes and len({{x}}) <= {self.most}"
+
+    def check(self, value: Any, where: str) -> None:
+        check_payload_size(value, parameter=where, bytes_max=self.most)
+
+
+class Flag(Single):
+    """True or False."""
+
+    __slots__ = ()
+
+    @property
+    def test(self) -> str:
+        return "type({x}) is bool"
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) is not bool:
+            raise refuse(where, "bool", value)
+
+
+class Choice(Single):
+    """One of a few words."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    @property
+    def test(self) -> str:
+        return f"type({{x}}) is str and {{x}} in {self.words!r}"
+
+    def check(self, value: Any, where: str) -> None:
+        expected = f"one of {', '.join(self.words)}"
+        if type(value) is not str:
+            raise refuse(where, expected, value)
+        if value not in self.words:
+            raise InvalidJobError(f"{where} must be {expected}, got {shown(value)}")
+
+
+class PathOf(Single):
+    """The path of a place."""
+
+    __slots__ = ("parse",)
+
+    def __init__(self, parse: Callable[..., object]) -> None:
+        self.parse = parse
+
+    @property
+    def test(self) -> str:
+        return (
+            "type({x}) is tuple and len({x}) <= 64 and {{*map(type, {x})}} <= {{str}} and '' not in {x} "
+            "and len(text := ''.join({x})) <= 64 and text.isprintable()"
+        )
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) is not tuple or any(type(segment) is not str for segment in value):
+            raise InvalidHintTypeError(f"{where} must be a tuple of str, got {type(value).__name__}: {shown(value)}")
+        self.parse(value, parameter=where)
+
+
+class Parsed(Single):
+    """What a function of ours takes that checks and returns it."""
+
+    __slots__ = ("likely", "parse", "types")
+
+    def __init__(self, parse: Callable[..., object], *types: type[Any], likely: str) -> None:
+        self.parse = parse
+        self.types = types
+        self.likely = likely
+
+    @property
+    def test(self) -> str:
+        return self.likely
+
+    def check(self, value: Any, where: str) -> None:
+        if type(value) not in self.types:
+            raise refuse(where, self.types[0].__name__, value)
+        self.parse(value, parameter=where)
+
+
+# --- kinds that annotations say --------------------------------------------------------------------------------------
+
+
+class Member(Kind):
+    """A member of an enum."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type[Enum]) -> None:
+        self.cls = cls
+
+
+class Optional(Kind):
+    """What another kind names, or None; or True or False; or one of some words."""
+
+    __slots__ = ("kind", "takes_bool", "takes_none", "words")
+
+    def __init__(self, kind: Kind, *, words: tuple[str, ...], takes_none: bool, takes_bool: bool) -> None:
+        self.kind = kind
+        self.words = words
+        self.takes_none = takes_none
+        self.takes_bool = takes_bool
+
+
+class Many(Kind):
+    """A tuple of any number, or of at most so many."""
+
+    __slots__ = ("item", "most")
+
+    def __init__(self, item: Kind, most: int | None = None) -> None:
+        self.item = item
+        self.most = most
+
+
+class Row(Kind):
+    """A tuple of one of each."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: tuple[Kind, ...]) -> None:
+        self.items = items
+
+
+class Value(Kind):
+    """A value of a class of ours."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type[Any]) -> None:
+        self.cls = cls
+
+
+class Also(Kind):
+    """What another kind names, and a function takes as well."""
+
+    __slots__ = ("kind", "parse")
+
+    def __init__(self, parse: Callable[..., object], kind: Kind | None = None) -> None:
+        self.parse = parse
+        self.kind = kind
+
+
+class Repeated(Kind):
+    """What another kind names, mostly the very same object as the last time: that is checked once."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Kind | None = None) -> None:
+        self.kind = kind
+
+
+class AtMost:
+    """Said of a tuple: how many it may hold."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+
+def kind_of(hint: Any) -> Kind:
+    """
+    Return the kind that an annotation says.
+
+    Raises:
+        TypeError: it says none: a bare text or number has no limit.
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _annotated(*args)
+    if origin in (Union, UnionType):
+        return _either(args)
+    if origin is Literal:
+        return Choice(*args)
+    if origin is tuple:
+        if args[-1] is Ellipsis:
+            return Many(kind_of(args[0]))
+        return Row(tuple(map(kind_of, args)))
+    if hint is bool:
+        return Flag()
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Member(hint)
+    if isinstance(hint, type) and attrs.has(hint):
+        return Value(hint)
+    raise TypeError(f"{hint} says no kind of field: give it one of queuehint.schema.kinds")
+
+
+def _annotated(hint: Any, *said: object) -> Kind:
+    kind: Kind | None = None
+    for each in said:
+        if isinstance(each, Kind) and not isinstance(each, (Also, Repeated)):
+            kind = each
+            continue
+        kind = kind or kind_of(hint)
+        if isinstance(each, AtMost):
+            assert isinstance(kind, Many)
+            kind = Many(kind.item, each.most)
+        elif isinstance(each, Also):
+            kind = Also(each.parse, kind)
+        elif isinstance(each, Repeated):
+            kind = Repeated(kind)
+    return kind or kind_of(hint)
+
+
+def _either(hints: tuple[Any, ...]) -> Kind:
+    rest = [hint for hint in hints if hint not in (NoneType, bool) and get_origin(hint) is not Literal]
+    words = tuple([word for hint in hints if get_origin(hint) is Literal for word in get_args(hint)])
+    if not rest:
+        kind: Kind = Choice(*words)
+        words = ()
+    else:
+        (hint,) = rest
+        kind = kind_of(hint)
+    return Optional(kind, words=words, takes_none=NoneType in hints, takes_bool=bool in hints)
+
+
+def _last(where: str) -> str:
+    return where.rpartition(".")[2]
+
+
+# --- names of those that many fields have ----------------------------------------------------------------------------
+
+JobId = Annotated[str, Id()]
+NameText = Annotated[str, Name()]
+TagText = Annotated[str, Tag()]
+ShortText = Annotated[str, Text()]
+"""Of at most 4 096 characters."""
+AnyCount = Annotated[int, Count()]
+Token = Annotated[int, Proof()]
+MomentMs = Annotated[int, Moment()]
+DurationMs = Annotated[int, Duration()]
+SomeMs = Annotated[int, Duration(least=1)]
+AnyNumber = Annotated[float, Number()]

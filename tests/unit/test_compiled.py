@@ -1,0 +1,337 @@
+"""Checks and constructors compiled from kinds: what fields name is taken, what is wrong is named."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import pytest
+
+from queuehint.errors import (
+    CycleError,
+    DuplicateJobError,
+    InvalidHintError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    PayloadError,
+    QueueHintError,
+)
+from queuehint.operations import (
+    KINDS,
+    TALLIES,
+    Cancel,
+    Closing,
+    Enqueue,
+    Exchange,
+    Firing,
+    ListUsers,
+    Operation,
+    Pause,
+    Post,
+    Pull,
+    Renew,
+    Tick,
+    Update,
+)
+from queuehint.operations.bounds import check_limits
+from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
+from queuehint.schema import kinds
+from queuehint.schema.compiled import kinds_of, maker, source_of
+from queuehint.schema.kinds import JobId, Kind, Single, kind_of
+from queuehint.values.hint import Claim
+from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.policy import Backoff, Policy
+from queuehint.values.spec import Dependency, JobSpec, is_checked, note_checked
+from tests.support import HostileStr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
+
+
+class MyBackoff(Backoff):
+    pass
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def singles(kind: Kind) -> Iterator[Single]:
+    """The kinds of single things that a kind is made of."""
+    if isinstance(kind, Single):
+        yield kind
+    elif isinstance(kind, kinds.Value):
+        for inner in kinds_of(kind.cls).values():
+            yield from singles(inner)
+    elif isinstance(kind, kinds.Row):
+        for inner in kind.items:
+            yield from singles(inner)
+    elif not isinstance(kind, kinds.Member):
+        inner_kind: Any = kind
+        yield from singles(inner_kind.item if isinstance(kind, kinds.Many) else inner_kind.kind)
+
+
+SINGLES = {repr(single): single for kind in KINDS for inner in kinds_of(kind).values() for single in singles(inner)}
+VALUES: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        5,
+        6,
+        9,
+        16,
+        64,
+        65,
+        100,
+        101,
+        1000,
+        1001,
+        2**53,
+        2**53 + 1,
+        -(2**53),
+        2**127,
+        2**200,
+    ),
+    *(
+        0.5,
+        1.5,
+        -0.0,
+        math.nan,
+        math.inf,
+        "",
+        "a",
+        "a b",
+        "a\n",
+        "é",
+        "\ud800",
+        "\u202e",
+        "a-b",
+        "0f",
+        "x" * 16,
+        "x" * 17,
+    ),
+    *("x" * 64, "x" * 65, "x" * 128, "x" * 129, "x" * 256, "x" * 257, "x" * 5000, "cancel", "success", "skip", "hold"),
+    *(b"", b"x", b"x" * (1 << 20), b"x" * ((1 << 20) + 1), (), ("a",), ("a", ""), ("é",), ("x" * 257,), (1,), ["a"]),
+    *(("a",) * 64, ("a",) * 65, ("x" * 256,) * 16, ("x" * 256,) * 17, HostileStr("a"), (HostileStr("a"),), object()),
+)
+
+
+def fits(kind: Single, value: Any) -> bool:
+    try:
+        kind.check(value, "Any.field")
+    except QueueHintError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_what_passes_the_test_of_a_kind_passes_its_check(name: str) -> None:
+    kind = SINGLES[name]
+    passing = [value for value in VALUES if eval(kind.test.format(x="value"), {"value": value})]
+    assert all(fits(kind, value) for value in passing)
+    assert not fits(kind, HostileStr("a"))
+    # What fits and is not seen at once is rare: long names and paths, text that is not ASCII, the priority 9.
+    others = [value for value in VALUES if fits(kind, value) and not any(value is each for each in passing)]
+    assert all(value == 9 or type(value) is tuple or len(value) > 15 or not value.isascii() for value in others), others
+
+
+def test_a_field_that_says_no_kind_is_refused() -> None:
+    for hint in (str, int, bytes, float, tuple[str, ...], str | None, list[JobId], object, dict[str, int]):
+        with pytest.raises(TypeError, match="says no kind of field"):
+            kind_of(hint)
+
+
+def test_a_kind_shows_its_limits() -> None:
+    assert repr(kind_of(Annotated[int, kinds.Count(1, 5)])) == "Count(least=1, most=5)"
+    assert repr(kinds_of(Cancel)["ids"]) == "Many(item=Id(), most=1000)"
+    assert repr(kinds_of(Tick)) == "{}"
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Extend, Await, PlaceAnew, Begin], ids=lambda kind: kind.__name__)
+def test_each_operation_is_compiled(kind: type[Any]) -> None:
+    compile(source_of(kind), kind.__name__, "exec")
+
+
+def test_what_is_compiled_is_printed() -> None:
+    def said(*names: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "queuehint.schema", *names]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    one = said("ListUsers")
+    assert (one.stdout, one.returncode) == (source_of(ListUsers), 0)
+    assert "1 <= limit_3 <= 200" in one.stdout
+    assert {kind.__name__ for kind in KINDS} <= set(said().stdout.split())
+    assert (said("Nothing").returncode, said("Nothing").stdout) == (2, "")
+
+
+def calls_of(operation: Operation[Any]) -> list[str]:
+    check_limits(operation)
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        check_limits(operation)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_what_stores_are_asked_all_the_time_takes_few_calls_of_functions() -> None:
+    exchange = Exchange("w", (DONE,) * 9, ("default", "mail"), limit=9, release="r1", announces=True)
+    assert calls_of(exchange) == ["check_limits", "check", "_check_exchange"]
+    one = Enqueue((checked(claims=(Claim(("doc", "part")),)),))
+    assert calls_of(one) == ["check_limits", "check", "_check_enqueue"]
+    assert calls_of(Renew((("a", 1),) * 99)) == ["check_limits", "check"]
+
+
+def checked(**fields: Any) -> JobSpec:
+    return JobSpec(**{"id": "a", "task": "t"} | fields).check()
+
+
+DEEP = (Claim(("s",) * 63), Claim(("t",) * 63))
+
+
+@pytest.mark.parametrize(
+    "operation, error",
+    [
+        (Enqueue([checked()]), InvalidJobTypeError),  # type: ignore[arg-type]
+        (Enqueue(("a",)), InvalidJobTypeError),  # type: ignore[arg-type]
+        (Enqueue((JobSpec(id="a", task="t", priority=8),)), InvalidJobError),
+        (Enqueue((note_checked(JobSpec(id="", task="t")),)), InvalidJobError),
+        (Enqueue(tuple([checked(id=str(number)) for number in range(1001)])), InvalidJobError),
+        (Enqueue((checked(), checked())), DuplicateJobError),
+        (Enqueue((checked(), checked(id="b"), checked())), DuplicateJobError),
+        (Enqueue(tuple([checked(id=str(n), arguments=b"x" * (1 << 20)) for n in range(5)])), InvalidJobError),
+        (Enqueue(tuple([checked(id=str(n), claims=DEEP) for n in range(126)])), InvalidJobError),
+        (Enqueue((checked(depends_on=("b",)), checked(id="b", depends_on=("a",)))), CycleError),
+        (Enqueue((checked(key="k"),), staged="s"), InvalidJobError),
+        (Enqueue((checked(),), flow=""), InvalidJobError),
+        (Enqueue((checked(),), firing=Firing("", 1, 1, 1)), InvalidJobError),
+        (Enqueue((checked(),), closing=Closing(("a",), "later")), InvalidJobError),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_submissions_of_checked_specs_are_refused(operation: Enqueue, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        check_limits(operation)
+
+
+MANY = tuple([f"j{number}" for number in range(20)])
+
+
+@pytest.mark.parametrize(
+    "operation, error, said",
+    [
+        (Post((b"secret",)), InvalidJobTypeError, "Post.notes must be a Note, got bytes"),  # type: ignore[arg-type]
+        (5, InvalidJobTypeError, "operation must be one of queuehint.operations, got int"),
+        (Cancel((*MANY, "\ud800")), InvalidJobError, "Cancel.ids is not encodable"),
+        (Cancel((*MANY, 5)), InvalidJobTypeError, "Cancel.ids must be str, got int"),  # type: ignore[arg-type]
+        (Cancel(("a",), "\ud800"), InvalidJobError, "Cancel.reason is not encodable as UTF-8"),
+        (Cancel(("a",), "x" * 4097), InvalidJobError, "Cancel.reason is 4097 characters, limit 4096"),
+        (Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
+        (Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
+        (Pause(("",)), InvalidHintError, "Pause.path segment 0 is empty"),
+        (Update("a", 1, b"x" * (1 << 20) + b"y"), PayloadError, "Update.result take 1048577 bytes"),
+        (Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)), InvalidJobError, "Enqueue.jobs.delay_ms must be from 0"),
+        (Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),
+        (Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),
+    ],
+)
+def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error) as caught:
+        check_limits(operation)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Cancel(MANY, "weil é"),
+        Cancel(("é",)),
+        Renew(tuple([(job_id, 2**70) for job_id in MANY])),
+        ListUsers("Zoë", None, 2),
+        Tick(),
+        Pull(TALLIES, "1"),
+        Exchange("w", users=("u", None), steal="*"),
+    ],
+)
+def test_what_fields_name_is_taken(operation: Operation[Any]) -> None:
+    check_limits(operation)
+
+
+def test_a_spec_is_checked_once_and_another_made_of_it_again() -> None:
+    spec = JobSpec(id="a", task="t", claims=(Claim(("x",)),))
+    assert not is_checked(spec)
+    check_limits(Enqueue((spec,)))
+    assert is_checked(spec)
+    assert is_checked(JobSpec(id="a", task="t").check())
+    assert not is_checked(attrs.evolve(spec, id="b"))
+    strange = JobSpec(id="a", task="t", policy=attrs.evolve(spec.policy, backoff=MyBackoff())).check()
+    assert not is_checked(strange)
+    with pytest.raises(InvalidJobTypeError, match=r"^Enqueue\.jobs\.policy\.backoff must be a Backoff, got MyBackoff"):
+        check_limits(Enqueue((strange,)))
+
+
+# --- constructors ----------------------------------------------------------------------------------------------------
+
+
+def test_a_value_is_made_of_its_fields_in_their_order_and_its_defaults() -> None:
+    @attrs.frozen(weakref_slot=False)
+    class Pair:
+        left: int
+        right: str = "r"
+
+    make = maker(Pair)
+    for _ in range(3):
+        assert [make(1), make(1, "s"), make(left=2)] == [Pair(1), Pair(1, "s"), Pair(2)]
+    assert type(make(1)) is Pair
+    with pytest.raises(TypeError):
+        make()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        make(1).left = 2  # type: ignore[misc]
+
+
+def test_a_spec_that_is_made_as_checked_is_not_checked_again() -> None:
+    make = maker(JobSpec)
+    assert is_checked(make("a", "t", is_checked=True))
+    assert not is_checked(make("a", "t"))
+    check_limits(Enqueue((make("a", 5, is_checked=True),)))
+    with pytest.raises(InvalidJobTypeError, match=r"^Enqueue\.jobs\.task must be str"):
+        check_limits(Enqueue((make("a", 5),)))
+
+
+def test_a_name_that_was_checked_is_not_checked_again_and_another_is() -> None:
+    """A worker passes the very same names with each exchange."""
+    pools = ("default", "mail")
+    for worker, release in (("w", "r1"), ("w", "r1"), ("v", "r2")):
+        check_limits(Exchange(worker, (), pools, users=("u",), steal=("s",), release=release))
+        for wrong in (
+            {"worker": "é" * 200},
+            {"pools": ("",)},
+            {"users": ("",)},
+            {"steal": ("a\n",)},
+            {"release": "a-b"},
+        ):
+            for _ in range(2):
+                with pytest.raises(InvalidJobError):
+                    check_limits(Exchange(**{"worker": worker, "users": ("u",)} | wrong))  # type: ignore[arg-type]
+
+
+def test_a_policy_that_no_constructor_has_seen_is_looked_at() -> None:
+    policy = Policy()
+    object.__setattr__(policy, "max_attempts", 0)
+    with pytest.raises(InvalidJobError, match=r"^Enqueue\.jobs\.policy\.max_attempts must be from 1 to 1000, got 0"):
+        check_limits(Enqueue((JobSpec(id="a", task="t", policy=policy),)))
+    edge = Dependency("b", "failure")
+    object.__setattr__(edge, "data", True)
+    with pytest.raises(InvalidJobError, match=r"^Enqueue\.jobs\.depends_on: dependency 'b'"):
+        check_limits(Enqueue((JobSpec(id="a", task="t", depends_on=(edge,)),)))
