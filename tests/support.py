@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 T = TypeVar("T")
@@ -43,38 +41,6 @@ class HostileStr(str):
 def thorough(many: int, *, quick: int) -> int:
     """Return how often something is tried: *quick* in every run, *many* to catch a mutant or at night."""
     return many if os.environ.get("HYPOTHESIS_PROFILE") in {"gate", "nightly"} else quick
-
-
-def for_each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """
-    Make one test of a check that takes each of the values first: it tries them all and fails with those that failed.
-
-    It is for quick checks of many values: each test costs more than such a check, in every process that collects it.
-    What fixtures give is the same for all values.
-    """
-
-    def make_test(check: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(check)
-        def test(**fixtures: Any) -> None:
-            errors: list[Exception] = []
-            count = 0
-            for value in values:
-                count += 1
-                try:
-                    check(value, **fixtures)
-                except Exception as error:
-                    error.add_note(f"with {value!r}")
-                    errors.append(error)
-            if errors:
-                raise ExceptionGroup(f"{len(errors)} of {count} values", errors)
-            assert count, "there is no value to try it with"
-
-        signature = inspect.signature(check)
-        test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
-        del test.__wrapped__
-        return test
-
-    return make_test
 
 
 def until_sync(reached: Callable[[], T], what: str = "it comes about", limit_s: float = 30.0) -> T:

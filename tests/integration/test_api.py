@@ -36,6 +36,7 @@ from queuehint import (
 )
 from queuehint.backends import base
 from queuehint.operations import Tick
+from tests.each import for_each
 from tests.schedulers import Gate, make_job, memory, scheduler, turns, until
 
 if TYPE_CHECKING:
@@ -296,8 +297,8 @@ async def test_many_deep_places_are_several_submissions_too() -> None:
     assert (await sched.stats()).unfinished == 600
 
 
-@pytest.mark.parametrize("bad", [(1,), (), ("a", 1, 2), {"x": 1}, "a", None, ["a"], ("a", {1}), ("",), 5])
-@pytest.mark.parametrize("before", [3, 1_200])
+@for_each("bad", [(1,), (), ("a", 1, 2), {"x": 1}, "a", None, ["a"], ("a", {1}), ("",), 5])
+@for_each("before", [3, 1_200])
 def test_a_bad_call_in_the_middle_is_named_and_nothing_is_enqueued(bad: Any, before: int) -> None:
     sched, _ = scheduler()
 

@@ -20,6 +20,7 @@ from queuehint import (
     queue_key,
 )
 from queuehint.schema.checks import check_items
+from tests.each import for_each
 from tests.schedulers import scheduler
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Half:
     def dumps(self) -> None: ...
 
 
-@pytest.mark.parametrize("name", NEVER_MEANT)
+@for_each("name", NEVER_MEANT)
 def test_what_cannot_be_meant_is_refused_in_one_line(name: str) -> None:
     call, kind, words = NEVER_MEANT[name]
     before = len(SCHED.listeners), len(SCHED._before), len(SCHED._after)
@@ -136,7 +137,7 @@ ITERABLES: dict[str, tuple[int, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ITERABLES)
+@for_each("name", ITERABLES)
 def test_an_endless_iterator_is_read_to_one_more_than_the_limit(name: str) -> None:
     limit, call = ITERABLES[name]
     items = Endless()

@@ -28,6 +28,7 @@ from queuehint import (
     Snooze,
     open_backend,
 )
+from tests.each import for_each
 from tests.schedulers import Gate, run, scheduler, until
 from tests.support import HostileStr
 
@@ -148,7 +149,7 @@ BAD_OPTIONS: list[tuple[str, Any, type[Exception], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("name, value, kind, words", BAD_OPTIONS, ids=lambda value: repr(value)[:30])
+@for_each("name, value, kind, words", BAD_OPTIONS, ids=lambda value: repr(value)[:30])
 def test_a_bad_option_is_refused_when_it_is_given(
     name: str, value: Any, kind: type[Exception], words: list[str]
 ) -> None:
@@ -158,7 +159,7 @@ def test_a_bad_option_is_refused_when_it_is_given(
     assert sched.stats_sync().enqueued == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, value, kind, words",
     [
         row
@@ -262,7 +263,7 @@ def test_levels_and_critical_are_valid_priorities(value: int) -> None:
 # --- back-off: B-37 ---
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, kind",
     [
         ({"base": 0}, ValueError),
@@ -295,7 +296,7 @@ def test_no_attempt_overflows() -> None:
 # --- the scheduler's own: B-36, B-94, B-100 ---
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, words, kind",
     [
         ({"lease": 0}, ["lease must be from 1 s to 86400 s", "0"], ValueError),
@@ -435,7 +436,7 @@ def test_a_str_that_lies_is_copied() -> None:
     assert type(spec.claims[0].path[0]) is type(spec.user) is str
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, words",
     [
         ({"id": ""}, "id is empty"),
@@ -628,7 +629,7 @@ def test_a_bad_timeout_is_refused(timeout: Any) -> None:
         refused(call, "timeout")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, words",
     [
         ({"concurrency": 0}, "concurrency"),

@@ -21,6 +21,7 @@ from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
 from queuehint.errors import BackendUnavailableError
 from tests.commands import CliRunner
+from tests.each import for_each
 from tests.support import until_sync
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 
@@ -77,7 +78,7 @@ def told(result: Result) -> str:
     return re.sub(r"[│\s]", "", result.stdout + result.stderr) + repr(result.exception)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words, url",
     [
         *[(words, URL) for words in PLACES],
@@ -98,7 +99,7 @@ def test_a_url_where_none_belongs_is_answered_with_where_it_does(words: list[str
     assert "***@127.0.0.1:1/0" in told(result)
 
 
-@pytest.mark.parametrize("command", [command for commands in PANELS.values() for command in commands])
+@for_each("command", [command for commands in PANELS.values() for command in commands])
 def test_every_command_that_is_given_a_url_too_many_says_no_password(command: object) -> None:
     name = getattr(command, "__name__", "").replace("_", "-")
     for words in ([name, URL, URL, URL], [name, f"--{URL}"]):
@@ -116,8 +117,8 @@ def test_what_the_environment_holds_is_said_no_more_than_what_was_typed(monkeypa
         assert SECRET not in told(result)
 
 
-@pytest.mark.parametrize("sign", ["\u202e", "\u2066", "\x1b[31m", "\n", "\x9b", "\u200f"])
-@pytest.mark.parametrize(
+@for_each("sign", ["\u202e", "\u2066", "\x1b[31m", "\n", "\x9b", "\u200f"])
+@for_each(
     "words",
     [["{}"], ["tree", "{}"], ["ls", "{}"], ["ls", "--{}"], ["ls", "-t", "{}"], ["worker", "{}"], ["show", "{}"]],
 )
@@ -172,7 +173,7 @@ def test_what_was_masked_already_stays_as_it_is() -> None:
     assert said(f"no {URL.upper()}\n") == r"no redis://***@127.0.0.1:1/0\n"
 
 
-@pytest.mark.parametrize("url", [*ODD, *WITH_SECRETS])
+@for_each("url", [*ODD, *WITH_SECRETS])
 def test_a_message_that_quotes_a_part_of_a_url_has_no_password(url: str) -> None:
     typed._typed[:] = ["ls", "--target", url]
     parts = re.split("[:/@?#&;=,]", url)

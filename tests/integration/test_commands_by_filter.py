@@ -10,8 +10,8 @@ from queuehint import InvalidHintError, InvalidJobError, InvalidJobTypeError, Jo
 from queuehint.errors import FlowNotFoundError
 from queuehint.operations import LIST_MAX
 from queuehint.testing import drain_sync
+from tests.each import for_each
 from tests.schedulers import scheduler
-from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@for_each(CALLS)
+@for_each("case", CALLS)
 def test_what_does_not_say_which_is_refused_and_nothing_is_done(case: tuple[Callable[[Any], Any], str]) -> None:
     call, told = case
     sched, _ = dead(1)

@@ -22,6 +22,7 @@ from queuehint.operations import (
     Enqueue,
 )
 from tests.doctor_store import Store, job, open_store, run
+from tests.each import for_each
 from tests.servers import Cluster, Server, new_namespace
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def test_without_the_rights_to_scan_or_read_settings_omitted_checks_are_listed(s
     assert [text.partition(",")[0] for text in report.unchecked] == ["keys outside the schema"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, version, lacks",
     [
         ("redis", "7.0.15", True),

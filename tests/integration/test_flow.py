@@ -32,6 +32,7 @@ from queuehint.client.flows import handle as flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
 from queuehint.operations import Commit, Draw, Enqueue, Tick
 from queuehint.operations.bounds import PARTS_LOST
+from tests.each import for_each
 from tests.flow_shop import Shop, _is
 from tests.schedulers import memory, turns, until
 
@@ -418,7 +419,7 @@ def test_a_set_of_jobs_to_wait_for_is_put_in_order() -> None:
     assert specs[0] == specs[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, error, text",
     [
         ({"after": "job-1"}, InvalidJobTypeError, r"after must be a list, got str: 'job-1'; did you mean \['job-1'\]"),

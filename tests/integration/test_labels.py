@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from queuehint import FakeClock, InvalidJobError, InvalidJobTypeError, JobContext, JobSpec, Scheduler
+from tests.each import for_each
 
 OF_TASK = {"app": "docs", "request": "none"}
 
@@ -87,7 +88,7 @@ async def test_headers_of_the_moment_are_asked_for_at_each_enqueue() -> None:
     assert (await again.record()).headers["n"] == "1"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, error, said",
     [
         ({"tags": "urgent"}, InvalidJobTypeError, r"tags must be a list, got str: 'urgent'; did you mean"),

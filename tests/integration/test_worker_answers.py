@@ -11,8 +11,8 @@ import pytest
 
 from queuehint import Backoff, Discard, Fail, JobContext, JobState, Retry, Scheduler, Snooze
 from queuehint.testing import check_serial_equivalence, drain, on_memory
+from tests.each import for_each
 from tests.schedulers import scheduler
-from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,7 +253,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@for_each(REFUSED)
+@for_each("case", REFUSED)
 def test_wrong_rules_are_refused_where_the_task_is_made(case: tuple[dict[str, Any], str]) -> None:
     options, message = case
     with pytest.raises((TypeError, ValueError), match=message):

@@ -17,8 +17,8 @@ from queuehint.cli.loading import load_scheduler
 from queuehint.cli.worker import Options, _run
 from queuehint.operations import Exchange
 from queuehint.testing import drain, drain_sync, on_memory, simulate
+from tests.each import for_each
 from tests.schedulers import Gate, memory, scheduler, turns
-from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -434,7 +434,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@for_each(REFUSED)
+@for_each("case", REFUSED)
 def test_wrong_lifespan_is_refused_at_registration(case: tuple[Any, str]) -> None:
     function, message = case
     with pytest.raises(HandlerError, match=message):

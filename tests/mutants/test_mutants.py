@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.backends.redis import scripts
+from tests.each import for_each
 from tests.mutants.gate import (
     KINDS,
     OF_THE_KIT,
@@ -28,7 +29,7 @@ from tests.mutants.gate import (
 )
 from tests.mutants.listed import MUTANTS
 from tests.mutants.lua import LUA
-from tests.support import for_each, lives
+from tests.support import lives
 
 if TYPE_CHECKING:
     from tests.mutants.gate import Catcher
@@ -57,7 +58,7 @@ def test_no_two_are_of_one_name_or_do_the_same() -> None:
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@for_each(MUTANTS)
+@for_each("mutant", MUTANTS)
 def test_what_a_mutant_replaces_stands_there_once_and_the_rest_compiles(mutant: Mutant) -> None:
     text = mutant.apply(mutant.path.read_text("utf-8"))
     assert mutant.caught_by
@@ -70,7 +71,7 @@ def test_what_concerns_order_exclusion_leases_and_edges_is_for_the_kit_to_catch(
         assert mutant.kind not in OF_THE_KIT or any(catcher.is_kit for catcher in mutant.caught_by), mutant.name
 
 
-@for_each([catcher for catcher in CATCHERS if "-k" in catcher.arguments])
+@for_each("catcher", [catcher for catcher in CATCHERS if "-k" in catcher.arguments])
 def test_each_word_of_a_catcher_is_in_the_name_of_a_test(catcher: Catcher) -> None:
     """Else it would run fewer tests than it says, or none, which only a run of its mutants shows."""
     arguments = catcher.arguments
@@ -109,7 +110,7 @@ def assembled(script: Path) -> str:
     return scripts.assemble(script.read_text("utf-8"))
 
 
-@for_each(IN_LUA)
+@for_each("mutant", IN_LUA)
 def test_a_server_takes_the_scripts_of_a_mutant(
     mutant: Mutant, redis_server: Server, lua: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

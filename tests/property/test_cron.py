@@ -15,6 +15,7 @@ from cron_converter import Cron
 
 from queuehint.values.schedule import Recurrence
 from queuehint.worker.schedules.due_times import check_recurrence, due_after
+from tests.each import for_each
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def due_times(recurrence: Recurrence, begin_ms: int, *, most: int = 10_000, end_
 # --- by brute force --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@for_each("zone", ZONES)
 def test_due_times_where_clocks_change_are_those_of_the_definition(zone: str) -> None:
     random = Random(zone)
     for _ in range(thorough(60, quick=3)):

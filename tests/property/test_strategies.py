@@ -45,6 +45,7 @@ from queuehint.values.outcome import Outcome
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import JobSpec
 from queuehint.worker.schedules.due_times import check_recurrence
+from tests.each import for_each
 
 ROOT = Path(__file__).parents[2]
 EVERY_FIELD: dict[str, Any] = {
@@ -296,7 +297,7 @@ def test_histories_enqueue_and_claim_often() -> None:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         lambda: hints(max_depth=65),
@@ -351,7 +352,7 @@ def test_without_what_reads_cron_expressions_there_are_none(monkeypatch: pytest.
 REGISTERED = [*registration._NAMES, *MAKERS]
 
 
-@pytest.mark.parametrize("wanted", REGISTERED, ids=[each.__name__ for each in REGISTERED])
+@for_each("wanted", REGISTERED, ids=[each.__name__ for each in REGISTERED])
 def test_a_registered_type_is_drawn_by_its_strategy(wanted: Any) -> None:
     for value in sample(st.from_type(wanted), 10):
         assert isinstance(value, wanted)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from queuehint import HandlerError, JsonCodec, PayloadError, Scheduler
 from queuehint.handlers.handler import Handler
+from tests.each import for_each
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -255,7 +256,7 @@ EXACT: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("annotation", EXACT, ids=str)
+@for_each("annotation", EXACT, ids=str)
 def test_union_that_can_be_told_apart_is_accepted(annotation: Any) -> None:
     assert declared(annotation) is not None
 
@@ -269,6 +270,6 @@ REFUSED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("annotation", REFUSED, ids=str)
+@for_each("annotation", REFUSED, ids=str)
 def test_annotation_that_cannot_be_read_is_refused_when_declared(annotation: Any) -> None:
     assert declared(annotation) is None

@@ -18,6 +18,7 @@ from queuehint.backends.memory import MemoryBackend
 from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_trace, claims, find_faults, jobs
 from queuehint.testing.queue_story import Ended
 from queuehint.values.hint import conflict
+from tests.each import for_each
 from tests.servers import new_namespace
 from tests.support import thorough
 
@@ -591,7 +592,7 @@ def test_redis_is_acquitted(redis_url: str) -> None:
     check_queue(make, jobs=jobs(), edges=True, cancels=True, max_examples=thorough(25, quick=10))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"factory": None},

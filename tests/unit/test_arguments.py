@@ -13,7 +13,7 @@ import pytest
 
 from queuehint import InvalidJobTypeError, Scheduler, template
 from queuehint.handlers.arguments import check_of
-from tests.support import for_each
+from tests.each import for_each
 
 Name = NewType("Name", str)
 
@@ -89,7 +89,7 @@ OTHER = [
 ]  # fmt: skip
 
 
-@for_each(FITS)
+@for_each("case", FITS)
 def test_values_of_their_annotation_fit(case: tuple[Any, list[Any]]) -> None:
     annotation, values = case
     check = check_of(annotation)
@@ -98,7 +98,7 @@ def test_values_of_their_annotation_fit(case: tuple[Any, list[Any]]) -> None:
     assert not any(type(value) in check.sure for value in (set(), b"", object()))
 
 
-@for_each(MISFITS)
+@for_each("case", MISFITS)
 def test_a_misfit_is_refused_by_parameter_place_and_type(case: tuple[Any, Any, str]) -> None:
     annotation, value, told = case
     sched = Scheduler("memory://")
@@ -113,7 +113,7 @@ def test_a_misfit_is_refused_by_parameter_place_and_type(case: tuple[Any, Any, s
     assert sched.stats_sync().enqueued == 0
 
 
-@for_each(OTHER)
+@for_each("annotation", OTHER)
 def test_what_is_not_plain_is_left_to_the_codec(annotation: Any) -> None:
     assert check_of(annotation) is None
 
@@ -129,7 +129,9 @@ def edit(doc: str, words: str = "", n: int = None, odd: int = "none", *rest: int
 def test_defaults_are_right_whatever_the_annotation() -> None:
     edit.spec("d", n=None)  # type: ignore[arg-type]
     edit.spec("d", odd="any")  # type: ignore[arg-type]
-    edit.spec("d", "w", 1, 2, "rest", more="x")  # type: ignore[arg-type]
+    edit.spec("d", "w", 1, 2, 3, more=4)
+    with pytest.raises(InvalidJobTypeError, match=r"edit\(\): rest\[0\] must be int, got str"):
+        edit.spec("d", "w", 1, 2, "rest")  # type: ignore[arg-type]
     with pytest.raises(InvalidJobTypeError, match=r"edit\(\): n must be (int \| None|Optional\[int\]), got str"):
         edit.spec("d", n="1")  # type: ignore[arg-type]
 

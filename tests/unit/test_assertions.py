@@ -21,6 +21,7 @@ from queuehint.testing import (
     refute_enqueued,
     refute_enqueued_sync,
 )
+from tests.each import for_each
 from tests.schedulers import run, scheduler
 
 
@@ -88,7 +89,7 @@ def test_a_task_is_a_name_or_a_job() -> None:
     assert found(sched, "nobody") == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wanted, ids",
     [
         ({"args": ["doc1"]}, "r1"),
@@ -143,7 +144,7 @@ def test_a_hint_is_one_of_the_places_and_none_is_no_place() -> None:
     assert found(sched, hint=None) == "c"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wanted, ids",
     [
         ({"user": "ann"}, "r1"),

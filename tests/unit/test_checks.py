@@ -24,6 +24,7 @@ from queuehint.schema.checks import (
     check_optional_duration,
     check_run_at,
 )
+from tests.each import for_each
 from tests.support import HostileStr
 
 
@@ -51,7 +52,7 @@ def refused(check: Callable[..., object], value: object, **rest: Any) -> str:
 # --- ids and names ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "id",
     [
         *["a", "123", "id:sequence", "meta", "__root__", "*", "{}", "{x}", "{", "root", "waiting:a", "\U0001f600"],
@@ -62,7 +63,7 @@ def test_an_id_is_literal_text(id: str) -> None:
     assert check_id(id) == id
 
 
-@pytest.mark.parametrize(
+@for_each(
     "id, text",
     [
         ("", "id is empty; it must be 1 to 128 bytes"),
@@ -150,7 +151,7 @@ def test_only_a_plain_int_or_float_is_a_number(value: object) -> None:
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value, ms",
     [
         (0, 0),
@@ -208,9 +209,7 @@ def test_a_duration_that_is_not_finite_is_refused(value: float) -> None:
     assert message == f"delay must be finite, from 0 s to 10 years, got {value!r}"
 
 
-@pytest.mark.parametrize(
-    "value", ["5", True, False, None, Decimal(1), Fraction(1), Float64(1), Seconds.FIVE, b"5", [5], datetime.max]
-)
+@for_each("value", ["5", True, False, None, Decimal(1), Fraction(1), Float64(1), Seconds.FIVE, b"5", [5], datetime.max])
 def test_a_duration_of_another_type_is_a_type_error(value: object) -> None:
     with pytest.raises(InvalidJobTypeError) as caught:
         duration(value)

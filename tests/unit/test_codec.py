@@ -19,7 +19,7 @@ import pytest
 from queuehint import JsonCodec, PayloadError, UnknownToReleaseError
 from queuehint.handlers.arguments import called
 from queuehint.handlers.codec import check_json, decode_json, encode_json
-from tests.support import for_each
+from tests.each import for_each
 
 MAX = 1 << 20
 WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
@@ -87,7 +87,7 @@ NOT_JSON: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("value, name", NOT_JSON, ids=[name for _, name in NOT_JSON])
+@for_each("value, name", NOT_JSON, ids=[name for _, name in NOT_JSON])
 def test_what_is_not_json_is_refused_naming_its_place_and_type(value: Any, name: str) -> None:
     assert refusal(value) == f"$.a: {name} is not JSON{WAY_OUT}"
     assert refusal([0, 1, 2, {"b": value}]) == f"$.a[3].b: {name} is not JSON{WAY_OUT}"
@@ -218,7 +218,7 @@ def test_what_looks_like_an_object_is_plain_data(value: Any) -> None:
     assert loads(dumps(value)) == value
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**64), -0.0, 1e308, 5e-324, [], {}, "", None, True, 0, 0.1, "é\u2028🙂"])
+@for_each("value", [2**64, -(2**64), -0.0, 1e308, 5e-324, [], {}, "", None, True, 0, 0.1, "é\u2028🙂"])
 def test_every_json_value_comes_back_byte_for_byte(value: Any) -> None:
     for wrapped in (value, [value], {"k": {"l": value}}):
         payload = dumps(wrapped)
@@ -261,7 +261,7 @@ ANNOTATED: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("annotation, value", ANNOTATED, ids=[str(annotation) for annotation, _ in ANNOTATED])
+@for_each("annotation, value", ANNOTATED, ids=[str(annotation) for annotation, _ in ANNOTATED])
 def test_an_annotation_opts_its_type_in(annotation: Any, value: Any) -> None:
     again = loads(dumps(value, annotation), annotation)
     assert again == value
@@ -282,7 +282,7 @@ def test_what_cannot_be_read_as_its_annotation_is_refused(payload: bytes) -> Non
         loads(payload, Op)
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[1,", b"nul", b"1" * 5_000, b"[]", b"5", b'"x"', b"null"])
+@for_each("payload", [b"", b"{", b"\xff", b"[1,", b"nul", b"1" * 5_000, b"[]", b"5", b'"x"', b"null"])
 def test_garbage_is_refused(payload: bytes) -> None:
     with pytest.raises(PayloadError):
         JsonCodec().loads(payload, {})
@@ -334,6 +334,7 @@ class Node:
 
 
 @for_each(
+    "case",
     [
         (Price(1), Price, ".cost: int", "Decimal"),  # type: ignore[arg-type]
         ([Price(Decimal(1)), Price(2)], list[Price], "[1].cost: int", "Decimal"),  # type: ignore[arg-type]
@@ -346,7 +347,7 @@ class Node:
         ({5}, set[Decimal], "[0]: int", "Decimal"),
         (7, Price, ": int", "Price"),
         ([Price(Decimal(1))], tuple[Price, Price], ": list", "tuple"),
-    ]
+    ],
 )
 def test_refusal_names_the_part_that_cannot_be_written(case: tuple[Any, Any, str, str]) -> None:
     value, annotation, place, kind = case
@@ -387,19 +388,19 @@ def test_json_is_compact_utf8() -> None:
     assert encode_json({"é": [1, "ü"]}) == '{"é":[1,"ü"]}'.encode()
 
 
-@for_each([["a" * 600] * 2, {"a": "b" * 600, "c": "d" * 600}, {"k" * 600: 1, "l" * 600: 2}, ["a" * 1_300, 1]])
+@for_each("value", [["a" * 600] * 2, {"a": "b" * 600, "c": "d" * 600}, {"k" * 600: 1, "l" * 600: 2}, ["a" * 1_300, 1]])
 def test_texts_of_a_flat_container_that_are_too_long_together_are_refused_before_they_are_copied(value: Any) -> None:
     assert "holds strings of more than 1000 bytes" in refusal(value, Any, 1_000)
     assert dumps(value, Any, 2_000)
 
 
-@for_each([[1, 2.5, None, True], ["a", "é"], {"a": 1, "b": None}, {"a": "b"}, [], {}, ["a", 1], [[1], "a"]])
+@for_each("value", [[1, 2.5, None, True], ["a", "é"], {"a": 1, "b": None}, {"a": "b"}, [], {}, ["a", 1], [[1], "a"]])
 def test_containers_flat_or_not_are_written_alike(value: Any) -> None:
     assert loads(dumps(value)) == value
     assert json.loads(dumps(value)) == {"a": value}
 
 
-@for_each([[1.0, math.inf], ["a", "\ud800"], {"\ud800": 1}, {"a": 10**5000}, {1: 1}])
+@for_each("value", [[1.0, math.inf], ["a", "\ud800"], {"\ud800": 1}, {"a": 10**5000}, {1: 1}])
 def test_what_is_not_json_in_a_flat_container_is_found_at_its_place(value: Any) -> None:
     assert re.match(r"\$\.a(\[1\]|\.a|): .*(not JSON|not encodable|digits|JSON keys are str)", refusal(value))
 
@@ -440,7 +441,7 @@ LATER: list[tuple[Any, str, str]] = [
 ]
 
 
-@for_each(LATER)
+@for_each("case", LATER)
 def test_value_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, str, str]) -> None:
     annotation, written, said = case
     with pytest.raises(UnknownToReleaseError, match=re.escape(f"cannot be read as {called(annotation)}: {said}")):
@@ -448,6 +449,7 @@ def test_value_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, str, s
 
 
 @for_each(
+    "case",
     [
         *[(Colour, "1"), (Colour, "[]"), (Level, "true"), (Level, '"1"'), (Level, "1.0"), (Access, '"x"')],
         *[(Literal[b"x"], "1"), (Op, '{"at":1}'), (Op, '{"at":"1","text":"x"}'), (Op, '{"at":1,"text":5}')],
@@ -458,7 +460,7 @@ def test_value_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, str, s
             (tuple[float, ...], '["1"]'),
             (Row, '{"number":null}'),
         ],
-    ]
+    ],
 )
 def test_value_of_a_wrong_type_is_refused_and_not_converted(case: tuple[Any, str]) -> None:
     annotation, written = case
@@ -535,7 +537,7 @@ TRAVEL: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@for_each(TRAVEL)
+@for_each("case", TRAVEL)
 def test_types_of_the_standard_library_travel_when_they_are_annotated(case: tuple[Any, Any, Any]) -> None:
     value, annotation, written = case
     payload = dumps(value, annotation)
@@ -544,6 +546,7 @@ def test_types_of_the_standard_library_travel_when_they_are_annotated(case: tupl
 
 
 @for_each(
+    "case",
     [
         (7, Decimal),
         ("7", Decimal),
@@ -552,13 +555,13 @@ def test_types_of_the_standard_library_travel_when_they_are_annotated(case: tupl
         ("08:00", dt.time),
         ({True: "a"}, dict[int, str]),
         ([], dict[int, str]),
-    ]
+    ],
 )
 def test_values_of_other_types_than_annotated_are_refused(case: tuple[Any, Any]) -> None:
     assert re.match(r"\$\.a: \w+ cannot be written as .* \(\w+\)", refusal(*case))
 
 
-@for_each([("x", Decimal), (0.5, Decimal), ("x", dt.timedelta), (5, dt.time), ({"x": "a"}, dict[int, str])])
+@for_each("case", [("x", Decimal), (0.5, Decimal), ("x", dt.timedelta), (5, dt.time), ({"x": "a"}, dict[int, str])])
 def test_json_that_does_not_fit_them_is_refused(case: tuple[Any, Any]) -> None:
     value, annotation = case
     with pytest.raises(PayloadError, match=r"^\$\.a: cannot be read as "):

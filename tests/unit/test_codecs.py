@@ -25,7 +25,7 @@ from queuehint import (
     template,
 )
 from queuehint.cli.app import app
-from tests.support import for_each
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,13 +90,14 @@ def test_an_encrypted_payload_keeps_the_limit() -> None:
 
 
 @for_each(
+    "case",
     [
         ((["a"],), "keys must be a dict"),
         (({},), "keys must hold 1 to 100 keys, got 0"),
         (({"ä": OLD},), "an id must be 1 to 64 of A-Z"),
         (({"a": "o" * 32},), r"keys\['a'\] must be bytes, got str"),
         (({"a": OLD[1:]},), r"keys\['a'\] must be 32 bytes, got 31"),
-    ]
+    ],
 )
 def test_keys_are_checked_and_never_shown(case: tuple[tuple[Any], str]) -> None:
     arguments, message = case
@@ -194,6 +195,7 @@ def test_old_files_are_deleted_and_those_used_again_stay(tmp_path: Path) -> None
 
 
 @for_each(
+    "case",
     [
         (lambda: BlobCodec(object()), "store must be a store of blobs"),  # type: ignore[arg-type]
         (lambda: BlobCodec(DirectoryStore("x"), over=1023), "over must be from 1024"),
@@ -201,7 +203,7 @@ def test_old_files_are_deleted_and_those_used_again_stay(tmp_path: Path) -> None
         (lambda: BlobCodec(DirectoryStore("x"), blob_bytes_max=1 << 31), "blob_bytes_max must be"),
         (lambda: DirectoryStore(5), "path must be a path, got int"),  # type: ignore[arg-type]
         (lambda: DirectoryStore("x").prune(-1), "older_than"),
-    ]
+    ],
 )
 def test_the_settings_of_blobs_are_checked(case: tuple[Any, str]) -> None:
     with pytest.raises((InvalidJobError, InvalidJobTypeError), match=case[1]):

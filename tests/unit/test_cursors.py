@@ -14,6 +14,7 @@ from queuehint import InvalidJobError, InvalidJobTypeError, JobState
 from queuehint.scheduler.records.cursors import read_cursor, write_cursor
 from queuehint.values.hint import DEPTH_MAX, PATH_BYTES_MAX, queue_key
 from queuehint.values.record_filter import RecordFilter
+from tests.each import for_each
 
 ALL = RecordFilter()
 ASKED = RecordFilter(user="ann", states=(JobState.FAILED,), path=("doc1",), since_ms=5)
@@ -34,7 +35,7 @@ def test_the_longest_queue_key_fits() -> None:
     assert read_cursor(write_cursor(after, ALL), ALL) == after
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         ALL,
@@ -66,9 +67,7 @@ def test_the_root_is_another_question_than_no_path() -> None:
         read_cursor(write_cursor(("", 7), RecordFilter(path=())), ALL)
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "abc", "-1", "0", "1000000000", "a" * 10**6, "\x00", "é", "\ud800", "a b", "=="]
-)
+@for_each("cursor", ["", "abc", "-1", "0", "1000000000", "a" * 10**6, "\x00", "é", "\ud800", "a b", "=="])
 def test_garbage_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidJobError, match="cursor"):
         read_cursor(cursor, ALL)

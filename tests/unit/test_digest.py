@@ -14,7 +14,7 @@ import pytest
 
 from queuehint.handlers.conversion.digest import digest_of
 from queuehint.handlers.handler import Handler
-from tests.support import for_each
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,10 @@ def test_digest_is_sixteen_hexadecimal_digits() -> None:
     assert int(of(int), 16) >= 0
 
 
-@for_each([int, Colour, Price, Point, Row, Pair, Literal["a", "b"], list[Price], Price | None, dict[str, Colour]])
+@for_each(
+    "annotation",
+    [int, Colour, Price, Point, Row, Pair, Literal["a", "b"], list[Price], Price | None, dict[str, Colour]],
+)
 def test_same_annotation_has_the_same_digest(annotation: Any) -> None:
     assert of(annotation) == of(annotation)
 
@@ -110,7 +113,7 @@ PAIRS = [
 ]
 
 
-@for_each(PAIRS)
+@for_each("pair", PAIRS)
 def test_other_values_of_an_annotation_change_the_digest(pair: tuple[Any, Any]) -> None:
     one, other = pair
     assert of(one) != of(other)

@@ -14,6 +14,7 @@ import pytest
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, MissingExtraError
 from queuehint.values.schedule import FIRINGS_MAX, Recurrence
 from queuehint.worker.schedules.due_times import GRACE_MS, check_recurrence, come_due, due_after, first_due
+from tests.each import for_each
 from tests.support import HostileStr
 
 MINUTE = 60_000
@@ -213,8 +214,8 @@ def test_all_that_was_missed_comes_in_steps() -> None:
     assert next_ms == 1000 * (FIRINGS_MAX + 1)
 
 
-@pytest.mark.parametrize("cron", ["* * * * *", "0 4 * * *", "0 4 1 * *", "0 4 29 2 *", "*/5 3 * * 1"])
-@pytest.mark.parametrize("away_days", [0.01, 1.5, 45, 400, 3000])
+@for_each("cron", ["* * * * *", "0 4 * * *", "0 4 1 * *", "0 4 29 2 *", "*/5 3 * * 1"])
+@for_each("away_days", [0.01, 1.5, 45, 400, 3000])
 def test_the_last_of_those_missed_is_found_however_long_nobody_was_there(cron: str, away_days: float) -> None:
     recurrence = Recurrence(cron=cron, missed="once")
     next_ms = first_due(recurrence, ms("2026-07-01 02:59"))
@@ -230,7 +231,7 @@ def test_the_last_of_those_missed_is_found_however_long_nobody_was_there(cron: s
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments, said",
     [
         ({}, "cron or every"),
@@ -315,7 +316,7 @@ def test_white_space_between_the_fields_makes_no_difference() -> None:
     assert check_recurrence(cron="  0\t3  * * * ") == check_recurrence(cron="0 3 * * *", timezone="UTC")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "cron, plain",
     [
         ("@yearly", "0 0 1 1 *"),

@@ -28,6 +28,7 @@ from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, When
+from tests.each import for_each
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 KEPT = "dwdk"
@@ -49,7 +50,7 @@ def depend(edges: DependencySets, waits: Job, *dependencies: Job, edge: str = KE
 # --- what an end means -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "when, on_failure, data, finished, failed, canceled",
     [
         ("success", "wait", False, DROP, WAIT, DROP),

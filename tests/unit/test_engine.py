@@ -26,6 +26,7 @@ from queuehint.operations import (
 from queuehint.testing.driver import Queue, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
+from tests.each import for_each
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -93,7 +94,7 @@ def test_a_long_sweep_does_not_hold_up_a_short_line() -> None:
     assert queue.stats().states[CANCELED] < 50
 
 
-@pytest.mark.parametrize(
+@for_each(
     "operation",
     [
         Tick(),

@@ -12,6 +12,7 @@ import pytest
 
 from queuehint import Flow, Scheduler, errors
 from queuehint.errors import QueueHintError, shown
+from tests.each import for_each
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
@@ -57,12 +58,12 @@ ERRORS: list[tuple[QueueHintError, str]] = [
 ]
 
 
-@pytest.mark.parametrize("error, text", ERRORS, ids=[text[:30] for _, text in ERRORS])
+@for_each("error, text", ERRORS, ids=[text[:30] for _, text in ERRORS])
 def test_a_message_names_what_it_is_about(error: QueueHintError, text: str) -> None:
     assert str(error).startswith(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "ours, builtin",
     [
         (errors.InvalidHintError, ValueError),
@@ -161,7 +162,7 @@ _CYCLE: list[Any] = [1]
 _CYCLE.append(_CYCLE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value, text",
     [
         ([], "[]"),
@@ -250,7 +251,7 @@ class _Zone(tzinfo):
     __repr__ = _Foreign.__repr__
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value, text",
     [
         (_Foreign(), "<_Foreign>"),

@@ -6,6 +6,7 @@ import pytest
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.testing import FaultPlan
 from queuehint.testing.simulation.faults import PLANS
+from tests.each import for_each
 
 
 def test_each_plan_has_a_name_and_differs_from_the_others() -> None:
@@ -18,7 +19,7 @@ def test_only_the_first_plan_has_no_faults() -> None:
     assert [FaultPlan.named(name).is_calm for name in PLANS] == [True, False, False, False]
 
 
-@pytest.mark.parametrize("name", [field.name for field in attrs.fields(FaultPlan)])
+@for_each("name", [field.name for field in attrs.fields(FaultPlan)])
 def test_what_is_not_possible_is_refused_by_name(name: str) -> None:
     field: dict[str, object] = {name: -1}
     with pytest.raises(InvalidJobError, match=name):

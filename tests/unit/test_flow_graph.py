@@ -6,12 +6,11 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from queuehint.client.flows.graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
 from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, JobSpec
+from tests.each import for_each
 
 EVIL = [
     '"]; click n0 "javascript:alert(1)"',
@@ -106,7 +105,7 @@ def test_every_state_has_a_color() -> None:
     assert graph.dot().count("fillcolor") == len(JobState)
 
 
-@pytest.mark.parametrize("text", EVIL)
+@for_each("text", EVIL)
 def test_a_name_is_never_more_than_a_label(text: str) -> None:
     def drawn(name: str) -> FlowGraph:
         return FlowGraph(

@@ -33,7 +33,7 @@ from queuehint.client.job import Job
 from queuehint.handlers.handler import USING, Handler
 from queuehint.handlers.placement import Placement
 from queuehint.handlers.references import Reference, template
-from tests.support import for_each
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -198,6 +198,7 @@ def test_class_with_a_field_that_is_defined_later_is_checked_at_first_use(monkey
 
 
 @for_each(
+    "case",
     [
         (dt.datetime | str, "datetime and str cannot be told apart in JSON"),
         (list[Point | str | dt.date], "date and str cannot be told apart"),
@@ -205,7 +206,7 @@ def test_class_with_a_field_that_is_defined_later_is_checked_at_first_use(monkey
         (Point | complex, "Point and complex cannot be told apart"),
         (complex | None, "complex has no JSON"),
         (dict[bool, int], "bool cannot be the key of a JSON object"),
-    ]
+    ],
 )
 def test_annotation_that_cannot_travel_is_refused_when_declared(case: tuple[Any, str]) -> None:
     annotation, said = case
@@ -353,12 +354,13 @@ def rated(
 
 
 @for_each(
+    "case",
     [
         (plain, b'{"doc":"d","x":1}', "$: plain() has no parameter 'x'"),
         (rated, b'{"level":"low","x":1,"when":5}', "$: rated() has no parameter 'x'"),
         (rated, b'{"level":"high"}', "$.level: must be Union[Literal['low', 'mid'], int, NoneType], got another str"),
         (rated, b'{"level":1,"at":[1,3]}', "$.at[1]: must be Literal[1, 2], got another int"),
-    ]
+    ],
 )
 def test_argument_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, bytes, str]) -> None:
     function, payload, said = case
@@ -367,7 +369,9 @@ def test_argument_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, byt
     assert str(caught.value).replace("None]", "NoneType]").replace("Optional[Union[", "Union[") == said
 
 
-@for_each([b'{"level":[]}', b'{"level":"low","at":["1"]}', b'{"level":"low","at":5}', b'{"level":"low","when":5}'])
+@for_each(
+    "payload", [b'{"level":[]}', b'{"level":"low","at":["1"]}', b'{"level":"low","at":5}', b'{"level":"low","when":5}']
+)
 def test_argument_of_a_wrong_type_is_not_of_a_later_release(payload: bytes) -> None:
     with pytest.raises(PayloadError) as caught:
         handler(rated).loads(CODEC, payload)
@@ -460,7 +464,7 @@ def test_a_result_travels_and_none_stored_is_none() -> None:
 # --- places ---
 
 
-@pytest.mark.parametrize(
+@for_each(
     "hint, args, expected",
     [
         (None, ("d",), None),
@@ -494,6 +498,7 @@ def test_a_str_subclass_names_a_place_by_its_text() -> None:
 
 
 @for_each(
+    "case",
     [
         (uuid.UUID(int=5), uuid.UUID, "00000000-0000-0000-0000-000000000005"),
         (dt.date(2026, 1, 2), dt.date | None, "2026-01-02"),
@@ -503,7 +508,7 @@ def test_a_str_subclass_names_a_place_by_its_text() -> None:
         (7, NewType("Id", int), "7"),
         ("a", Literal["a", b"x"], "a"),
         ("a", Annotated[str, 1], "a"),
-    ]
+    ],
 )
 def test_place_and_user_are_named_by_the_one_text_of_an_argument(case: tuple[Any, Any, str]) -> None:
     value, annotation, text = case
@@ -518,7 +523,10 @@ def test_place_and_user_are_named_by_the_one_text_of_an_argument(case: tuple[Any
     assert job.spec(again).claims == spec.claims
 
 
-@for_each([dt.datetime, bool, float, bytes, Rarity, list[str], dict, Point, None, dt.datetime | None, Literal[b"x"]])
+@for_each(
+    "annotation",
+    [dt.datetime, bool, float, bytes, Rarity, list[str], dict, Point, None, dt.datetime | None, Literal[b"x"]],
+)
 def test_parameter_that_names_no_place_is_refused_when_declared(annotation: Any) -> None:
     def work(it: Any) -> None: ...
 
@@ -557,7 +565,7 @@ def test_an_argument_that_is_no_segment_is_refused(value: str) -> None:
         path(["{doc}"], plain, value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "segment, words",
     [
         ("{unknown}", "has no parameter 'unknown'; it has doc, section, n"),
@@ -669,6 +677,7 @@ def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
 
 
 @for_each(
+    "case",
     [
         ({"author": 1.5}, "user: argument 'author' must be str, int, UUID or date to name a user, got float"),
         ({"author": True}, "user: argument 'author' must be str, int, UUID or date to name a user, got bool"),
@@ -679,7 +688,7 @@ def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
         ({"author": 10**300}, "user: argument 'author' is an int of more than 256 digits"),
         ({"author": "a" * 300}, "user is 30. bytes, limit 256"),
         ({"author": "a\n"}, "user holds a control character"),
-    ]
+    ],
 )
 def test_what_names_no_user_is_refused_by_parameter(case: tuple[dict[str, Any], str]) -> None:
     arguments, told = case

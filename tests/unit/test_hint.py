@@ -27,6 +27,7 @@ from queuehint.values.hint import (
     parse_path,
     queue_key,
 )
+from tests.each import for_each
 from tests.support import HostileStr
 
 PATHS: list[tuple[str, ...]] = [
@@ -115,7 +116,7 @@ def test_an_empty_segment_is_refused_by_index() -> None:
     assert "segment 1 is empty" in refused(["a", ""])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "segment",
     [
         *["a/b", "a.b", "a|b", "*", "?", "[x]", "\\", "{x}", "{", "}", "{}", "a:b", ":", "root"],
@@ -315,7 +316,7 @@ def test_64_claims_are_valid() -> None:
     assert len(parse_claims([[f"a{number}"] for number in range(64)])) == 64
 
 
-@pytest.mark.parametrize(
+@for_each(
     "claims, normal",
     [
         ([claim("a"), claim("a", "b")], [claim("a")]),
@@ -351,7 +352,7 @@ def test_normal_claims_conflict_with_the_same_jobs_and_never_meet_one_another() 
 # --- relations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path, other, expected",
     [
         ((), (), True),
@@ -416,7 +417,7 @@ def test_the_keys_of_all_descendants_and_no_others_sort_below_a_path() -> None:
         assert below == [other for other in PATHS if is_prefix(path, other) and path != other]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key", ["", ":", "a:", ":a", "a::b", "a\\", "\\a", "a\\x", "\\root:x", "\\r\\oot", "\n", "a:\ud800", "x" * 257]
 )
 def test_text_that_is_no_path_s_key_is_refused(key: str) -> None:

@@ -24,7 +24,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.schema.checks import IDENTITY_MAX
-from tests.support import for_each
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,12 +99,13 @@ class Odd(JsonCodec):
 
 
 @for_each(
+    "case",
     [
         (b"{}", "must return bytes and a list of bytes"),
         ((b"{}", b"digest"), "must return bytes and a list of bytes"),
         ((b"{}", ["digest"]), "must return bytes and a list of bytes"),
         ((b"{}", [b"1", b"2", b"3", b"4", b"5"]), "returned 5 digests, limit 4"),
-    ]
+    ],
 )
 def test_wrong_digests_of_a_codec_are_refused(case: tuple[object, str]) -> None:
     answer, message = case

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from queuehint.core.structures.indexes import UNSORTED_AFTER, LatePathIndex, PathIndex
 from queuehint.core.structures.job import Job
 from queuehint.testing.driver import claim, job
 from queuehint.values.hint import is_prefix, queue_key
 from queuehint.values.record import JobState
+from tests.each import for_each
 
 PATHS: list[tuple[str, ...]] = [
     *[(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "c"), ("a!",), ("a;",), ("a:b",), ("ab",), ("A",), ("\\",)],
@@ -23,7 +22,7 @@ def index(*paths: tuple[str, ...]) -> PathIndex:
     return made
 
 
-@pytest.mark.parametrize("path", [*PATHS, ("nowhere",)])
+@for_each("path", [*PATHS, ("nowhere",)])
 def test_what_is_at_or_below_a_path_is_one_range(path: tuple[str, ...]) -> None:
     below = [each.spec.claims[0].path for each in index(*PATHS).below(path)]
     assert below == sorted((other for other in PATHS if is_prefix(path, other)), key=queue_key)
@@ -46,8 +45,8 @@ def test_a_walk_over_the_keys_goes_on_from_any_key_there_was() -> None:
     assert made.next_key((), "a:d") is None
 
 
-@pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("path", [*PATHS, ("nowhere",)])
+@for_each("newest_first", [False, True])
+@for_each("path", [*PATHS, ("nowhere",)])
 def test_entries_go_on_behind_any_entry_in_either_order(path: tuple[str, ...], newest_first: bool) -> None:
     made = index(*PATHS, *PATHS)
     entries = sorted(

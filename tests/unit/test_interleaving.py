@@ -27,6 +27,7 @@ from queuehint.testing.interleaving.explore import Explorer
 from queuehint.testing.interleaving.jobs import Rules, build_parts
 from queuehint.values.hint import Mode
 from queuehint.values.spec import Dependency, JobSpec
+from tests.each import for_each
 
 Account = dict[str, int]
 
@@ -549,7 +550,7 @@ def test_handlers_that_follow_chance_are_found_out() -> None:
     assert "leave another state each time" in convicted({"roll": roll}, [("roll", None)], list)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "handlers, jobs, state, options, told",
     [
         (add, [], dict, {}, "handlers must be functions by name or a Scheduler, got function"),

@@ -13,6 +13,7 @@ from queuehint.testing.driver import Queue, job
 from queuehint.values.limit import Limit
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
+from tests.each import for_each
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -86,7 +87,7 @@ def _forget_that_parts_expire(table: JobTable) -> None:
     table.jobs[START_MARK + "T"].expiry = None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "harm",
     [
         _miscount,

@@ -14,6 +14,7 @@ from queuehint.testing.driver import Queue, job
 from queuehint.values.limit import Limit, LimitState, check_limit
 from queuehint.values.report import ReasonKind
 from queuehint.values.spec import JobSpec
+from tests.each import for_each
 
 A_SECOND = timedelta(seconds=1)
 
@@ -290,7 +291,7 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
     assert not check_limit(["a"]).holds_back
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, refused, says",
     [
         ({"path": "a"}, InvalidHintTypeError, "did you mean"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -10,13 +9,14 @@ from queuehint import Scheduler
 from queuehint.backends.base import open_backend
 from queuehint.backends.masks import hidden_parts, masked
 from queuehint.errors import InvalidJobError
+from tests.each import for_each
 from tests.urls import ODD, SECRET, WITH_SECRETS
 
 SIGNS = st.text(alphabet="/@:?#&=;,[]%. a0*", max_size=6)
 SCHEMES = st.sampled_from(["redis", "rediss", "redis+cluster", "redis+sentinel", "unix", "sqlite", "memory", "other"])
 
 
-@pytest.mark.parametrize("url", [*WITH_SECRETS, *ODD])
+@for_each("url", [*WITH_SECRETS, *ODD])
 def test_no_password_is_shown(url: str) -> None:
     assert SECRET.casefold() not in masked(url).casefold()
     try:
@@ -26,12 +26,12 @@ def test_no_password_is_shown(url: str) -> None:
     assert SECRET not in said
 
 
-@pytest.mark.parametrize("url", [*WITH_SECRETS, *ODD])
+@for_each("url", [*WITH_SECRETS, *ODD])
 def test_a_part_of_a_url_that_is_not_shown_is_known_as_one(url: str) -> None:
     assert SECRET.casefold() in {part.casefold() for part in hidden_parts(url)}
 
 
-@pytest.mark.parametrize("url", WITH_SECRETS)
+@for_each("url", WITH_SECRETS)
 def test_a_password_is_in_no_message_of_open_backend(url: str) -> None:
     try:
         shown = repr(open_backend(url))
@@ -56,7 +56,7 @@ def test_what_was_masked_stays_as_it_is(scheme: str, rest: str) -> None:
     assert masked(once) == once
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, shown",
     [
         ("", ""),

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from queuehint import JsonCodec, PayloadError, UnknownToReleaseError
-from tests.support import for_each
+from tests.each import for_each
 
 pydantic = pytest.importorskip("pydantic")
 MAX = 1 << 20
@@ -115,6 +115,7 @@ NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 
 
 @for_each(
+    "case",
     [
         (Insert(text="a"), Insert),
         (Strict(at=NOON), Strict),
@@ -135,7 +136,7 @@ NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
         (Holder(Insert(text="a"), (Delete(count=1),)), Holder),
         (pydantic.RootModel[list[Insert]]([Insert(text="a")]), pydantic.RootModel[list[Insert]]),
         (pydantic.HttpUrl("https://example.org/"), pydantic.HttpUrl),
-    ]
+    ],
 )
 def test_model_comes_back_as_it_was(case: tuple[Any, Any]) -> None:
     value, annotation = case
@@ -151,6 +152,7 @@ def hidden() -> Private:
 
 
 @for_each(
+    "case",
     [
         (
             Secret(token="s3cret"),
@@ -174,7 +176,7 @@ def hidden() -> Private:
         ({"text": "a"}, Insert, "$.a: dict cannot be written as Insert"),
         (Delete(count=1), Insert, "$.a: Delete cannot be written as Insert"),
         (Allowing(text="a"), Insert, "$.a: Allowing cannot be written as Insert: it would be read as another value"),
-    ]
+    ],
 )
 def test_model_that_would_come_back_as_another_is_refused_by_name(case: tuple[Any, Any, str]) -> None:
     value, annotation, said = case
@@ -206,13 +208,14 @@ def odd(**given: Any) -> Odd:
 
 
 @for_each(
+    "case",
     [
         (odd(), Odd, "$.a.count: Odd cannot be written as Odd: it would be read as another value"),
         (odd(token="s3cret"), Odd, "$.a.count: Odd cannot be written as Odd: it would be read as another value"),
         ([odd()], list[Odd | Secret], "[0].count: list cannot be written as list["),
         (Odd.model_construct(count="x"), Odd, "$.a: Odd cannot be written as Odd: cannot be read as Odd: count (int_"),
         (hidden(), Private | Secret, "private attributes of Private are not written"),
-    ]
+    ],
 )
 def test_refusal_of_a_model_names_no_field_that_is_not_to_blame(case: tuple[Any, Any, str]) -> None:
     value, annotation, said = case
@@ -227,6 +230,7 @@ MORE = {"kind": "insert", "text": "a", "more": 1}
 
 
 @for_each(
+    "case",
     [
         (MORE, Insert, "unknown fields of Insert"),
         (MORE, Insert | None, "unknown fields of Insert"),
@@ -244,7 +248,7 @@ MORE = {"kind": "insert", "text": "a", "more": 1}
         ({"kind": "move", "text": "a"}, Insert, "literal_error"),
         ({"at": NOON.isoformat(), "colour": "blue"}, Strict, "colour (enum)"),
         ([MORE], pydantic.RootModel[list[Insert]], "unknown fields of Insert"),
-    ]
+    ],
 )
 def test_model_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, Any, str]) -> None:
     written, annotation, said = case
@@ -254,6 +258,7 @@ def test_model_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, Any, s
 
 
 @for_each(
+    "case",
     [
         ({"kind": "insert"}, Insert),
         ({"kind": "insert"}, Insert | Delete),
@@ -263,7 +268,7 @@ def test_model_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, Any, s
         ({"at": "x"}, Strict),
         ({"at": NOON.isoformat(), "colour": []}, Strict),
         ({"edits": [{"kind": "delete", "count": "many"}]}, Outer),
-    ]
+    ],
 )
 def test_model_of_a_wrong_type_is_not_of_a_later_release(case: tuple[Any, Any]) -> None:
     written, annotation = case
@@ -275,12 +280,13 @@ def test_model_of_a_wrong_type_is_not_of_a_later_release(case: tuple[Any, Any]) 
 
 
 @for_each(
+    "case",
     [
         (MORE, Ignoring, Ignoring(text="a")),
         (MORE, Allowing, Allowing(text="a", more=1)),
         ({"old": "a"}, Migrating, Migrating(text="a")),
         ({"text": "a"}, Populated, Populated(textOf="a")),
-    ]
+    ],
 )
 def test_class_that_says_itself_what_it_reads_is_left_to(case: tuple[Any, Any, Any]) -> None:
     written, annotation, value = case

@@ -9,6 +9,7 @@ import pytest
 from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
+from tests.each import for_each
 from tests.support import HostileStr
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -22,7 +23,7 @@ def test_a_checked_filter_is_plain_and_its_states_are_in_order() -> None:
     assert RecordFilter().check() == RecordFilter()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, error",
     [
         ({"user": ""}, InvalidJobError),

@@ -18,6 +18,7 @@ from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record import JobState, log_lines
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, Dependency, JobSpec, Priority, check_dependencies, check_priority
+from tests.each import for_each
 from tests.support import HostileStr
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -54,7 +55,7 @@ def test_a_back_off_takes_seconds_or_timedeltas() -> None:
     assert repr(backoff) == "Backoff(base=0.5, factor=3.0, cap=60.0, jitter=0.0)"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, text",
     [
         ({"base": 0}, "base must be from 0.001 s to 10 years, got 0"),
@@ -77,8 +78,8 @@ def test_a_back_off_out_of_range_is_refused(fields: dict[str, Any], text: str) -
         Backoff(**fields)
 
 
-@pytest.mark.parametrize("field", ["base", "factor", "cap", "jitter"])
-@pytest.mark.parametrize("value", [True, "1", None, Decimal(1)])
+@for_each("field", ["base", "factor", "cap", "jitter"])
+@for_each("value", [True, "1", None, Decimal(1)])
 def test_a_back_off_of_another_type_is_a_type_error(field: str, value: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match=f"^{field} must be "):
         Backoff(**{field: value})
@@ -119,7 +120,7 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
 DEBOUNCED: dict[str, Any] = {"key": "k", "on_conflict": "replace", "delay_ms": 5}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, error, text",
     [
         ({"max_attempts": 0}, InvalidJobError, "max_attempts must be from 1 to 1000, got 0"),
@@ -149,7 +150,7 @@ def test_a_policy_out_of_range_is_refused(fields: dict[str, Any], error: type[Ex
         Policy.checked(**fields)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, text",
     [
         ({"max_attempts": 0}, "max_attempts must be from 1 to 1000"),
@@ -220,7 +221,7 @@ def test_claims_in_a_list_are_copied() -> None:
     assert JobSpec(id="a", task="t", claims=(Claim(path),)).check().claims == (Claim(("b",)),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields, error, text",
     [
         ({"id": ""}, InvalidJobError, "id is empty"),
@@ -293,7 +294,7 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], error: type[Ex
         JobSpec(**{"id": "a", "task": "t", **fields}).check()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"arguments": b"x" * PAYLOAD_BYTES_MAX},
@@ -457,7 +458,7 @@ def test_a_record_is_a_copy_that_nothing_changes_later() -> None:
     assert queue.record("a").version > before.version
 
 
-@pytest.mark.parametrize("kind", ReasonKind)
+@for_each("kind", ReasonKind)
 def test_every_kind_of_reason_reads_as_a_sentence(kind: ReasonKind) -> None:
     assert str(Reason(job_id="a", state=JobState.QUEUED, kind=kind)).startswith("a is QUEUED: ")
 

@@ -19,6 +19,7 @@ from queuehint.backends.redis.transport import NotSent, Unanswered
 from queuehint.errors import BackendError, InvalidJobError
 from queuehint.operations import Tick
 from queuehint.scheduler.scheduler import Scheduler
+from tests.each import for_each
 from tests.urls import SECRET, WITH_SECRETS
 
 
@@ -41,7 +42,7 @@ def address_or_message(url: str) -> Address | str:
 # --- what a URL names ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, node, options",
     [
         ("redis://", ("localhost", 6379), {}),
@@ -129,7 +130,7 @@ def test_every_scheme_opens_this_backend(scheme: str) -> None:
     assert backend.session.root == "{qh:docs.1}" == root("docs.1")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, expected",
     [
         ("redis://localhost", False),
@@ -154,7 +155,7 @@ def test_what_can_be_read_on_the_way_is_known(url: str, expected: bool) -> None:
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, problem",
     [
         ("redis://db/abc", "the database must be a number"),
@@ -186,7 +187,7 @@ def test_a_wrong_url_is_refused_and_the_part_is_named(url: str, problem: str) ->
     assert problem in message
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, option",
     [
         ("redis://db?foo=1", "foo"),
@@ -210,8 +211,8 @@ def test_a_fragment_is_refused_for_it_may_be_half_of_a_password(url: str) -> Non
     refused(url)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("namespace", ["", "*", "%7Bb%7D", "a%20b", "x" * 65, "a:b", "%C3%A9"])
+@for_each("scheme", SCHEMES)
+@for_each("namespace", ["", "*", "%7Bb%7D", "a%20b", "x" * 65, "a:b", "%C3%A9"])
 def test_a_namespace_that_could_move_a_key_to_another_slot_is_refused(scheme: str, namespace: str) -> None:
     if not namespace:
         with pytest.raises(InvalidJobError, match="namespace"):
@@ -242,7 +243,7 @@ def test_any_text_is_an_address_or_is_refused(scheme: str, rest: str) -> None:
 # --- what is never shown ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", WITH_SECRETS)
+@for_each("url", WITH_SECRETS)
 def test_a_password_is_in_no_message_and_no_repr_of_an_address(url: str) -> None:
     if url.partition(":")[0] in SCHEMES:
         answer = address_or_message(url)
@@ -250,8 +251,8 @@ def test_a_password_is_in_no_message_and_no_repr_of_an_address(url: str) -> None
         assert SECRET not in (answer.shown if isinstance(answer, Address) else answer)
 
 
-@pytest.mark.parametrize("url", WITH_SECRETS)
-@pytest.mark.parametrize("failure", [NotSent, Unanswered])
+@for_each("url", WITH_SECRETS)
+@for_each("failure", [NotSent, Unanswered])
 def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, failure: type[Exception]) -> None:
     answer = address_or_message(url) if url.partition(":")[0] in SCHEMES else ""
     if isinstance(answer, str):

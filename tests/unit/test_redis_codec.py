@@ -62,6 +62,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
 from queuehint.values.spec import ON_CONFLICT, JobSpec
+from tests.each import for_each
 from tests.support import thorough
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def too_much() -> Iterator[Operation[Any]]:
     yield Renew((("a", 1),) * 16_001)
 
 
-@pytest.mark.parametrize("operation", list(too_much()), ids=lambda operation: type(operation).__name__)
+@for_each("operation", list(too_much()), ids=lambda operation: type(operation).__name__)
 def test_an_operation_that_carries_too_much_is_refused_as_the_engine_refuses_it(operation: Operation[Any]) -> None:
     with pytest.raises((InvalidJobError, DuplicateJobError)) as refused:
         codec.encode(operation)
@@ -317,7 +318,7 @@ def any_reply(random: Random, depth: int = 3) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
+@for_each("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
 def test_a_damaged_reply_is_said_to_be_damaged(operation: Operation[Any]) -> None:
     for seed in range(300):
         reply = any_reply(Random(seed)) if seed else []

@@ -17,6 +17,7 @@ from queuehint.backends.redis.functions.calls import LOADS_MAX, PASSING_AGAIN_S,
 from queuehint.backends.redis.functions.library import Library, library
 from queuehint.backends.redis.functions.statements import statements, values
 from tests.calls import script_of
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ def split(text: str) -> list[str]:
     return [statement.text for statement in statements(text.split("\n"))]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "local a, b = {}, 'end'",

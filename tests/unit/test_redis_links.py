@@ -11,7 +11,7 @@ from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.async_link import _CallSlots
 from queuehint.backends.redis.connections.link import _Where
 from queuehint.backends.redis.transport import Closed, NotSent, Redirect
-from tests.support import for_each
+from tests.each import for_each
 
 
 def no_free_slots() -> _CallSlots:
@@ -126,7 +126,7 @@ async def test_a_line_that_moves_is_waited_in_for_longer(monkeypatch: pytest.Mon
 # --- which node ------------------------------------------------------------------------------------------------------
 
 
-@for_each(range(1, 7))
+@for_each("callers", range(1, 7))
 def test_callers_failing_together_move_the_node_once(callers: int) -> None:
     where = _Where(parse_url("redis+cluster://a,b,c"))
     term = where.term

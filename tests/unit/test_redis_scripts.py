@@ -29,8 +29,8 @@ from queuehint.operations import KINDS, Closing, Enqueue, Firing, PauseSchedule
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load, script_of
+from tests.each import for_each
 from tests.examples import example
-from tests.support import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +137,7 @@ def test_what_every_script_is_given_is_said_once() -> None:
     assert arguments_sent("tick") == COMMON
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
     header = header_of(name)
     assert header.startswith(f"{Path(name).name}: ")
@@ -145,7 +145,7 @@ def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(na
     assert "KEYS[" not in header
 
 
-@for_each(EXAMPLES)
+@for_each("name", EXAMPLES)
 def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: str) -> None:
     (named,) = re.findall(r"\n  Mirrors core\.([\w.]+)", header_of(name))
     handler = HANDLERS[type(EXAMPLES[name])]
@@ -153,7 +153,7 @@ def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: 
     assert getattr(room, handler.__name__) is handler
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: str) -> None:
     described, rest = arguments_described(header_of(name))
     sent = arguments_sent(name)
@@ -163,7 +163,7 @@ def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: s
     assert sent == last if rest is None else sent >= last
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str) -> None:
     described, _ = arguments_described(header_of(name))
     code = code_of(scripts.script(name).text)
@@ -171,7 +171,7 @@ def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str)
     assert read <= {*range(1, COMMON + 1)} | described
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_full(name: str) -> None:
     shebang = SOURCES[name].partition("\n")[0]
     if name in QUESTIONS:
@@ -182,7 +182,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 
 
-@for_each(LIBRARY)
+@for_each("path", LIBRARY)
 def test_a_library_file_says_what_it_is_for(path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.startswith(f"--[[ {path.stem}: ") or not code_of(text).strip(), "it holds more than includes"
@@ -228,7 +228,7 @@ def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, folde
     assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
     text = with_includes(name)
     for path in LIBRARY:
@@ -309,7 +309,7 @@ OF_CHANGES = {"work", "ready_queue", "paths"}
 """Libraries that questions do not include: code of gates and limits uses them only in functions that change data."""
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str) -> None:
     """An undefined name is an error only when its line runs."""
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(scripts.script(name).text.partition("\n")[2]))
@@ -323,14 +323,14 @@ def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str)
     assert used - defined <= (OF_CHANGES if name in QUESTIONS else set())
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_strings_are_written_so_that_constants_can_be_told_from_them(name: str) -> None:
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(ALL[name]))
     assert '"' not in code
     assert "[[" not in code
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_no_field_has_the_name_of_a_constant(name: str) -> None:
     text = with_includes(name)
     constants = {
@@ -355,19 +355,19 @@ def test_the_legal_moves_are_those_of_the_core() -> None:
 # --- on a server -----------------------------------------------------------------------------------------------------
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_every_script_loads_and_is_known_by_its_sha(name: str, redis_server: Server) -> None:
     script = scripts.script(name)
     assert redis_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
 
 
-@for_each(SOURCES)
+@for_each("name", SOURCES)
 def test_every_script_loads_on_valkey(name: str, second_server: Server) -> None:
     script = scripts.script(name)
     assert second_server.call("SCRIPT", "LOAD", script.text) in {script.sha, script.sha.encode()}
 
 
-@for_each(sorted(QUESTIONS))
+@for_each("name", sorted(QUESTIONS))
 def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: Server, namespace: str) -> None:
     session = Session(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     session._checked_s = float("inf")
@@ -382,7 +382,7 @@ def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: S
     assert not redis_server.client().exists(keys.redis_key(namespace, "meta"))
 
 
-@for_each(sorted(SOURCES.keys() - QUESTIONS))
+@for_each("name", sorted(SOURCES.keys() - QUESTIONS))
 def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, redis_server: Server) -> None:
     with pytest.raises(ResponseError, match=r"(?i)write"):
         redis_server.call("EVAL_RO", scripts.script(name).text, 1, "{qh:nobody}", "", "", 0)
@@ -392,7 +392,7 @@ def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, 
             redis_server.call("FCALL_RO", library().function(name), 1, "{qh:nobody}", "", "", 0)
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None:
     found = re.findall(r"\b(?:KEYS|ROOT)\b.*", code_of(ALL[name]))
     if name == "probe.lua":
@@ -497,7 +497,7 @@ def test_every_command_of_a_script_is_tried_before_anything_is_written() -> None
     assert used <= tried <= set(COMMANDS.split())
 
 
-@for_each(sorted(ALL.keys() - {"probe.lua"}))
+@for_each("name", sorted(ALL.keys() - {"probe.lua"}))
 def test_a_script_uses_only_commands_of_the_list(name: str) -> None:
     for call in calls_of(ALL[name]):
         command = re.match(r"'([A-Z]+)'", call)
@@ -505,7 +505,7 @@ def test_a_script_uses_only_commands_of_the_list(name: str) -> None:
         assert command[1] in (COMMANDS + OF_THE_DOCTOR if name in DOCTOR else COMMANDS).split(), call
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
     for call in calls_of(ALL[name]):
         command, _, rest = call.partition(", ")
@@ -516,7 +516,7 @@ def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
             assert (command, key[1]) in WHOLE, f"{call} in {name}"
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
     for call in calls_of(ALL[name]):
         if re.match(r"'Z(REV)?RANGEBY(LEX|SCORE)'", call):
@@ -525,7 +525,7 @@ def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
             assert "'COUNT'" in call, f"{call} in {name}"
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_no_script_goes_around_the_rules_of_scripts(name: str) -> None:
     code = code_of(ALL[name])
     assert not re.search(r"redis\.pcall|loadstring|\bload\(|setfenv|getfenv|math\.random|os\.|cjson", code)
@@ -573,7 +573,7 @@ def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> N
         assert said == done, name
 
 
-@for_each(ALL)
+@for_each("name", ALL)
 def test_an_error_reply_is_made_of_a_known_word_first(name: str) -> None:
     for argument in re.findall(r"redis\.error_reply\(([^\n]*)", code_of(ALL[name])):
         assert argument.startswith(("'", "refused)")), argument

@@ -51,8 +51,8 @@ from queuehint.operations import (
 )
 from queuehint.values.policy import Retention
 from queuehint.values.spec import JobSpec
+from tests.each import for_each
 from tests.session_driver import DONE, HEADER, ONE, Talk, Time, examined, make_session, replace_time, script_of
-from tests.support import for_each
 
 time = pytest.fixture(replace_time)
 session = pytest.fixture(make_session)
@@ -320,7 +320,7 @@ def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time:
     assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
 
 
-@for_each([ONE, CountJobs()])
+@for_each("operation", [ONE, CountJobs()])
 def test_a_closed_link_ends_a_call_without_another_attempt(operation: Operation[Any], time: Time) -> None:
     session = make_session(time)
     assert type(Talk(session, operation).fail(Closed()).error) is BackendUnavailableError
@@ -636,7 +636,7 @@ REFUSED_UNREAD = (
 """Refusals from which nobody learns whether an earlier attempt was carried out."""
 
 
-@for_each([(error, change) for error in REFUSED_UNREAD for change in (ONE, Cancel(("a",)), Exchange("w"))])
+@for_each("case", [(error, change) for error in REFUSED_UNREAD for change in (ONE, Cancel(("a",)), Exchange("w"))])
 def test_a_refusal_after_a_lost_reply_leaves_the_outcome_unknown(
     case: tuple[Exception, Operation[Any]], time: Time
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError, TemplateError
 from queuehint.handlers.references import Extracted, Reference, Template, extract, target, template
 from queuehint.handlers.templates import TEMPLATE_BYTES_MAX, fill, find
+from tests.each import for_each
 from tests.support import HostileStr
 
 NODE = object()
@@ -35,7 +36,7 @@ def test_a_reference_shows_the_placeholder() -> None:
     assert repr(out["owner"].rows[0][-1]["a-b"]["7"]) == "{{A.owner.rows[0][-1].a-b.7}}"
 
 
-@pytest.mark.parametrize("name", ["name", "node", "text", "id", "steps", "out", "target", "_x", "keys", "items", "get"])
+@for_each("name", ["name", "node", "text", "id", "steps", "out", "target", "_x", "keys", "items", "get"])
 def test_any_name_may_be_a_field(name: str) -> None:
     assert repr(getattr(ref(), name)) == repr(ref()[name]) == "{{A." + name + "}}"
 
@@ -48,7 +49,7 @@ def test_names_with_two_underscores_are_no_attributes_but_may_be_keys(name: str)
     assert repr(ref()[name]) == "{{A." + name + "}}"
 
 
-@pytest.mark.parametrize("key", ["", "a b", "-a", "a.b", "a]", "}}", "ключ", "x" * 129, "a\n", HostileStr("a b")])
+@for_each("key", ["", "a b", "-a", "a.b", "a]", "}}", "ключ", "x" * 129, "a\n", HostileStr("a b")])
 def test_a_field_that_no_template_can_name_is_refused_at_once(key: str) -> None:
     with pytest.raises(InvalidJobError, match="a field in a template is 1 to 128 of") as caught:
         ref()[key]
@@ -106,7 +107,7 @@ def test_a_copy_of_a_mark_is_the_mark() -> None:
         assert copy.copy(mark) is copy.deepcopy([mark])[0] is mark
 
 
-@pytest.mark.parametrize(
+@for_each(
     "use",
     [
         str,

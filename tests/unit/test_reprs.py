@@ -18,6 +18,7 @@ from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.spec import Dependency, JobSpec
 from queuehint.worker.dependency_results import DependencyResults
+from tests.each import for_each
 
 SECRET = "C4NARY"
 IDS = [f"{number}-é" for number in range(500)]
@@ -51,7 +52,7 @@ VALUES: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value, words", VALUES, ids=lambda value: type(value).__name__)
+@for_each("value, words", VALUES, ids=lambda value: type(value).__name__)
 def test_a_repr_has_the_size_of_data_and_not_the_data(value: Any, words: str) -> None:
     assert words in repr(value)
     assert SECRET not in repr(value)

@@ -20,6 +20,7 @@ from queuehint.core.jobs.settled import (
 from queuehint.core.structures.trie import ONE, Node, X
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.record import JobState
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,7 +206,7 @@ def wrong(table: JobTable) -> list[object]:
     return [*found.misplaced, *found.early, *miscounted(table), *stalled(table), *misoffered(table)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "harm",
     [
         _count_once_more,

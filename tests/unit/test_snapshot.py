@@ -26,6 +26,7 @@ from queuehint.operations import Exchange, Pause
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
 from queuehint.values.spec import note_checked
+from tests.each import for_each
 
 LAYOUTS = {
     1: "a2b52578fd5f365d",
@@ -168,7 +169,7 @@ def packed(*parts: Any) -> list[bytes]:
     return [zlib.compress(json.dumps(part).encode()) for part in parts]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parts",
     [
         [],

@@ -9,6 +9,7 @@ import pytest
 from queuehint.backends.base import open_backend
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.errors import InvalidJobError
+from tests.each import for_each
 
 HERE = Path.cwd()
 
@@ -29,7 +30,7 @@ def test_a_url_names_a_file(url: str, path: Path, durability: str) -> None:
     assert (address.path, address.durability) == (path, durability)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url, said",
     [
         ("sqlite://jobs.db", "names a host: write sqlite:///jobs.db"),

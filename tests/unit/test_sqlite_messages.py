@@ -68,6 +68,7 @@ from queuehint.operations.wire import OPERATIONS, Await, Begin, encode
 from queuehint.testing.driver import job
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
+from tests.each import for_each
 
 QUESTIONS: Any = (
     List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), ListDead(), ListLimits(),
@@ -165,7 +166,7 @@ def test_requests_come_back_as_they_were(asked: Any) -> None:
     assert read_request(message[LENGTH_BYTES:], "docs") == asked
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body, problem",
     [
         (b"", "is not a request"),

@@ -13,6 +13,7 @@ from queuehint.errors import InvalidTransitionError
 from queuehint.testing.driver import job
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
+from tests.each import for_each
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -34,12 +35,12 @@ def test_the_table_is_this_one() -> None:
     assert all(how for targets in MOVES.values() for how in targets.values())
 
 
-@pytest.mark.parametrize("state, target", [pair for pair in PAIRS if pair[1] in LEGAL[pair[0]]])
+@for_each("state, target", [pair for pair in PAIRS if pair[1] in LEGAL[pair[0]]])
 def test_a_legal_move_is_let_through(state: JobState | None, target: JobState) -> None:
     check_move("a", state, target)
 
 
-@pytest.mark.parametrize("state, target", [pair for pair in PAIRS if pair[1] not in LEGAL[pair[0]]])
+@for_each("state, target", [pair for pair in PAIRS if pair[1] not in LEGAL[pair[0]]])
 def test_every_other_move_is_refused_naming_both_states(state: JobState | None, target: JobState) -> None:
     with pytest.raises(InvalidTransitionError) as caught:
         check_move("a", state, target)

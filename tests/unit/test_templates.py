@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from queuehint import PayloadError, TemplateError
 from queuehint.handlers import templates
 from queuehint.handlers.templates import PLACEHOLDERS_MAX, TEMPLATE_BYTES_MAX, Placeholder, fill, find, is_name, parse
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,7 +236,7 @@ def test_a_placeholder_is_read_as_it_is_written(name: str, fields: list[str]) ->
 # --- what a template becomes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, -0.0, 2**64, "text", "", [], {}, [1, {"a": None}], {"x": "{{A}}"}])
+@for_each("value", [None, True, 1.5, -0.0, 2**64, "text", "", [], {}, [1, {"a": None}], {"x": "{{A}}"}])
 def test_a_lone_placeholder_keeps_the_type(value: Any) -> None:
     assert compact(filled("{{A}}", A=value)) == compact(value)
     assert compact(filled("{{ A.x }}", A={"x": value})) == compact(value)
@@ -258,7 +259,7 @@ def test_inside_other_text_a_value_becomes_text(value: Any, text: str) -> None:
     assert filled("{{A}}{{A}}", A=value) == text + text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "template, value",
     [
         ("{{A.rows[0].id}}", 7),
@@ -317,7 +318,7 @@ def test_pointers_say_which_strings_are_templates() -> None:
     assert fill(arguments, marks, {"A": 12, "B": "{{A}}"}, bytes_max=len(compact(expected))) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pointer, words",
     [
         ("/b", "'/b' leads nowhere"),
@@ -395,8 +396,8 @@ class Loud:
         raise AssertionError(f"asked for {name}")
 
 
-@pytest.mark.parametrize("field", ["__class__", "__dict__", "__init__", "upper", "keys", "format"])
-@pytest.mark.parametrize("value", ["text", 5, [], {}, None], ids=repr)
+@for_each("field", ["__class__", "__dict__", "__init__", "upper", "keys", "format"])
+@for_each("value", ["text", 5, [], {}, None], ids=repr)
 def test_b86_no_attribute_is_ever_read(field: str, value: Any) -> None:
     assert f'A has no "{field}"' in refusal("{{A." + field + "}}", A=value)
     assert f'A.x has no "{field}"' in refusal("{{A.x." + field + ".__globals__}}", A={"x": value})
@@ -407,7 +408,7 @@ def test_b86_a_key_may_have_any_name() -> None:
     assert filled("{{A.__class__.__globals__}}", A={"__class__": {"__globals__": 1}}) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *["{{A.x()}}", '{{A["x"]}}', "{{A['x']}}", "{{A[x]}}", "{0.__class__}", "{A}", "{A.__class__}", "{{A|x}}"],
@@ -454,7 +455,7 @@ def work(text: str) -> float:
     return min(once() for _ in range(5))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda n: "{{" * n,
@@ -478,7 +479,7 @@ def test_b89_the_time_is_linear_in_the_text(make: Callable[[int], str]) -> None:
     assert work(make(32_000)) < 30 * work(make(4_000)) + 1e-3
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, value",
     [
         ("{{A.{{B.x}}}}", "{{A.bee}}"),

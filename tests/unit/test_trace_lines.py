@@ -27,6 +27,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError
 from queuehint.values.record import Attempt
 from queuehint.values.spec import Dependency
+from tests.each import for_each
 
 J = TraceJob.of
 
@@ -122,7 +123,7 @@ def test_what_is_written_is_what_is_read(events: list[TraceEvent], jobs: list[Tr
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, said",
     [
         ("no JSON", "no JSON"),

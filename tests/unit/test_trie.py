@@ -13,6 +13,7 @@ import pytest
 from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, Walk, X, counts
 from queuehint.testing.driver import SHARED, claim
 from queuehint.values.hint import Claim
+from tests.each import for_each
 
 
 @dataclass
@@ -67,7 +68,7 @@ def test_the_modes_fit_as_in_multi_granularity_locking() -> None:
         assert (not ONE[other] & CLASHES[mode]) == ((mode, other) in fits)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "first, second, granted",
     [
         ("a", "b", True),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 import queuehint
+from tests.each import for_each
 
 ROOT = Path(queuehint.__file__).parent
 CORE, LUA = ROOT / "core", ROOT / "backends/redis/lua"
@@ -64,7 +63,7 @@ TWINS = {
 """Functions of the core, by module, and their twins, by file: of one name but for `end`, which is a word of Lua."""
 
 
-@pytest.mark.parametrize("module", TWINS)
+@for_each("module", TWINS)
 def test_both_of_a_pair_are_there(module: str) -> None:
     source = (CORE / module).read_text("utf-8")
     for file, names in TWINS[module].items():

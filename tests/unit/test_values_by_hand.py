@@ -34,6 +34,7 @@ from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.outcome import Grant, new_grant, new_outcome
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import new_spec
+from tests.each import for_each
 from tests.support import HostileStr
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@for_each("name", WRONG)
 def test_what_is_not_what_a_field_names_is_refused(name: str) -> None:
     make, words = WRONG[name]
     with pytest.raises(QueueHintError) as caught:

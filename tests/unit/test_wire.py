@@ -27,6 +27,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.schedule import MISSED, Recurrence
 from queuehint.values.spec import Dependency, JobSpec, Priority
+from tests.each import for_each
 
 # --- values of every class -------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said
         encode(operation)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "", "{}", "[]", "1", '{"":"Nobody"}', '{"a":1}', '{"":"Cancel"}', '{"":"Cancel","ids":[],"more":1}', '{"":"b"}',

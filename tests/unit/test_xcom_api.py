@@ -13,6 +13,7 @@ from queuehint.handlers.references import Reference
 from queuehint.operations import ListShared, Pull, Pulled, Push, Pushed, SharedKeys
 from queuehint.scheduler.xcom import XCom
 from queuehint.schema.checks import TEN_YEARS_MS
+from tests.each import for_each
 
 
 class Store:
@@ -129,8 +130,8 @@ def test_a_wrong_question_for_keys_is_refused_before_it_is_asked(wrong: dict[str
     assert store.asked == []
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, "a\n", "\x00", "\ud800", 5, None, b"k"])
-@pytest.mark.parametrize("parameter", ["key", "namespace"])
+@for_each("name", ["", "x" * 257, "a\n", "\x00", "\ud800", 5, None, b"k"])
+@for_each("parameter", ["key", "namespace"])
 def test_a_name_that_is_none_is_refused(parameter: str, name: Any) -> None:
     store = Store()
     names = {"key": "k", "namespace": "n", parameter: name}
