@@ -9,7 +9,7 @@ import pytest
 
 from queuehint import FlowNotFoundError, JobFailedError, Retention, Scheduler
 from queuehint.backends.base import Interest
-from queuehint.client import flow_handle
+from queuehint.client.flows import handle as flow_handle
 from queuehint.operations import Get
 from tests.manual_jobs import on
 from tests.schedulers import Gate, memory, scheduler, until
