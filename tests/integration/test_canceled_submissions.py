@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuehint.client import submission
+from queuehint.client import arrangement
 from queuehint.operations import Commit, Enqueue
 from tests.schedulers import scheduler
 
@@ -29,8 +29,8 @@ class GaveUpError(Exception):
 
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "submissions", partial(submission.submissions, jobs_max=2))
-    monkeypatch.setattr(submission, "PART_JOBS", 2)
+    monkeypatch.setattr(arrangement, "submissions", partial(arrangement.submissions, jobs_max=2))
+    monkeypatch.setattr(arrangement, "PART_JOBS", 2)
 
 
 class Ending:

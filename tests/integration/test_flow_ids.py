@@ -10,7 +10,7 @@ import pytest
 
 from queuehint import DuplicateFlowError, DuplicateJobError, Flow, Job, Scheduler
 from queuehint.backends import sending
-from queuehint.client import submission
+from queuehint.client import arrangement
 
 
 async def test_submitting_a_flow_again_returns_it_and_a_different_flow_with_its_id_is_refused(url: str) -> None:
@@ -50,8 +50,8 @@ CALLERS, ROWS = 3, 20
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have flows go in parts of two jobs, which wait for others for a few ms."""
-    monkeypatch.setattr(submission, "PART_JOBS", 2)
-    monkeypatch.setattr(submission, "submissions", partial(submission.submissions, jobs_max=2))
+    monkeypatch.setattr(arrangement, "PART_JOBS", 2)
+    monkeypatch.setattr(arrangement, "submissions", partial(arrangement.submissions, jobs_max=2))
     monkeypatch.setattr(sending, "TURN_PAUSE_S", 0.001)
 
 

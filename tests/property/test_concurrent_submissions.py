@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.backends.steps import Ahead, Wait
-from queuehint.client import submission
+from queuehint.client import arrangement, submission
 from queuehint.core import refusals
 from queuehint.core.engine import Engine
 from queuehint.core.structures import edges
@@ -73,7 +73,7 @@ class Callers:
         self.was: list[Engine] = []
 
     def add(self, specs: Sequence[JobSpec], part_jobs: int = 1, *, whole: bool = True) -> Caller:
-        self.patch.setattr(submission, "PART_JOBS", part_jobs)
+        self.patch.setattr(arrangement, "PART_JOBS", part_jobs)
         caller = Caller(specs, submission.submit(list(specs), whole=whole, small_parts=True))
         self.all.append(caller)
         return caller
@@ -317,7 +317,7 @@ def test_job_with_many_dependencies_is_not_committed_without_some(
     monkeypatch: pytest.MonkeyPatch, *, lost: bool
 ) -> None:
     """A failover loses the last portion of its dependencies, between two requests that are both answered."""
-    for module in (edges, refusals, submission):
+    for module in (edges, refusals, arrangement):
         monkeypatch.setattr(module, "PORTION_MAX", 2)
     callers = Callers(monkeypatch)
     needs = tuple([Dependency(str(at)) for at in range(5)])

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint.client import submission
+from queuehint.client import arrangement
 from queuehint.core import refusals
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures import edges
@@ -38,7 +38,7 @@ from tests.property.agreement import RedisLockstep
 from tests.property.test_graphs import Crowd
 from tests.support import thorough
 
-PORTIONED = [(edges, "PORTION_MAX"), (refusals, "PORTION_MAX"), (submission, "PORTION_MAX")]
+PORTIONED = [(edges, "PORTION_MAX"), (refusals, "PORTION_MAX"), (arrangement, "PORTION_MAX")]
 
 
 class Portioned(Crowd):
@@ -87,7 +87,7 @@ class Portioned(Crowd):
             for module, name in PORTIONED:
                 patch.setattr(module, name, self.size)
             reply = self.other.apply(operation, self.now_ms)
-            for portion in submission._portions(operation.jobs, operation.staged):
+            for portion in arrangement.portions(operation.jobs, operation.staged):
                 self.other.apply(portion, self.now_ms)
         return reply
 
@@ -136,7 +136,7 @@ def test_a_store_says_the_same_of_a_job_that_waits_for_thousands() -> None:
         needs = tuple([Dependency(each) for each in ids])
         spec = job("last", after=needs, on_dependency_failure="cancel", retention_ms=60_000)
         lockstep.do(Enqueue((spec,), staged="T"))
-        for portion in submission._portions([spec], "T"):
+        for portion in arrangement.portions([spec], "T"):
             lockstep.do(portion)
         lockstep.do(Commit("T", 1, 5))
         for count in (1_500, 3_500, 1):
