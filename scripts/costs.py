@@ -36,7 +36,6 @@ ROOMS_OF_CHECKS = ("operations/bounds.py", "schema/checks.py", "schema/compiled.
 
 # A path and what stands in it once. One that is gone is taken from its list.
 TABLES_OF_RANGES = (
-    ("queuehint/values/policy.py", "def __attrs_post_init__(self) -> None:\n        check_int(self.max_attempts"),
     ("queuehint/values/policy.py", "def checked("),
     ("docs/reference/limits.md", "| `timeout` of a job or of a flow, `start_within` |"),
 )

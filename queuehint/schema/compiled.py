@@ -21,6 +21,7 @@ from queuehint.schema.kinds import (
     Many,
     Member,
     Optional,
+    PathOf,
     Repeated,
     Row,
     Single,
@@ -70,16 +71,38 @@ def maker(cls: type[T]) -> Callable[..., T]:
     thousands are made a second, a draft of another class is made, its fields are set, and it is given its class. What
     is made of a class that remembers is marked as checked with ``is_checked=True``.
     """
+    return _at_first_use(lambda: _compiled(*_maker_source(cls), "make"))
 
-    def fill() -> Callable[..., T]:
-        made = _compiled(*_maker_source(cls), "make")
-        make.__code__, make.__defaults__, make.__kwdefaults__ = made.__code__, made.__defaults__, made.__kwdefaults__
+
+def taker(find: Callable[[], type[Any]], **called: str) -> Callable[[Any], None]:
+    """
+    Return a function that takes the fields of a new value of a class of ours as a user has given them.
+
+    A field of a single thing that is not in the form of its kind is replaced by what the kind takes it for; a value of
+    another class of ours is looked at; paths and tuples are left to the class.
+
+    Args:
+        find: returns the class, which may be made later.
+        called: what errors call a field, if it is not its name.
+
+    Raises (the function):
+        InvalidJobError, InvalidJobTypeError: naming the field.
+    """
+    return _at_first_use(lambda: _compiled(*_taker_source(find(), called), "take"))
+
+
+def _at_first_use(compiled: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that becomes another one when it is called, so that no call goes by way of it."""
+
+    def fill() -> Callable[..., Any]:
+        made = compiled()
+        first.__code__, first.__defaults__, first.__kwdefaults__ = made.__code__, made.__defaults__, made.__kwdefaults__
         names.update(made.__globals__)
         return typed
 
     names: dict[str, Any] = {"fill": fill}
-    make: Any = FunctionType(_first.__code__, names, f"make_{cls.__name__}")
-    typed: Callable[..., T] = make
+    first: Any = FunctionType(_first.__code__, names)
+    typed: Callable[..., Any] = first
     return typed
 
 
@@ -300,3 +323,22 @@ def _maker_source(cls: type[Any]) -> tuple[str, dict[str, Any]]:
         lines.append("    if is_checked:\n        self._is_checked = True")
     lines = [f"def make({', '.join(parameters)}):", "    self = new(draft)", *lines, "    self.__class__ = cls"]
     return "\n".join([*lines, "    return self\n"]), names
+
+
+def _taker_source(cls: type[Any], called: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    writer = _Writer({"cls": cls, "put": object.__setattr__, "refuse": refuse})
+    writer.line(0, "def take(self):")
+    for name, kind in kinds_of(cls).items():
+        unless = ""
+        if isinstance(kind, Optional):
+            kind, unless = kind.kind, "x is not None and "
+        parameter = called.get(name, name)
+        if isinstance(kind, Value):
+            kept = writer.name(kind.cls, kind.cls.__name__)
+            writer.line(1, f"if {unless}not isinstance(self.{name}, {kept}):")
+            writer.line(2, f"raise refuse({parameter!r}, {_called(kind.cls)!r}, self.{name})")
+        elif isinstance(kind, Single) and not isinstance(kind, PathOf):
+            writer.line(1, f"x = self.{name}")
+            writer.line(1, f"if {unless}not ({kind.test.format(x='x')}):")
+            writer.line(2, f"put(self, {name!r}, {writer.name(kind.take, 'take')}(x, {parameter!r}))")
+    return "\n".join(writer.lines) + "\n", writer.names

@@ -30,9 +30,11 @@ from queuehint.schema.checks import (
     RUN_AT_MIN_MS,
     TAG_BYTES_MAX,
     TEN_YEARS_MS,
+    check_choice,
     check_id,
     check_name,
     check_payload_size,
+    check_str,
     check_tag,
 )
 
@@ -52,7 +54,7 @@ class Kind:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        names: tuple[str, ...] = type(self).__slots__
+        names = [name for cls in reversed(type(self).__mro__) for name in getattr(cls, "__slots__", ())]
         facts = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
         return f"{type(self).__name__}({facts})"
 
@@ -80,6 +82,11 @@ class Single(Kind):
         """
         raise NotImplementedError
 
+    def take(self, value: Any, parameter: str) -> Any:
+        """Return what a user has given in the form of the field, or refuse it by the name of the parameter."""
+        self.check(value, parameter)
+        return value
+
 
 def refuse(where: str, expected: str, value: object) -> InvalidJobTypeError:
     """Return the error of a value of another class."""
@@ -102,7 +109,10 @@ class Label(Single):
     def check(self, value: Any, where: str) -> None:
         if type(value) is not str:
             raise refuse(where, "str", value)
-        type(self)._check(value, parameter=where)  # noqa: SLF001 - its own class
+        self.take(value, where)
+
+    def take(self, value: Any, parameter: str) -> str:
+        return type(self)._check(value, parameter=parameter)  # noqa: SLF001 - its own class
 
 
 class Id(Label):
@@ -156,6 +166,11 @@ class Text(Single):
             code = f"U+{ord(value[error.start]):04X}"
             raise InvalidJobError(f"{where} is not encodable as UTF-8 ({code}): {shown(value)}") from None
 
+    def take(self, value: Any, parameter: str) -> str:
+        text = check_str(value, parameter=parameter)
+        self.check(text, parameter)
+        return text
+
 
 class Digest(Text):
     """Letters and digits, or none."""
@@ -169,7 +184,7 @@ class Digest(Text):
     def check(self, value: Any, where: str) -> None:
         super().check(value, where)
         if value and not (value.isascii() and value.isalnum()):
-            name = _last(where)
+            name = where.rpartition(".")[2]
             raise InvalidJobError(f"{name} must be letters a to z, A to Z and digits, got {shown(value)}")
 
 
@@ -199,7 +214,8 @@ class Asked(Count):
     __slots__ = ()
 
     def check(self, value: Any, where: str) -> None:
-        super().check(value, _last(where) if type(value) is int and abs(value) <= NUMBER_MAX else where)
+        is_named = type(value) is not int or abs(value) > NUMBER_MAX
+        super().check(value, where if is_named else where.rpartition(".")[2])
 
 
 class Proof(Count):
@@ -207,17 +223,11 @@ class Proof(Count):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(-TOKEN_MAX, TOKEN_MAX)
-
 
 class Moment(Count):
     """A time, in ms since the epoch."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(RUN_AT_MIN_MS, RUN_AT_MAX_MS)
 
 
 class Duration(Count):
@@ -298,6 +308,9 @@ class Choice(Single):
         if value not in self.words:
             raise InvalidJobError(f"{where} must be {expected}, got {shown(value)}")
 
+    def take(self, value: Any, parameter: str) -> str:
+        return check_choice(value, self.words, parameter=parameter)
+
 
 class PathOf(Single):
     """The path of a place."""
@@ -343,13 +356,19 @@ class Parsed(Single):
 # --- kinds that annotations say --------------------------------------------------------------------------------------
 
 
-class Member(Kind):
-    """A member of an enum."""
+class Value(Kind):
+    """A value of a class of ours."""
 
     __slots__ = ("cls",)
 
-    def __init__(self, cls: type[Enum]) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
+
+
+class Member(Value):
+    """A member of an enum."""
+
+    __slots__ = ()
 
 
 class Optional(Kind):
@@ -381,15 +400,6 @@ class Row(Kind):
 
     def __init__(self, items: tuple[Kind, ...]) -> None:
         self.items = items
-
-
-class Value(Kind):
-    """A value of a class of ours."""
-
-    __slots__ = ("cls",)
-
-    def __init__(self, cls: type[Any]) -> None:
-        self.cls = cls
 
 
 class Also(Kind):
@@ -476,20 +486,15 @@ def _either(hints: tuple[Any, ...]) -> Kind:
     return Optional(kind, words=words, takes_none=NoneType in hints, takes_bool=bool in hints)
 
 
-def _last(where: str) -> str:
-    return where.rpartition(".")[2]
-
-
 # --- names of those that many fields have ----------------------------------------------------------------------------
 
 JobId = Annotated[str, Id()]
 NameText = Annotated[str, Name()]
 TagText = Annotated[str, Tag()]
 ShortText = Annotated[str, Text()]
-"""Of at most 4 096 characters."""
 AnyCount = Annotated[int, Count()]
-Token = Annotated[int, Proof()]
-MomentMs = Annotated[int, Moment()]
+Token = Annotated[int, Proof(-TOKEN_MAX, TOKEN_MAX)]
+MomentMs = Annotated[int, Moment(RUN_AT_MIN_MS, RUN_AT_MAX_MS)]
 DurationMs = Annotated[int, Duration()]
 SomeMs = Annotated[int, Duration(least=1)]
 AnyNumber = Annotated[float, Number()]

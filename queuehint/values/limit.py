@@ -11,12 +11,13 @@ True
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.schema.checks import check_bool, check_duration, check_int, check_name
+from queuehint.schema.checks import check_bool, check_duration, check_int
+from queuehint.schema.compiled import taker
 from queuehint.schema.kinds import Count, Duration, NameText
 from queuehint.values.hint import Path, parse_path, queue_key
 from queuehint.values.record_filter import RecordFilter
@@ -61,23 +62,16 @@ class Limit:
     pool: NameText | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_bool(self.each, parameter="each")
+        _take_limit(self)
         if self.path is not None:
             parse_path(self.path)
             if type(self.path) is not tuple or any(type(segment) is not str for segment in self.path):
                 raise InvalidJobTypeError(f"path must be a tuple of str, got {shown(self.path)}")
-        if self.most is not None:
-            check_int(self.most, parameter="most", least=1, most=MOST_MAX)
         if self.rate is not None:
             if type(self.rate) is not tuple or len(self.rate) != 2:
                 raise InvalidJobTypeError(f"rate must be a tuple of a number and ms, got {shown(self.rate)}")
             check_int(self.rate[0], parameter="rate", least=1, most=MOST_MAX)
             check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
-        if self.max_pending is not None:
-            check_int(self.max_pending, parameter="max_pending", least=1, most=PENDING_MAX)
-        for name in ("task", "pool"):
-            if getattr(self, name) is not None:
-                check_name(getattr(self, name), parameter=name)
 
     @property
     def key(self) -> Key:
@@ -120,6 +114,9 @@ class Limit:
             raise InvalidJobError(f"a limit is of a path, a task or a pool, one of them; got {' and '.join(named)}")
         if self.each:
             raise InvalidJobError(f"each=True is of the children of a path; got {named[0]}")
+
+
+_take_limit: Final = taker(lambda: Limit)
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import islice
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import attrs
 
@@ -14,7 +14,6 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import (
     ATTEMPTS_MAX,
     RETENTION_MAX_MS,
-    TEN_YEARS_MS,
     check_choice,
     check_duration,
     check_int,
@@ -23,6 +22,7 @@ from queuehint.schema.checks import (
     check_optional_duration,
     count_of,
 )
+from queuehint.schema.compiled import taker
 from queuehint.schema.kinds import AnyNumber, Count, DurationMs, Number, SomeMs
 
 SERVICES_KEPT_MAX = 100
@@ -33,12 +33,6 @@ OnDependencyFailure = Literal["wait", "cancel", "run"]
 ON_RETRY: tuple[OnRetry, ...] = get_args(OnRetry)
 ON_DEAD: tuple[OnDead, ...] = get_args(OnDead)
 ON_DEPENDENCY_FAILURE: tuple[OnDependencyFailure, ...] = get_args(OnDependencyFailure)
-
-_POLICY_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("on_retry", ON_RETRY),
-    ("on_dead", ON_DEAD),
-    ("on_dependency_failure", ON_DEPENDENCY_FAILURE),
-)
 
 
 def _base_s(base: float | timedelta) -> float:
@@ -192,19 +186,7 @@ class Policy:
     key_for_ms: SomeMs | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_int(self.max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX)
-        check_int(self.max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX)
-        if not isinstance(self.backoff, Backoff):
-            raise InvalidJobTypeError(
-                f"backoff must be a Backoff, got {type(self.backoff).__name__}: {shown(self.backoff)}"
-            )
-        for parameter, choices in _POLICY_CHOICES:
-            word = check_choice(getattr(self, parameter), choices, parameter=parameter)
-            object.__setattr__(self, parameter, word)
-        check_int(self.max_hold_ms, parameter="max_hold_ms", least=0, most=TEN_YEARS_MS)
-        for parameter, least_ms in (("timeout_ms", 1), ("start_within_ms", 1), ("retention_ms", 0), ("key_for_ms", 1)):
-            if (value := getattr(self, parameter)) is not None:
-                check_int(value, parameter=parameter, least=least_ms, most=TEN_YEARS_MS)
+        _take_policy(self)
 
     @classmethod
     def checked(
@@ -245,6 +227,7 @@ class Policy:
         )
 
 
+_take_policy: Final = taker(lambda: Policy)
 DEFAULT_BACKOFF = Backoff()
 DEFAULT_POLICY = Policy()
 POLICY_OPTIONS = frozenset(inspect.signature(Policy.checked).parameters)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import attrs
 
-from queuehint.schema.checks import RUN_AT_MAX_MS, RUN_AT_MIN_MS, TEN_YEARS_MS, check_choice, check_int, check_str
+from queuehint.schema.compiled import taker
 from queuehint.schema.kinds import MomentMs, ShortText, SomeMs
 from queuehint.values.record import moment
 from queuehint.values.spec import JobSpec
@@ -47,15 +47,10 @@ class Recurrence:
     end_ms: MomentMs | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.cron is not None:
-            object.__setattr__(self, "cron", check_str(self.cron, parameter="cron"))
-        object.__setattr__(self, "timezone", check_str(self.timezone, parameter="timezone"))
-        object.__setattr__(self, "missed", check_choice(self.missed, MISSED, parameter="missed"))
-        if self.every_ms is not None:
-            check_int(self.every_ms, parameter="every_ms", least=1, most=TEN_YEARS_MS)
-        for name in ("start_ms", "end_ms"):
-            if (time_ms := getattr(self, name)) is not None:
-                check_int(time_ms, parameter=name, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
+        _take_recurrence(self)
+
+
+_take_recurrence: Final = taker(lambda: Recurrence)
 
 
 @attrs.frozen(kw_only=True, weakref_slot=False)

@@ -30,7 +30,7 @@ from queuehint.schema.checks import (
     encodable,
     sized,
 )
-from queuehint.schema.compiled import Remembered, maker
+from queuehint.schema.compiled import Remembered, maker, taker
 from queuehint.schema.kinds import (
     NUMBER_MAX,
     Also,
@@ -123,13 +123,9 @@ class Dependency:
     data: bool = False
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "id", check_id(self.id, parameter="dependency"))
-        object.__setattr__(self, "when", check_choice(self.when, WHEN, parameter="when"))
-        if self.name is not None:
-            object.__setattr__(self, "name", check_id(self.name, parameter="name"))
-        if type(self.data) is not bool:
-            raise InvalidJobTypeError(f"data must be bool, got {type(self.data).__name__}: {shown(self.data)}")
-        self.check_rules()
+        _take_dependency(self)
+        if self.data:
+            self.check_rules()
 
     def check_rules(self) -> None:
         """
@@ -140,6 +136,9 @@ class Dependency:
         """
         if self.data and self.when == "failure":
             raise InvalidJobError(f"dependency {shown(self.id)}: a job that FAILED has no result to be named")
+
+
+_take_dependency: Final = taker(lambda: Dependency, id="dependency")
 
 
 @attrs.frozen(kw_only=True, weakref_slot=False)

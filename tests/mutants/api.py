@@ -336,8 +336,8 @@ MUTANTS = (
         name="A recurrence that was made by hand may miss its times in any way",
         kind="api",
         file="values/schedule.py",
-        old='        object.__setattr__(self, "missed", check_choice(self.missed, MISSED, parameter="missed"))\n',
-        new="",
+        old="        _take_recurrence(self)\n",
+        new="        pass\n",
         caught_by=(tests("tests/unit/test_values_by_hand.py"),),
     ),
     Mutant(
@@ -411,6 +411,22 @@ MUTANTS = (
         old='(check_rules := getattr(cls, "check_rules", None)) is not None',
         new="(check_rules := None)",
         caught_by=(tests("tests/unit/test_compiled.py", "-k", "named or no_constructor"),),
+    ),
+    Mutant(
+        name="A text of a class of the application's stays in a value",
+        kind="api",
+        file="schema/compiled.py",
+        old="f\"put(self, {name!r}, {writer.name(kind.take, 'take')}(x, {parameter!r}))\"",
+        new="f\"{writer.name(kind.take, 'take')}(x, {parameter!r})\"",
+        caught_by=(tests("tests/unit/test_compiled.py", "-k", "as_they_are_given"),),
+    ),
+    Mutant(
+        name="An id may have spaces",
+        kind="api",
+        file="schema/checks.py",
+        old=' and value.isprintable() and " " not in value:',
+        new=" and value.isprintable():",
+        caught_by=(tests("tests/unit/test_checks.py", "-k", "id"),),
     ),
     Mutant(
         name="An iterator of jobs is read to its end",

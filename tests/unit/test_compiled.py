@@ -42,8 +42,10 @@ from queuehint.schema import kinds
 from queuehint.schema.compiled import kinds_of, maker, source_of
 from queuehint.schema.kinds import JobId, Kind, Single, kind_of
 from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Backoff, Policy
+from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import Dependency, JobSpec, is_checked, note_checked
 from tests.support import HostileStr
 
@@ -64,7 +66,7 @@ def singles(kind: Kind) -> Iterator[Single]:
     """The kinds of single things that a kind is made of."""
     if isinstance(kind, Single):
         yield kind
-    elif isinstance(kind, kinds.Value):
+    elif isinstance(kind, kinds.Value) and not isinstance(kind, kinds.Member):
         for inner in kinds_of(kind.cls).values():
             yield from singles(inner)
     elif isinstance(kind, kinds.Row):
@@ -298,6 +300,25 @@ def test_a_value_is_made_of_its_fields_in_their_order_and_its_defaults() -> None
         make()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         make(1).left = 2  # type: ignore[misc]
+
+
+def test_a_new_value_takes_its_fields_as_they_are_given() -> None:
+    edge = Dependency(HostileStr("b"), HostileStr("done"), HostileStr("n"))  # type: ignore[arg-type]
+    assert [type(each) for each in (edge.id, edge.when, edge.name)] == [str, str, str]
+    policy = Policy(on_retry=HostileStr("yield"))  # type: ignore[arg-type]
+    assert (type(policy.on_retry), policy.on_retry) == (str, "yield")
+    wrongs: list[tuple[Any, str]] = [
+        (lambda: Dependency(""), "dependency is empty; it must be 1 to 128 bytes"),
+        (lambda: Dependency("a", data=1), "data must be bool, got int: 1"),  # type: ignore[arg-type]
+        (lambda: Policy(max_attempts=0), "max_attempts must be from 1 to 1000, got 0"),
+        (lambda: Policy(on_dead="x"), "on_dead must be one of continue, hold, cancel_behind, got 'x'"),  # type: ignore[arg-type]
+        (lambda: Recurrence(cron="* " * 3000), "cron is 6000 characters, limit 4096: "),
+        (lambda: Limit(path=(), most=True), "most must be int, got bool: True"),
+    ]
+    for make, said in wrongs:
+        with pytest.raises(InvalidJobError) as caught:
+            make()
+        assert str(caught.value).startswith(said)
 
 
 def test_a_spec_that_is_made_as_checked_is_not_checked_again() -> None:
