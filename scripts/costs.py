@@ -93,9 +93,14 @@ def files_that_name(operation: str) -> list[Path]:
     return [path for path in python if operation in words(path)] + [*LUA.glob(f"{script}.lua")]
 
 
+def files_of_operations() -> list[int]:
+    """Return in how many files each operation is named."""
+    return [len(files_that_name(kind.__name__)) for kind in KINDS]
+
+
 def files_of_an_operation() -> float:
     """Return the median over all operations."""
-    return median(len(files_that_name(kind.__name__)) for kind in KINDS)
+    return median(files_of_operations())
 
 
 def files_of_an_option() -> int:
@@ -189,6 +194,7 @@ def calls() -> Counter[str]:
 
 
 ROWS = (
+    Row("files that name an operation, summed over all operations", lambda: sum(files_of_operations())),
     Row("files that name an operation, median (product, Lua, kit, tests)", files_of_an_operation, 12),
     Row(f"files that name an option without a rule, `{OPTION}`", files_of_an_option, 12),
     Row("files that name six or more fields of `Policy`", files_of_the_policy, 6),
