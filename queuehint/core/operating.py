@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
-    from queuehint.values.hint import Path
     from queuehint.values.limit import Limit
-    from queuehint.values.record_filter import RecordFilter
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, _LOST, _CANCELED_VERDICT, STALE = Verdict
@@ -149,35 +147,16 @@ def amend(state: State, operation: op.Amend) -> op.Noted:
 @handles(op.Pause)
 def pause(state: State, operation: op.Pause) -> op.Marked:
     """Answer `Pause`."""
-    return _begin_pause(state, operation.path, operation.for_ms)
+    until_ms = None if operation.for_ms is None else state.now_ms + operation.for_ms
+    changed = state.table.pauses.begin(operation.filter, until_ms)
+    follow(state)
+    return op.Marked(changed, more(state))
 
 
 @handles(op.Resume)
 def resume(state: State, operation: op.Resume) -> op.Marked:
     """Answer `Resume`."""
-    return _end_pause(state, operation.path)
-
-
-@handles(op.PauseJobs)
-def pause_jobs(state: State, operation: op.PauseJobs) -> op.Marked:
-    """Answer `PauseJobs`."""
-    return _begin_pause(state, operation.filter, operation.for_ms)
-
-
-@handles(op.ResumeJobs)
-def resume_jobs(state: State, operation: op.ResumeJobs) -> op.Marked:
-    """Answer `ResumeJobs`."""
-    return _end_pause(state, operation.filter)
-
-
-def _begin_pause(state: State, what: Path | RecordFilter, for_ms: int | None) -> op.Marked:
-    changed = state.table.pauses.begin(what, None if for_ms is None else state.now_ms + for_ms)
-    follow(state)
-    return op.Marked(changed, more(state))
-
-
-def _end_pause(state: State, what: Path | RecordFilter) -> op.Marked:
-    changed = state.table.pauses.resume(what)
+    changed = state.table.pauses.resume(operation.filter)
     follow(state)
     return op.Marked(changed, more(state))
 

@@ -18,6 +18,7 @@ from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, Inv
 from queuehint.schema.checks import check_payload_size
 from queuehint.schema.compiled import Check, check_of, check_size
 from queuehint.values.hint import Path, key_of
+from queuehint.values.record_filter import ALL_RECORDS
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
 from queuehint.values.spec import PORTION_MAX, JobSpec
 
@@ -30,7 +31,7 @@ PARTS_LOST = (
     "their jobs, the store has lost them, or more than ten minutes passed between two requests; submit it again"
 )
 OTHER_SPEC = "only the service and the user of a record can be changed"
-_PAUSED_BY = "service, user, task, pool, tag"
+_PAUSED_BY = "path, service, user, task, pool, tag"
 WEIGHTS_FULL = f"weights: {op.WEIGHTS_MAX} users have one other than 1, limit {op.WEIGHTS_MAX}"
 
 
@@ -150,14 +151,15 @@ def _check_depend(operation: op.Depend) -> None:
         raise CycleError([operation.job_id])
 
 
-def _check_pause(operation: op.PauseJobs | op.ResumeJobs) -> None:
+def _check_pause(operation: op.Pause | op.Resume) -> None:
     wanted = operation.filter
-    names = [field.name for field in attrs.fields(type(wanted)) if getattr(wanted, field.name) not in {None, ()}]
-    others = [name for name in names if name not in {"service", "user", "task", "pool", "tag", "path"}]
+    if wanted == ALL_RECORDS:
+        raise InvalidJobError(f"filter: a pause needs one of {_PAUSED_BY}, got {shown(wanted)}")
+    fields = attrs.fields_dict(type(wanted))
+    names = [name for name, field in fields.items() if getattr(wanted, name) != field.default]
+    others = [name for name in names if name not in _PAUSED_BY.split(", ")]
     if others:
-        raise InvalidJobError(f"filter: a pause selects by {_PAUSED_BY} and path, not by {others[0]}")
-    if not {"service", "user", "task", "pool", "tag"} & set(names):
-        raise InvalidJobError(f"filter: a pause by filter needs one of {_PAUSED_BY}, got {shown(wanted)}")
+        raise InvalidJobError(f"filter: a pause selects by {_PAUSED_BY}, not by {others[0]}")
 
 
 def _check_lines(operation: op.ListLines) -> None:
@@ -190,8 +192,8 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_users,
     op.ListLines: _check_lines,
-    op.PauseJobs: _check_pause,
-    op.ResumeJobs: _check_pause,
+    op.Pause: _check_pause,
+    op.Resume: _check_pause,
 }
 """Operations of which more is checked than their fields."""
 

@@ -30,13 +30,11 @@ __all__ = [
     "Judged",
     "Marked",
     "Pause",
-    "PauseJobs",
     "PauseSchedule",
     "PutSchedule",
     "Redrive",
     "Reopen",
     "Resume",
-    "ResumeJobs",
     "ResumeSchedule",
     "SetLimit",
     "Swept",
@@ -172,40 +170,16 @@ class Marked:
 @attrs.frozen
 class Pause(Operation[Marked]):
     """
-    Stop starts of jobs with a claim at or below *path*; they keep their places.
+    Stop starts of the jobs that a filter selects; they keep their places.
 
     Args:
-        for_ms: resume it by itself after so long, from now, at most 10 years; None for no end. Of a path that is
-            paused already, this end replaces the one it had.
-
-    Raises:
-        InvalidJobError: there are 10 000 pauses already.
-    """
-
-    path: Path
-    for_ms: SomeMs | None = None
-
-
-@attrs.frozen
-class Resume(Operation[Marked]):
-    """Undo `Pause` of this very path."""
-
-    path: Path
-
-
-@attrs.frozen
-class PauseJobs(Operation[Marked]):
-    """
-    Stop starts of the jobs that a filter selects, without a place too; they keep their places.
-
-    Args:
-        filter: with at least one of `service`, `user`, `task`, `pool` and `tag`, and a `path` if they are those at or
-            below it; no other condition.
-        for_ms: as of `Pause`.
+        filter: with at least one of `path`, `service`, `user`, `task`, `pool` and `tag`; no other condition.
+        for_ms: resume it by itself after so long, from now, at most 10 years; None for no end. Of what is paused
+            already, this end replaces the one it had.
 
     Raises:
         InvalidJobError: the filter has no such condition, or another; there are 10 000 pauses already,
-            or 100 by filter.
+            or 100 by more than a path.
     """
 
     filter: RecordFilter
@@ -213,8 +187,8 @@ class PauseJobs(Operation[Marked]):
 
 
 @attrs.frozen
-class ResumeJobs(Operation[Marked]):
-    """Undo `PauseJobs` of this very filter."""
+class Resume(Operation[Marked]):
+    """Undo `Pause` of this very filter."""
 
     filter: RecordFilter
 

@@ -14,15 +14,12 @@ from queuehint.operations import (
     ListPauses,
     ListWeights,
     Pause,
-    PauseJobs,
     Resume,
-    ResumeJobs,
     SetLimit,
     Weigh,
 )
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.schema.checks import check_int, check_name, check_optional_duration
-from queuehint.values.hint import parse_path
 from queuehint.values.limit import LimitState, check_limit
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import PauseState
@@ -195,27 +192,23 @@ class Restraints(SchedulerBase):
         return self.backend.call_sync(ListLimits()).limits
 
 
-def _pause(path: Any, for_: Any, selected: Mapping[str, Any]) -> Pause | PauseJobs:
+def _pause(path: Any, for_: Any, selected: Mapping[str, Any]) -> Pause:
     wanted = _selection(path, selected, "pause")
-    for_ms = check_optional_duration(for_, parameter="for_", least_ms=1)
-    return Pause(parse_path(path), for_ms) if wanted is None else PauseJobs(wanted, for_ms)
+    return Pause(wanted, check_optional_duration(for_, parameter="for_", least_ms=1))
 
 
-def _resume(path: Any, selected: Mapping[str, Any]) -> Resume | ResumeJobs:
-    wanted = _selection(path, selected, "resume")
-    return Resume(parse_path(path)) if wanted is None else ResumeJobs(wanted)
+def _resume(path: Any, selected: Mapping[str, Any]) -> Resume:
+    return Resume(_selection(path, selected, "resume"))
 
 
-def _selection(path: Any, selected: Mapping[str, Any], call: str) -> RecordFilter | None:
-    """Return the filter of the words of a *call*, pause or resume; None if there are none, and the path is all."""
+def _selection(path: Any, selected: Mapping[str, Any], call: str) -> RecordFilter:
+    """Return the filter of the path and the words of a *call*, pause or resume."""
     words = {name: value for name, value in selected.items() if value is not None}
     for name in words:
         if name not in SELECTED_BY:
             raise InvalidJobTypeError(f"{call} selects by path, {', '.join(SELECTED_BY)}, not by {shown(name)}")
-    if not words:
-        if path is None:
-            raise InvalidJobTypeError(f"{call} needs a path, or one of {', '.join(SELECTED_BY)}")
-        return None
+    if not words and path is None:
+        raise InvalidJobTypeError(f"{call} needs a path, or one of {', '.join(SELECTED_BY)}")
     return RecordFilter(path=path, **words).check()
 
 

@@ -29,13 +29,11 @@ from queuehint.operations import (
     Get,
     Operation,
     Pause,
-    PauseJobs,
     Pending,
     Pull,
     Redrive,
     Renew,
     Resume,
-    ResumeJobs,
     Tick,
     Ticked,
     Verdict,
@@ -224,19 +222,19 @@ class Driver(ABC):
 
     def pause(self, *path: str, for_ms: int | None = None) -> bool:
         """Pause a path; True unless it was."""
-        return self.apply(Pause(path, for_ms)).changed
+        return self.pause_jobs(for_ms, path=path)
 
     def resume(self, *path: str) -> bool:
         """Resume a path; True unless it was not paused."""
-        return self.apply(Resume(path)).changed
+        return self.resume_jobs(path=path)
 
     def pause_jobs(self, for_ms: int | None = None, **words: Any) -> bool:
         """Pause the jobs that a filter selects; True unless they were."""
-        return self.apply(PauseJobs(RecordFilter(**words), for_ms)).changed
+        return self.apply(Pause(RecordFilter(**words), for_ms)).changed
 
     def resume_jobs(self, **words: Any) -> bool:
         """Resume the jobs that a filter selects; True unless they were not paused."""
-        return self.apply(ResumeJobs(RecordFilter(**words))).changed
+        return self.apply(Resume(RecordFilter(**words))).changed
 
     # --- questions ---
 
@@ -334,7 +332,7 @@ class Queue(Driver):
             (table.last_number, table.last_seq, self.engine.next_ms),
             (self.engine.state.token, self.engine.state.drawn),  # The next token and the next drawn number count too.
             (
-                [pause.what for pause in table.pauses.all()],
+                [pause.filter for pause in table.pauses.all()],
                 sorted(table.closed.items()),
                 list(table.undelivered_cancellations),
             ),

@@ -82,6 +82,11 @@ class RecordFilter:
             raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
 
     @property
+    def path_alone(self) -> Path | None:
+        """The path, if it is the only condition."""
+        return self.path if self == RecordFilter(path=self.path) else None
+
+    @property
     def is_by_entry(self) -> bool:
         """They are found along a path, a flow or the dependents of a job."""
         return self.path is not None or self.flow is not None or self.waits_for is not None

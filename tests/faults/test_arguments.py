@@ -48,7 +48,6 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
-    PauseJobs,
     PauseSchedule,
     Post,
     Push,
@@ -58,7 +57,6 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
-    ResumeJobs,
     ResumeSchedule,
     SetLimit,
     Tick,
@@ -196,10 +194,10 @@ class Shop:
         yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))
         yield from (SetLimit(Limit(path=("z",), max_pending=9)), DropLimit(("y",)), Draw(2), Follow(None), Follow(0))
         wanted = RecordFilter(user="u", path=("q",))
-        yield from (PauseJobs(wanted, 1_000), ResumeJobs(wanted))
+        yield from (Pause(wanted, 1_000), Resume(wanted))
         yield from (
-            Pause(("q",), 1_000),
-            Resume(("q",)),
+            Pause(RecordFilter(path=("q",)), 1_000),
+            Resume(RecordFilter(path=("q",))),
             Close(("q",)),
             Reopen(("q",)),
             CancelPath(("q",)),

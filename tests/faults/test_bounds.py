@@ -549,8 +549,8 @@ def wander(site: Site, steps: int, seed: int) -> History:
             store.call_sync(CancelPath(tuple(path())))
         else:
             place = tuple(path())
-            store.call_sync(Pause(place))
-            store.call_sync(Resume(place))
+            store.call_sync(Pause(RecordFilter(path=place)))
+            store.call_sync(Resume(RecordFilter(path=place)))
     return history
 
 

@@ -41,6 +41,7 @@ from queuehint.operations import (
 )
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency
 from tests import audit
 from tests.faults import checks
@@ -621,10 +622,10 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     server = start_server()
     short = Short(server, namespace)
     store = short.store
-    store.call_sync(Pause(("doc",)))
+    store.call_sync(Pause(RecordFilter(path=("doc",))))
     store.call_sync(Enqueue((checks.job("awaited", ["doc"]),)))
     store.wait_sync(Interest(jobs=("awaited",)), 0.001)
-    store.call_sync(Resume(("doc",)))
+    store.call_sync(Resume(RecordFilter(path=("doc",))))
     short.claim("awaited")
     short.run(checks.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
     short.run(*[checks.job(f"done{number}") for number in range(3)])

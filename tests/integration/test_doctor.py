@@ -32,7 +32,6 @@ from queuehint.operations import (
     Pause,
     Reopen,
     Resume,
-    ResumeJobs,
     SetLimit,
     Tick,
 )
@@ -42,6 +41,7 @@ from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency
 from tests.doctor_store import Store, base, counters, job, named, open_store, turns
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
@@ -130,10 +130,8 @@ class Walk:
 
     def open_all(self) -> None:
         """Let everything run again: what is paused or closed waits for a person."""
-        for path in sorted(self.lockstep.engine.table.pauses.by_path):
-            self.store.do(Resume(path))
-        for wanted in list(self.lockstep.engine.table.pauses.by_filter):
-            self.store.do(ResumeJobs(wanted))
+        for pause in self.lockstep.engine.table.pauses.all():
+            self.store.do(Resume(pause.filter))
         for path in sorted(self.lockstep.engine.table.closed):
             self.store.do(Reopen(path))
 
@@ -403,7 +401,7 @@ def test_edges_of_a_job_lost_before_it_is_released_are_removed(canceled: Store) 
 def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     store.do(Enqueue((job("1", "a"), job("2", "a"))))
     (old,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
-    store.do(Pause(("p",)))
+    store.do(Pause(RecordFilter(path=("p",))))
     store.do(Close(("z",)))
     store.server.client().hdel(store.key("meta"), "state")
     (finding,) = store.look().errors
@@ -415,15 +413,15 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     assert new.token > old.token
     (enqueued,) = store.do(Enqueue((job("3", "a"),))).jobs
     assert enqueued.number > MARGIN
-    assert store.do(Resume(("p",)))
+    assert store.do(Resume(RecordFilter(path=("p",))))
     store.do(Reopen(("z",)))
     store.drain()
     assert store.look().is_clean
 
 
 def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(store: Store) -> None:
-    store.do(Pause(("p",), 1_000))
-    store.do(Pause(("q",)))
+    store.do(Pause(RecordFilter(path=("p",)), 1_000))
+    store.do(Pause(RecordFilter(path=("q",))))
     assert store.look().is_clean
     client = store.server.client()
     timers: Any = client.zrange(store.key("timers"), 0, -1, withscores=True)
@@ -435,7 +433,7 @@ def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(s
     assert client.zrange(store.key("timers"), 0, -1, withscores=True) == [(member, end_ms)]
     store.clock.advance(ms=1_000)
     store.do(Tick())
-    assert store.do(Resume(("p",))).changed is False
+    assert store.do(Resume(RecordFilter(path=("p",)))).changed is False
     assert store.look().is_clean
 
 
@@ -792,7 +790,7 @@ def test_a_time_to_look_at_a_limit_again_that_is_not_its_own_is_put_right(store:
 
 @pytest.mark.parametrize("counter", ["numbers", "places", "turn", "pause", "epoch"])
 def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, counter: str) -> None:
-    store.do(Pause(("p",)))
+    store.do(Pause(RecordFilter(path=("p",))))
     store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", user="u"), job("4", user="v"))))
     store.do(Exchange("w", pools=("default",), limit=1))
     at = {"numbers": 3, "places": 4, "turn": 5, "pause": 7, "epoch": 9}[counter]

@@ -39,6 +39,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import JobSpec
 from tests.calls import script_of
 from tests.doctor_store import Store, job, open_store
@@ -169,8 +170,8 @@ def come_and_go(store: Store) -> None:
 
 
 def pause_and_resume(store: Store) -> None:
-    store.do(Pause(("elsewhere",)))
-    store.do(Resume(("elsewhere",)))
+    store.do(Pause(RecordFilter(path=("elsewhere",))))
+    store.do(Resume(RecordFilter(path=("elsewhere",))))
 
 
 def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

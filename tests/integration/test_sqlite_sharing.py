@@ -59,6 +59,7 @@ from queuehint.operations import (
 from queuehint.operations.wire import PlaceAnew
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.record_filter import RecordFilter
 from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.schedulers import until
@@ -116,7 +117,7 @@ def test_questions_have_the_answers_of_the_process_that_has_the_file(table: Tabl
 
 def test_orders_and_submissions_reach_the_process_that_has_the_file(table: Table) -> None:
     owner, guest = table.have(), table.open()
-    guest.call_sync(Pause(("doc",)))
+    guest.call_sync(Pause(RecordFilter(path=("doc",))))
     assert guest.call_sync(Redrive(("c",))).verdicts[0][1] is JobState.QUEUED
     guest.call_sync(Cancel(("b",)))
     (made,) = guest.call_sync(Enqueue((job("d", ["doc"]),))).jobs

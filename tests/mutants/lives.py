@@ -479,7 +479,7 @@ MUTANTS = (
         new="""\
                     return pause
             for pause in self.by_path.values():
-                if pause.what[: len(path)] == path:
+                if (pause.filter.path or ())[: len(path)] == path:
                     return pause
         for wanted, pause in self.by_filter.items():
 """,

@@ -27,7 +27,7 @@ MUTANTS = (
         kind="limits",
         file="core/jobs/pauses.py",
         old="        elif pause.until_ms == until_ms:\n",
-        new="        elif pause.until_ms == until_ms or isinstance(what, RecordFilter):\n",
+        new="        elif pause.until_ms == until_ms or pauses is self.by_filter:\n",
         caught_by=(PAUSES,),
     ),
     Mutant(

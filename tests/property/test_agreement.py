@@ -42,11 +42,11 @@ from queuehint.operations import (
     ListShared,
     ListUsers,
     Log,
-    PauseJobs,
+    Pause,
     Pull,
     Redrive,
     Renew,
-    ResumeJobs,
+    Resume,
     Tick,
 )
 from queuehint.testing.commits import commit_of
@@ -180,9 +180,9 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
         lockstep.do(Exchange("w", limit=6, lease_ms=5))
         lockstep.go_to(lockstep.now_ms + 5)
         counts.append(ticks(lockstep))
-        lockstep.do(PauseJobs(RecordFilter(task="t")))
+        lockstep.do(Pause(RecordFilter(task="t")))
         assert [lockstep.do(Exchange("w", limit=6)).grants for _ in range(3)] == [()] * 3
-        lockstep.do(ResumeJobs(RecordFilter(task="t")))
+        lockstep.do(Resume(RecordFilter(task="t")))
         counts.append(ticks(lockstep))
         (root, *_) = lockstep.do(Exchange("w", limit=6)).grants
         behind: dict[str, Any] = {"task": "t", "depends_on": (Dependency("j0"),), "policy": kept}

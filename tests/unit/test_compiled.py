@@ -45,6 +45,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Backoff, Policy
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import Dependency, JobSpec, is_checked, note_checked
 from tests.support import HostileStr
@@ -241,7 +242,7 @@ MANY = tuple([f"j{number}" for number in range(20)])
         (Cancel(("a",), "x" * 4097), InvalidJobError, "Cancel.reason is 4097 characters, limit 4096"),
         (Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
         (Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
-        (Pause(("",)), InvalidHintError, "Pause.path segment 0 is empty"),
+        (Pause(RecordFilter(path=("",))), InvalidHintError, "Pause.filter.path segment 0 is empty"),
         (Update("a", 1, b"x" * (1 << 20) + b"y"), PayloadError, "Update.result take 1048577 bytes"),
         (Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)), InvalidJobError, "Enqueue.jobs.delay_ms must be from 0"),
         (Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),

@@ -26,6 +26,7 @@ from queuehint.operations import (
 from queuehint.testing.driver import Queue, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from tests.each import for_each
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -105,8 +106,8 @@ def test_a_long_sweep_does_not_hold_up_a_short_line() -> None:
         Redrive(()),
         Discard(()),
         CancelPath(("q",)),
-        Pause(("q",)),
-        Resume(("q",)),
+        Pause(RecordFilter(path=("q",))),
+        Resume(RecordFilter(path=("q",))),
         Close(("q",)),
         Reopen(("q",)),
     ],
@@ -181,7 +182,7 @@ def test_resuming_is_bounded_and_goes_in_order_of_number() -> None:
     while queue.exchange(limit=1).more:
         pass
     assert queue.stats().stuck["paused"] == 10
-    reply = queue.apply(Resume(("a",)))
+    reply = queue.apply(Resume(RecordFilter(path=("a",))))
     assert (reply.changed, reply.more) == (True, True)
     assert queue.start(4) == ["j0", "j1", "j2", "j3"]
     while queue.tick().more:

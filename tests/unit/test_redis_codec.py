@@ -61,6 +61,7 @@ from queuehint.operations import (
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import ON_CONFLICT, JobSpec
 from tests.each import for_each
 from tests.support import thorough
@@ -202,8 +203,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Report("a", 1, Progress()),
     Log("a", 1, ("line",)),
     Tick(),
-    Pause(()),
-    Resume(()),
+    Pause(RecordFilter(path=())),
+    Resume(RecordFilter(path=())),
     Close(()),
     Reopen(()),
     Get(("a",)),
@@ -378,7 +379,7 @@ def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
         )
     )
     call(Cancel(("runs",)))
-    call(Pause(("p",)))
+    call(Pause(RecordFilter(path=("p",))))
     yield backend
     backend.close_sync()
 

@@ -25,6 +25,7 @@ from queuehint.errors import CorruptStateError
 from queuehint.operations import Exchange, Pause
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import Retention
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import note_checked
 from tests.each import for_each
 
@@ -39,6 +40,7 @@ LAYOUTS = {
     8: "0cfee6bd79dcd4d9",
     9: "feec873ffd3a5e3e",
     10: "4c53ce839a6a0180",
+    11: "c2984c6db2e860d1",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`."""
 
@@ -71,7 +73,7 @@ def sample() -> Engine:
         job("a", ["x"]), job("b", ["x", "y"]), job("c", after=["a"]), job("d", delay_ms=5), budget=1, now_ms=0
     )
     queue.start(1)
-    queue.apply(Pause(("x",)))
+    queue.apply(Pause(RecordFilter(path=("x",))))
     return queue.engine
 
 

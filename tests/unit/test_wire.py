@@ -25,6 +25,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import MISSED, Recurrence
 from queuehint.values.spec import Dependency, JobSpec, Priority
 from tests.each import for_each
@@ -204,7 +205,7 @@ def test_what_is_none_of_ours_is_refused() -> None:
     [
         (Push("s", {"a": 1}, b"", 1), "an operation holds a dict: {'a': 1}"),  # type: ignore[arg-type]
         (Cancel(({},)), "an operation holds a dict: {}"),  # type: ignore[arg-type]
-        (Pause([("a", {"": "Claim"})]), "an operation holds a dict"),  # type: ignore[arg-type]
+        (Pause(RecordFilter(path=[("a", {"": "Claim"})])), "an operation holds a dict"),  # type: ignore[arg-type]
         (Exchange("w", (Outcome(job_id="a", token=1, kind="done"),)), "'done' is not a valid OutcomeKind"),  # type: ignore[arg-type]
         (Log("a", 10**5000, ("x",)), "cannot be written down: Exceeds the limit"),
     ],

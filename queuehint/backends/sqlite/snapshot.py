@@ -52,7 +52,7 @@ from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
-SCHEMA: Final = 10
+SCHEMA: Final = 11
 ROWS_PER_PART: Final = 2_000
 """How many rows are made text in one step, in which no other thread runs; a few milliseconds."""
 

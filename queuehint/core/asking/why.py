@@ -19,7 +19,6 @@ from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import key_of
 from queuehint.values.record import OVER, JobState
-from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import (
     JOBS_NAMED_MAX,
     WORKERS_NAMED_MAX,
@@ -250,14 +249,15 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         detail = f"task {job.spec.task}" if is_unknown else None
         return Reason(job_id=job.id, state=job.state, kind=kind, until_ms=job.due_ms, stuck=is_unknown, detail=detail)
     if table.pauses and (pause := table.pauses.holding(job)) is not None:
+        path = pause.filter.path_alone
         return Reason(
             job_id=job.id,
             state=job.state,
             kind=ReasonKind.PAUSED,
-            path_key=None if isinstance(pause.what, RecordFilter) else key_of(pause.what),
+            path_key=None if path is None else key_of(path),
             until_ms=pause.until_ms,
             stuck=pause.until_ms is None,
-            selection=pause.what if isinstance(pause.what, RecordFilter) else None,
+            selection=pause.filter if path is None else None,
         )
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
         return Reason(

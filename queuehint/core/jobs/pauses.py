@@ -18,7 +18,6 @@ from queuehint.core.structures.record_index import passes
 from queuehint.core.structures.timers import TimerKind
 from queuehint.errors import InvalidJobError
 from queuehint.values.hint import is_prefix
-from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import FILTERED_PAUSES_MAX, PAUSES_MAX, TOO_MANY_PAUSES, PauseState
 
 if TYPE_CHECKING:
@@ -26,29 +25,25 @@ if TYPE_CHECKING:
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.timers import Timers
     from queuehint.values.hint import Path
+    from queuehint.values.record_filter import RecordFilter
 
 
 class Pause:
     """
-    One pause, of a path or of the jobs that a filter selects.
+    One pause, of the jobs that a filter selects.
 
     ``number`` counts pauses in the order in which they began; ``until_ms`` is when it ends by itself, None if it does
     not; ``parked`` are the ready jobs parked by it, in order of number.
     """
 
-    __slots__ = ("number", "parked", "timer", "until_ms", "what")
+    __slots__ = ("filter", "number", "parked", "timer", "until_ms")
 
-    def __init__(self, what: Path | RecordFilter, number: int) -> None:
-        self.what = what
+    def __init__(self, wanted: RecordFilter, number: int) -> None:
+        self.filter = wanted
         self.number = number
         self.until_ms: int | None = None
         self.parked: LazyHeap[Job] = LazyHeap()
         self.timer: Entry | None = None
-
-    @property
-    def filter(self) -> RecordFilter:
-        """The filter of the jobs that it holds."""
-        return self.what if isinstance(self.what, RecordFilter) else RecordFilter(path=self.what)
 
 
 def selects(wanted: RecordFilter, job: Job) -> bool:
@@ -58,7 +53,7 @@ def selects(wanted: RecordFilter, job: Job) -> bool:
 
 
 class Pauses:
-    """All pauses of a namespace, ``by_path`` and ``by_filter``, each in the order in which they began."""
+    """All pauses of a namespace, by a path alone and by more, each of these in the order in which they began."""
 
     __slots__ = ("_last_number", "_leftovers", "_timers", "by_filter", "by_path")
 
@@ -76,26 +71,28 @@ class Pauses:
         """Return all pauses in the order in which they began."""
         return sorted([*self.by_path.values(), *self.by_filter.values()], key=attrgetter("number"))
 
-    def _like(self, what: Path | RecordFilter) -> dict[Any, Pause]:
-        return self.by_filter if isinstance(what, RecordFilter) else self.by_path
+    def _like(self, wanted: RecordFilter) -> tuple[dict[Any, Pause], Path | RecordFilter]:
+        """Return the pauses of the kind of a filter, and what is its key there."""
+        path = wanted.path_alone
+        return (self.by_filter, wanted) if path is None else (self.by_path, path)
 
     # --- what operators do -----------------------------------------------------------------------------------------
 
-    def begin(self, what: Path | RecordFilter, until_ms: int | None) -> bool:
+    def begin(self, wanted: RecordFilter, until_ms: int | None) -> bool:
         """
-        Pause a path or what a filter selects until a time, None for no end; return False if it was so already.
+        Pause what a filter selects until a time, None for no end; return False if it was so already.
 
         Raises:
             InvalidJobError: there are as many pauses as there may be.
         """
-        pauses = self._like(what)
-        pause = pauses.get(what)
+        pauses, key = self._like(wanted)
+        pause = pauses.get(key)
         if pause is None:
             is_full = pauses is self.by_filter and len(pauses) >= FILTERED_PAUSES_MAX
             if is_full or len(self.by_path) + len(self.by_filter) >= PAUSES_MAX:
                 raise InvalidJobError(TOO_MANY_PAUSES)
             self._last_number += 1
-            pause = pauses[what] = Pause(what, self._last_number)
+            pause = pauses[key] = Pause(wanted, self._last_number)
         elif pause.until_ms == until_ms:
             return False
         self._drop_timer(pause)
@@ -104,9 +101,10 @@ class Pauses:
             pause.timer = self._timers.add(TimerKind.RESUME, until_ms, pause)
         return True
 
-    def resume(self, what: Path | RecordFilter) -> bool:
-        """End the pause of this very path or filter; return False if there is none."""
-        pause = self._like(what).get(what)
+    def resume(self, wanted: RecordFilter) -> bool:
+        """End the pause of this very filter; return False if there is none."""
+        pauses, key = self._like(wanted)
+        pause = pauses.get(key)
         if pause is None:
             return False
         self._drop_timer(pause)
@@ -115,7 +113,8 @@ class Pauses:
 
     def end(self, pause: Pause) -> None:
         """End a pause whose timer is dropped or has fired: its parked jobs are offered again."""
-        del self._like(pause.what)[pause.what]
+        pauses, key = self._like(pause.filter)
+        del pauses[key]
         self._leftovers.append(UnparkSweep(deque((pause.parked,))))
 
     def _drop_timer(self, pause: Pause) -> None:
@@ -153,7 +152,7 @@ class Pauses:
     def check(self) -> None:
         """Assert that parked jobs and timers agree; for tests, O(all)."""
         for pauses in (self.by_path, self.by_filter):
-            assert all(pause.what == what for what, pause in pauses.items())
+            assert all(self._like(pause.filter) == (pauses, key) for key, pause in pauses.items())
             numbers = [pause.number for pause in pauses.values()]
             assert numbers == sorted(set(numbers))
         for pause in self.all():

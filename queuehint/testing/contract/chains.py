@@ -10,6 +10,7 @@ from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import claim, job
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import ReasonKind
 
 
@@ -46,7 +47,7 @@ class Chains:
             store.chain("nobody")
 
     def test_a_chain_prefers_the_wait_that_does_not_end_by_itself(self, store: Store) -> None:
-        store.apply(Pause(("z",)))
+        store.apply(Pause(RecordFilter(path=("z",))))
         store.enqueue(job("a"), job("b", ["z", "1"]))
         assert store.start() == ["a"]
         store.enqueue(job("sum", after=("a", "b")))

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint.errors import InvalidJobError
-from queuehint.operations import Amend, CountPending, ListPauses, Pause, PauseJobs
+from queuehint.operations import Amend, CountPending, ListPauses, Pause
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
@@ -123,7 +123,7 @@ class PausesInTime:
     @pytest.mark.parametrize("for_ms", [0, -1, 10 * 366 * 24 * 3600 * 1000 + 1])
     def test_a_while_out_of_its_range_is_refused(self, store: Store, for_ms: int) -> None:
         with pytest.raises(InvalidJobError, match=f"for_ms.* {for_ms}"):
-            store.apply(Pause(("x",), for_ms))
+            store.apply(Pause(RecordFilter(path=("x",)), for_ms))
         assert store.apply(ListPauses()).pauses == ()
 
 
@@ -240,8 +240,8 @@ class PausesByFilter:
     @pytest.mark.parametrize(
         "words, named",
         [
-            ({}, "needs one of service, user, task, pool, tag"),
-            ({"path": ("x",)}, "needs one of service, user, task, pool, tag"),
+            ({}, "needs one of path, service, user, task, pool, tag"),
+            ({"path": ("x",), "states": (JobState.QUEUED,)}, "not by states"),
             ({"user": "ann", "states": (JobState.QUEUED,)}, "not by states"),
             ({"user": "ann", "since_ms": 5}, "not by since_ms"),
             ({"user": "ann", "flow": "f"}, "not by flow"),
@@ -253,7 +253,7 @@ class PausesByFilter:
         self, store: Store, words: dict[str, Any], named: str
     ) -> None:
         with pytest.raises(InvalidJobError, match=named):
-            store.apply(PauseJobs(RecordFilter(**words)))
+            store.apply(Pause(RecordFilter(**words)))
 
     def test_there_are_at_most_a_hundred(self, store: Store) -> None:
         for number in range(100):

@@ -6,6 +6,7 @@ from queuehint.operations import CountPending, Pause, Verdict
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import OutcomeKind
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import ReasonKind
 
 JOBS_NAMED_MAX = 10
@@ -117,7 +118,7 @@ class Reasons:
         assert store.why("all").jobs == ("w",)
 
     def test_the_one_that_holds_is_found_behind_those_that_wait_on_paths_before_it(self, store: Store) -> None:
-        store.apply(Pause(("doc", "zz")))
+        store.apply(Pause(RecordFilter(path=("doc", "zz"))))
         store.enqueue(job("held", ["doc", "zz"]), job("whole", ["doc"]))
         enqueue_many(store, MANY)
         assert store.why("whole").jobs == ("held",)

@@ -13,6 +13,7 @@ from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import ReasonKind
 
 if TYPE_CHECKING:
@@ -222,10 +223,10 @@ class Releases:
     def test_pauses_hold_refused_jobs_back_too(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         refuse(store, "a")
-        store.apply(Pause(("x",)))
+        store.apply(Pause(RecordFilter(path=("x",))))
         assert store.start(release="new") == []
         assert store.why("a").kind is ReasonKind.PAUSED
-        store.apply(Resume(("x",)))
+        store.apply(Resume(RecordFilter(path=("x",))))
         assert store.start(release="old") == []
         assert store.start(release="new") == ["a"]
 

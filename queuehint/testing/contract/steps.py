@@ -29,6 +29,7 @@ from queuehint.operations import (
 from queuehint.testing.driver import job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
@@ -229,5 +230,7 @@ class PausedPlaces:
         assert store.states("a", "b") == "CANCELED CANCELED"
 
     def test_a_mark_that_is_set_or_undone_already_is_told(self, store: Store) -> None:
-        marks: list[Any] = [Pause, Pause, Resume, Resume, Close, Close, Reopen, Reopen]
-        assert [store.apply(mark(("a",))).changed for mark in marks] == [True, False] * 4
+        wanted = RecordFilter(path=("a",))
+        marks: list[Any] = [mark(wanted) for mark in (Pause, Pause, Resume, Resume)]
+        marks += [mark(("a",)) for mark in (Close, Close, Reopen, Reopen)]
+        assert [store.apply(mark).changed for mark in marks] == [True, False] * 4

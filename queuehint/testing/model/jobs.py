@@ -142,8 +142,8 @@ class Jobs:
         """Alarms of submissions in parts that wait for their commits, by their names."""
         self.hidden: dict[str, Actor] = {}
         """The jobs of such submissions."""
-        self.paused: dict[Path | RecordFilter, int | None] = {}
-        """Paused paths, and filters of paused jobs, each with the time at which it is resumed by itself, if it is."""
+        self.paused: dict[RecordFilter, int | None] = {}
+        """Filters of paused jobs, each with the time at which they are resumed by themselves, if they are."""
         self.closed: dict[Path, str | None] = {}
         """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[Key, Limit] = {}

@@ -46,7 +46,6 @@ from queuehint.operations import (
     Marked,
     Operation,
     Pause,
-    PauseJobs,
     Post,
     Pull,
     Push,
@@ -55,7 +54,6 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
-    ResumeJobs,
     SetLimit,
     Swept,
     SweptPath,
@@ -235,20 +233,19 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Swept(more=False)
 
-    def pause(self, operation: Pause | PauseJobs, reply: Marked | None) -> Marked:
-        """Pause what is below a path or selected, until it is resumed or until a time."""
-        what = operation.path if isinstance(operation, Pause) else operation.filter
+    def pause(self, operation: Pause, reply: Marked | None) -> Marked:
+        """Pause what is selected, until it is resumed or until a time."""
+        wanted = operation.filter
         until = None if operation.for_ms is None else self.now_ms + operation.for_ms
-        changed = what not in self.paused or self.paused[what] != until
-        self.paused[what] = until
+        changed = wanted not in self.paused or self.paused[wanted] != until
+        self.paused[wanted] = until
         self.catch_up()
         return Marked(changed, more=False)
 
-    def resume(self, operation: Resume | ResumeJobs, reply: Marked | None) -> Marked:
-        """Let what is below a path or selected go on."""
-        what = operation.path if isinstance(operation, Resume) else operation.filter
-        changed = what in self.paused
-        self.paused.pop(what, None)
+    def resume(self, operation: Resume, reply: Marked | None) -> Marked:
+        """Let what is selected go on."""
+        changed = operation.filter in self.paused
+        self.paused.pop(operation.filter, None)
         self.catch_up()
         return Marked(changed, more=False)
 
@@ -305,9 +302,7 @@ _NAMES: dict[type[Operation[Any]], str] = {
     Pull: "pull",
     ListShared: "list_shared",
     Pause: "pause",
-    PauseJobs: "pause",
     Resume: "resume",
-    ResumeJobs: "resume",
     Close: "mark",
     Reopen: "mark",
     SetLimit: "limit",

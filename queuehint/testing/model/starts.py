@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.operations import DropLimit, Enqueue, Pause, PauseJobs, Resume, ResumeJobs, SetLimit
+from queuehint.operations import DropLimit, Enqueue, Pause, Resume, SetLimit
 from queuehint.testing.model.places import is_at_or_below
 from queuehint.values.record_filter import RecordFilter
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class StartRules:
-    """Pauses and limits in force; a pause by its path or filter with its end, None for none, a limit by its key."""
+    """Pauses and limits in force; a pause by its filter with its end, None for none, a limit by its key."""
 
     def __init__(self) -> None:
-        self.pauses: dict[Path | RecordFilter, int | None] = {}
+        self.pauses: dict[RecordFilter, int | None] = {}
         self.limits: dict[Key, Limit] = {}
         self._spent: dict[tuple[Key, Path], tuple[int, int]] = {}
         """Spent units of each bucket, and when; a token has as many units as its period has ms."""
@@ -35,10 +35,10 @@ class StartRules:
     def see(self, operation: Operation[Any], now_ms: int) -> None:
         """Take in an operation that was accepted, before its starts are checked."""
         match operation:
-            case Pause(what, for_ms) | PauseJobs(what, for_ms):
-                self.pauses[what] = None if for_ms is None else now_ms + for_ms
-            case Resume(what) | ResumeJobs(what):
-                self.pauses.pop(what, None)
+            case Pause(wanted, for_ms):
+                self.pauses[wanted] = None if for_ms is None else now_ms + for_ms
+            case Resume(wanted):
+                self.pauses.pop(wanted, None)
             case SetLimit(limit):
                 self._set(limit)
             case DropLimit():
@@ -47,7 +47,7 @@ class StartRules:
             case _:
                 pass
 
-    def check_pauses(self, in_force: Iterable[Path | RecordFilter], now_ms: int) -> None:
+    def check_pauses(self, in_force: Iterable[RecordFilter], now_ms: int) -> None:
         """Assert that the pauses in force are those that were set and have not ended; none is due to end."""
         wanted = {what for what, until_ms in self.pauses.items() if until_ms is None or until_ms > now_ms}
         found = set(in_force)
@@ -108,17 +108,16 @@ class StartRules:
                 )
 
 
-def is_selected(spec: JobSpec, what: Path | RecordFilter) -> bool:
-    """Return whether a pause of a path or by a filter is of a job."""
-    if not isinstance(what, RecordFilter):
-        return any(is_at_or_below(claim.path, what) for claim in spec.claims)
+def is_selected(spec: JobSpec, wanted: RecordFilter) -> bool:
+    """Return whether a pause by a filter is of a job."""
+    path = wanted.path
     return (
-        what.task in {None, spec.task}
-        and what.pool in {None, spec.pool}
-        and what.user in {None, spec.user}
-        and what.service in {None, spec.service}
-        and (what.tag is None or what.tag in spec.tags)
-        and (what.path is None or is_selected(spec, what.path))
+        wanted.task in {None, spec.task}
+        and wanted.pool in {None, spec.pool}
+        and wanted.user in {None, spec.user}
+        and wanted.service in {None, spec.service}
+        and (wanted.tag is None or wanted.tag in spec.tags)
+        and (path is None or any(is_at_or_below(claim.path, path) for claim in spec.claims))
     )
 
 

@@ -38,8 +38,8 @@ class Times(Edges):
             if alarm is None or alarm[0] > self.now_ms:
                 break
             self.fire_timer(alarm[1], alarm[3])
-        for what in [what for what, until in self.paused.items() if until is not None and until <= self.now_ms]:
-            del self.paused[what]
+        for wanted in [wanted for wanted, until in self.paused.items() if until is not None and until <= self.now_ms]:
+            del self.paused[wanted]
 
     def fire_timer(self, kind: TimerKind, job: Actor) -> None:
         """Do what is due."""

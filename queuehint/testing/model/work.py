@@ -35,7 +35,6 @@ from queuehint.values.record_filter import RecordFilter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.values.hint import Path
 
 CRITICAL = 9
 HEAD_START_MS = 60_000
@@ -43,16 +42,13 @@ UNKNOWN_TASK_PAUSE_MS, UNKNOWN_TASK_PAUSE_MAX_MS = 5_000, 300_000
 RELEASES_KEPT = 8
 
 
-def is_selected(job: Actor, what: Path | RecordFilter) -> bool:
-    """A path or the filter of a pause is about a job."""
-    if not isinstance(what, RecordFilter):
-        return at_or_below(job.claims, what)
-    asked = [(what.service, job.spec.service), (what.user, job.spec.user), (what.task, job.spec.task)]
-    asked.append((what.pool, job.spec.pool))
+def is_selected(job: Actor, wanted: RecordFilter) -> bool:
+    """The filter of a pause is about a job."""
+    named = ((getattr(wanted, name), getattr(job.spec, name)) for name in ("service", "user", "task", "pool"))
     return (
-        (what.path is None or at_or_below(job.claims, what.path))
-        and (what.tag is None or what.tag in job.spec.tags)
-        and all(wanted in {None, value} for wanted, value in asked)
+        (wanted.path is None or at_or_below(job.claims, wanted.path))
+        and (wanted.tag is None or wanted.tag in job.spec.tags)
+        and all(name in {None, value} for name, value in named)
     )
 
 
@@ -134,7 +130,7 @@ class Work(Submissions, Limits):
         )
 
     def is_paused(self, job: Actor) -> bool:
-        return any(is_selected(job, what) for what in self.paused)
+        return any(is_selected(job, wanted) for wanted in self.paused)
 
     def offered(self, operation: Exchange) -> list[Actor]:
         """Return the jobs that may be granted, in order of place."""
@@ -185,7 +181,7 @@ class Work(Submissions, Limits):
         assert job.state is not STARTED, f"{job.id} was started while it runs by token {job.token}"
         ready = self.ready()
         assert job in ready, f"{job.id} was started {self.what_forbids(job)}"
-        assert not self.is_paused(job), f"{job.id} was started while {sorted(self.paused)} are paused"
+        assert not self.is_paused(job), f"{job.id} was started while {list(self.paused)} are paused"
         assert operation.release not in job.refused_by, f"{job.id} was started by {operation.release}, which refused it"
         offered = self.offered(operation)
         assert job in offered, f"{job.id} was started by somebody who did not ask for its pool or user"

@@ -160,7 +160,7 @@ class Promises:
         self.starts.see(operation, engine.now_ms)
         if getattr(reply, "more", True) is False:
             # All that was due is done.
-            self.starts.check_pauses([pause.what for pause in engine.table.pauses.all()], engine.now_ms)
+            self.starts.check_pauses([pause.filter for pause in engine.table.pauses.all()], engine.now_ms)
         if isinstance(operation, Commit | Withdraw):
             self._end_parts(engine, operation, reply)
         for move in moves:

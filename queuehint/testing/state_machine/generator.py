@@ -398,7 +398,7 @@ class OperationGenerator:
         return pause_of(self.random, self.region())
 
     def resume(self) -> Operation[Any]:
-        return resume_of(self.random, [pause.what for pause in self.engine.table.pauses.all()], self.path())
+        return resume_of(self.random, [pause.filter for pause in self.engine.table.pauses.all()], self.path())
 
     def limit(self) -> Operation[Any]:
         known = [state.limit for state in self.engine.table.limits.states(0)]

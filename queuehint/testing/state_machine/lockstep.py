@@ -391,7 +391,7 @@ class Lockstep:
         assert tree.started_below == sum(claim.path[: len(path)] == path for claim in running)
         node = self.engine.table.trie.find(path)
         assert sum(counts(node.held)) == tree.granted + tree.passing if node is not None else not tree.granted
-        assert tree.paused == (path in self.model.paused)
+        assert tree.paused == (RecordFilter(path=path) in self.model.paused)
         assert tree.closed == (path in self.model.closed)
         self._compare_pages(path, [] if node is None else node.children or ())
         self._compare_lines(path)

@@ -40,7 +40,6 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
-    PauseJobs,
     PauseSchedule,
     Post,
     Push,
@@ -50,7 +49,6 @@ from queuehint.operations import (
     Reopen,
     Report,
     Resume,
-    ResumeJobs,
     ResumeSchedule,
     SetLimit,
     Tick,
@@ -413,23 +411,20 @@ class OperationMachine(RuleBasedStateMachine):
             changed = attrs.evolve(record.spec, user=user, service=service)
             self.do(Amend(changed, 0 if stale else record.version))
 
-    @rule(path=paths, mark=st.sampled_from([Pause, Resume, Close, Reopen]))
+    @rule(path=paths, mark=st.sampled_from([Close, Reopen]))
     def mark(self, path: str, mark: Any) -> None:
         self.do(mark(path_of(path)))
 
     @rule(
-        selected=st.sampled_from([{"user": "u"}, {"task": "t"}, {"pool": "p"}, {"service": "s"}, {"tag": "x"}]),
-        path=st.none() | paths,
+        selected=st.sampled_from([{}, {}, {"user": "u"}, {"task": "t"}, {"pool": "p"}, {"service": "s"}, {"tag": "x"}]),
+        path=paths,
+        is_below=st.booleans(),
         for_ms=st.sampled_from([None, None, 1, MINUTE]),
         resumes=st.booleans(),
     )
-    def pause_jobs(self, selected: dict[str, Any], path: str | None, for_ms: int | None, resumes: bool) -> None:
-        wanted = RecordFilter(**selected, path=None if path is None else path_of(path))
-        self.do(ResumeJobs(wanted) if resumes else PauseJobs(wanted, for_ms))
-
-    @rule(path=paths, for_ms=st.sampled_from([1, MINUTE]))
-    def pause_for(self, path: str, for_ms: int) -> None:
-        self.do(Pause(path_of(path), for_ms))
+    def pause(self, selected: dict[str, Any], path: str, is_below: bool, for_ms: int | None, resumes: bool) -> None:
+        wanted = RecordFilter(**selected, path=path_of(path) if is_below or not selected else None)
+        self.do(Resume(wanted) if resumes else Pause(wanted, for_ms))
 
     @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
     def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:

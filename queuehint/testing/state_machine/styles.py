@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
-from queuehint.operations import KINDS, Commit, Pause, PauseJobs, Resume, ResumeJobs, Withdraw
+from queuehint.operations import KINDS, Commit, Pause, Resume, Withdraw
 from queuehint.schema.kinds import Count, Flag, Kind, Label, Optional, Payload, Text
 from queuehint.testing.commits import commit_of
 from queuehint.values.hint import Claim
@@ -136,20 +136,19 @@ def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
 
 
 def pause_of(random: Random, path: Path) -> Operation[Any]:
-    """Return a pause of a path or, less often, by a filter; for a while, or not."""
+    """Return a pause of a path or, less often, by more; for a while, or not."""
     for_ms = random.choice((None, None, 1, MINUTE))
     if random.random() < 0.6:
-        return Pause(path, for_ms)
+        return Pause(RecordFilter(path=path), for_ms)
     words: dict[str, Any] = random.choice(
         ({"user": "u"}, {"pool": "p"}, {"task": "t"}, {"service": "s"}, {"tag": "x"}, {"user": "v", "pool": "q"})
     )
-    return PauseJobs(RecordFilter(**words, path=path if random.random() < 0.5 else None), for_ms)
+    return Pause(RecordFilter(**words, path=path if random.random() < 0.5 else None), for_ms)
 
 
-def resume_of(random: Random, paused: Sequence[Path | RecordFilter], path: Path) -> Operation[Any]:
+def resume_of(random: Random, paused: Sequence[RecordFilter], path: Path) -> Operation[Any]:
     """Return what resumes one of those that are paused or, now and then, a path."""
-    what = random.choice(paused) if paused and random.random() < 0.9 else path
-    return ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
+    return Resume(random.choice(paused) if paused and random.random() < 0.9 else RecordFilter(path=path))
 
 
 def paths(depth_max: int) -> list[Path]:

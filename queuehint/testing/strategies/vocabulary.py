@@ -146,9 +146,10 @@ _WHILES_MS = st.integers(1, 60_000)
 
 
 def _selections(named: _Named) -> SearchStrategy[RecordFilter]:
-    """Draw the filter of a pause: one condition or two, and perhaps a path."""
+    """Draw the filter of a pause: a path, or one condition or two and perhaps a path."""
     words = st.sampled_from([{"user": "u"}, {"task": "task"}, {"pool": "default"}, {"service": "s"}, {"tag": "x"}])
-    return st.builds(
+    alone = st.builds(lambda path: RecordFilter(path=path), named.path)
+    return alone | st.builds(
         lambda one, other, path: RecordFilter(**one | other, path=path), words, words, st.none() | named.path
     )
 
@@ -263,8 +264,8 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.DropLimit: _drop_limit,
     ops.Log: _log,
     ops.Amend: _amend,
-    ops.PauseJobs: lambda named: st.builds(ops.PauseJobs, _selections(named), st.none() | _WHILES_MS),
-    ops.ResumeJobs: lambda named: st.builds(ops.ResumeJobs, _selections(named)),
+    ops.Pause: lambda named: st.builds(ops.Pause, _selections(named), st.none() | _WHILES_MS),
+    ops.Resume: lambda named: st.builds(ops.Resume, _selections(named)),
 }
 """Operations whose fields depend on one another."""
 

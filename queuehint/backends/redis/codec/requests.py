@@ -276,18 +276,22 @@ def _filter(wanted: RecordFilter) -> Args:
 
 
 def _selection(wanted: RecordFilter) -> str:
+    """Return the name of a pause in the store: a gate key if it is of a path alone, else words behind line ends."""
+    alone = wanted.path_alone
+    if alone is not None:
+        return gate_key(alone)
     names = (wanted.service, wanted.user, wanted.task, wanted.pool, wanted.tag)
     path = "" if wanted.path is None else "/" + gate_key(wanted.path)
     return "".join([f"\n{name or ''}" for name in (*names, path)])
 
 
-@sends(op.PauseJobs)
-def _pause_jobs(operation: op.PauseJobs) -> Args:
+@sends(op.Pause)
+def _pause(operation: op.Pause) -> Args:
     return [_selection(operation.filter), text_of(operation.for_ms)]
 
 
-@sends(op.ResumeJobs)
-def _resume_jobs(operation: op.ResumeJobs) -> Args:
+@sends(op.Resume)
+def _resume(operation: op.Resume) -> Args:
     return [_selection(operation.filter)]
 
 

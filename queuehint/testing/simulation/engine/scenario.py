@@ -20,10 +20,8 @@ from queuehint.operations import (
     DropLimit,
     Enqueue,
     Pause,
-    PauseJobs,
     Redrive,
     Resume,
-    ResumeJobs,
     SetLimit,
     Tick,
     Withdraw,
@@ -228,14 +226,13 @@ class Driver:
 
     def _pause_or_resume(self) -> Operation[Any]:
         random = self._random
-        paused = [pause.what for pause in self._world.store.engine.table.pauses.all()]
+        paused = [pause.filter for pause in self._world.store.engine.table.pauses.all()]
         if paused and (len(paused) > 1 or random.random() < 0.6):
-            what = random.choice(paused)
-            return ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
+            return Resume(random.choice(paused))
         for_ms = random.choice((None, None, 1_000, 30_000))
         if self._has_labels and random.random() < 0.6:
-            return PauseJobs(RecordFilter(**random.choice(FILTERS)), for_ms)
-        return Pause(random.choice(PATHS[1:]), for_ms)
+            return Pause(RecordFilter(**random.choice(FILTERS)), for_ms)
+        return Pause(RecordFilter(path=random.choice(PATHS[1:])), for_ms)
 
     def _limit(self) -> Operation[Any]:
         """Draw a limit of a place, of each child of it, of a task, the pool or the namespace, or drop one."""

@@ -28,7 +28,6 @@ from queuehint.operations import (
     Exchanged,
     Renew,
     Resume,
-    ResumeJobs,
     Verdict,
     Withdraw,
 )
@@ -38,7 +37,6 @@ from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Stor
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
-from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -405,9 +403,7 @@ class World:
         # Those that end by themselves do, and limits let every job start in time.
         for pause in [pause for pause in engine.table.pauses.all() if pause.until_ms is None]:
             number += 1
-            what = pause.what
-            resume = ResumeJobs(what) if isinstance(what, RecordFilter) else Resume(what)
-            store.ask("end", number, resume, self.store_ms)
+            store.ask("end", number, Resume(pause.filter), self.store_ms)
         for _ in range(ROUNDS_MAX):
             number += 1
             now_ms = self.store_ms

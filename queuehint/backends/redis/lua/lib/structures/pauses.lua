@@ -13,6 +13,9 @@ pauses.SELECTION = '^\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(/?[^\n
 
 local function is_selection(name) return string.byte(name) == 10 end
 
+-- The name of a pause that is an argument.
+function pauses.named(at) return is_selection(ARGV[at]) and args.like(at, pauses.SELECTION) or ARGV[at] end
+
 -- The key in which a pause is, by its name.
 function pauses.key_of(name) return is_selection(name) and store.selections or store.pauses end
 
