@@ -164,17 +164,12 @@ def resume(state: State, operation: op.Resume) -> op.Marked:
 @handles(op.Close)
 def close(state: State, operation: op.Close) -> op.Marked:
     """Answer `Close`."""
-    changed = operation.path not in state.table.closed
-    state.table.closed.setdefault(operation.path, None)
-    follow(state)
-    return op.Marked(changed, more(state))
-
-
-@handles(op.Reopen)
-def reopen(state: State, operation: op.Reopen) -> op.Marked:
-    """Answer `Reopen`."""
-    changed = operation.path in state.table.closed
-    state.table.closed.pop(operation.path, None)
+    closed, path = state.table.closed, operation.path
+    changed = (path in closed) == operation.reopen
+    if operation.reopen:
+        closed.pop(path, None)
+    else:
+        closed.setdefault(path, None)
     follow(state)
     return op.Marked(changed, more(state))
 

@@ -33,7 +33,6 @@ __all__ = [
     "PauseSchedule",
     "PutSchedule",
     "Redrive",
-    "Reopen",
     "Resume",
     "ResumeSchedule",
     "SetLimit",
@@ -195,16 +194,15 @@ class Resume(Operation[Marked]):
 
 @attrs.frozen
 class Close(Operation[Marked]):
-    """Refuse new jobs with a claim at or below *path*."""
+    """
+    Refuse new jobs with a claim at or below *path*.
+
+    Args:
+        reopen: undo that instead, for this very path.
+    """
 
     path: Path
-
-
-@attrs.frozen
-class Reopen(Operation[Marked]):
-    """Undo `Close` of this very path."""
-
-    path: Path
+    reopen: bool = False
 
 
 @attrs.frozen

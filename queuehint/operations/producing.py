@@ -103,7 +103,8 @@ class Closing:
     """
     Which path a submission closes behind its job, the last one there.
 
-    From that step on no other job at or below the path is enqueued, takes a place or is redriven, until `Reopen`.
+    From that step on no other job at or below the path is enqueued, takes a place or is redriven, until the path is
+    reopened.
 
     Args:
         waiting: what is done with the unfinished jobs at or below the path. ``"cancel"``: they are canceled, as

@@ -29,7 +29,6 @@ from queuehint.operations import (
     Lines,
     ListLines,
     Pull,
-    Reopen,
     SweptPath,
     Tree,
     Verdict,
@@ -365,11 +364,11 @@ class Control(Restraints):
 
     async def reopen_path(self, path: Sequence[str]) -> bool:
         """Undo `close_path` of this very path. False if it was not closed."""
-        return (await self.backend.call(Reopen(parse_path(path)))).changed
+        return (await self.backend.call(Close(parse_path(path), reopen=True))).changed
 
     def reopen_path_sync(self, path: Sequence[str]) -> bool:
         """Like `reopen_path`, for code without a loop."""
-        return self.backend.call_sync(Reopen(parse_path(path))).changed
+        return self.backend.call_sync(Close(parse_path(path), reopen=True)).changed
 
 
 def _can_dequeue(hint: Any, mode: Any) -> CanDequeue | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.core.jobs.settled import compare, standings_of
 from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.errors import CycleError, QueueHintError
-from queuehint.operations import Announce, Enqueue, Operation, Reopen, Resume, Weigh
+from queuehint.operations import Announce, Close, Enqueue, Operation, Resume, Weigh
 from queuehint.testing.model.places import at_or_below, conflict, shape
 from queuehint.values.record import OVER, JobState
 
@@ -104,7 +104,7 @@ def undo_marks(engine: Engine) -> list[Operation[Any]]:
     """Return the operations that take back what was set: pauses, closed paths, weights, workers."""
     return [
         *[Resume(pause.filter) for pause in engine.table.pauses.all()],
-        *[Reopen(path) for path in sorted(engine.table.closed)],
+        *[Close(path, reopen=True) for path in sorted(engine.table.closed)],
         *[Weigh(user, 1) for user in engine.table.ready.weights],
         *[Announce(name, "host", 1, 1, gone=True) for name in engine.state.workers],
     ]

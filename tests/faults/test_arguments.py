@@ -54,7 +54,6 @@ from queuehint.operations import (
     PutSchedule,
     Redrive,
     Renew,
-    Reopen,
     Report,
     Resume,
     ResumeSchedule,
@@ -199,7 +198,7 @@ class Shop:
             Pause(RecordFilter(path=("q",)), 1_000),
             Resume(RecordFilter(path=("q",))),
             Close(("q",)),
-            Reopen(("q",)),
+            Close(("q",), reopen=True),
             CancelPath(("q",)),
             CancelFlow("q"),
         )

@@ -30,7 +30,6 @@ from queuehint.operations import (
     Get,
     ListLimits,
     Pause,
-    Reopen,
     Resume,
     SetLimit,
     Tick,
@@ -133,7 +132,7 @@ class Walk:
         for pause in self.lockstep.engine.table.pauses.all():
             self.store.do(Resume(pause.filter))
         for path in sorted(self.lockstep.engine.table.closed):
-            self.store.do(Reopen(path))
+            self.store.do(Close(path, reopen=True))
 
     def names(self) -> dict[str, list[str]]:
         """Return the keys there are, by what is in them, without the namespace."""
@@ -414,7 +413,7 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     (enqueued,) = store.do(Enqueue((job("3", "a"),))).jobs
     assert enqueued.number > MARGIN
     assert store.do(Resume(RecordFilter(path=("p",))))
-    store.do(Reopen(("z",)))
+    store.do(Close(("z",), reopen=True))
     store.drain()
     assert store.look().is_clean
 

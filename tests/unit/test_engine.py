@@ -18,7 +18,6 @@ from queuehint.operations import (
     Pause,
     Redrive,
     Renew,
-    Reopen,
     Resume,
     Tick,
     Verdict,
@@ -109,7 +108,7 @@ def test_a_long_sweep_does_not_hold_up_a_short_line() -> None:
         Pause(RecordFilter(path=("q",))),
         Resume(RecordFilter(path=("q",))),
         Close(("q",)),
-        Reopen(("q",)),
+        Close(("q",), reopen=True),
     ],
     ids=lambda operation: type(operation).__name__,
 )

@@ -9,11 +9,11 @@ from queuehint.operations import (
     TALLIES,
     TALLY_MS,
     CancelPath,
+    Close,
     Closing,
     Delete,
     Enqueue,
     Pull,
-    Reopen,
     SweptPath,
     Verdict,
 )
@@ -115,7 +115,7 @@ def test_dead_jobs_give_up_their_places_in_steps_but_one_that_is_redriven_meanwh
         queue.fail(name)
     assert queue.apply(Enqueue((job("last", ["x"]),), closing=Closing(("x",)))).more
     assert queue.states("a", "b", "c") == "CANCELED FAILED FAILED"
-    queue.apply(Reopen(("x",)))
+    queue.apply(Close(("x",), reopen=True))
     assert queue.redrive("c") == [DONE]
     queue.wait(0)
     assert queue.states("a", "b", "c") == "CANCELED CANCELED QUEUED"

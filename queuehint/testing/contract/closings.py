@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError
-from queuehint.operations import Close, Closing, Commit, Enqueue, Reopen, SetLimit, Verdict
+from queuehint.operations import Close, Closing, Commit, Enqueue, SetLimit, Verdict
 from queuehint.testing.driver import claim, job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -65,7 +65,7 @@ class LastJobs:
         assert store.run() == ["last", "above", "beside"]
         with pytest.raises(PathClosedError):
             store.enqueue(job("late", ["doc"]))
-        assert store.apply(Reopen(("doc",))).changed
+        assert store.apply(Close(("doc",), reopen=True)).changed
         assert store.enqueue(job("late", ["doc"])).jobs[0].created
 
     def test_what_has_a_place_may_go_first_and_what_has_none_takes_none(self, store: Store) -> None:
@@ -173,7 +173,7 @@ class LastJobs:
         )
         assert store.redrive("dead") == [Verdict.REFUSED]
         assert sorted(store.run()) == ["after", "last"]
-        store.apply(Reopen(("doc",)))
+        store.apply(Close(("doc",), reopen=True))
         assert store.redrive("dead") == [Verdict.DONE]
 
     def test_where_jobs_go_first_a_dead_one_holds_its_place_until_it_is_discarded(self, store: Store) -> None:

@@ -17,7 +17,7 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, ListFlow, Reopen, SetLimit
+from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, ListFlow, SetLimit
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -289,7 +289,7 @@ class Commits:
         with pytest.raises(LeaseLostError):
             store.apply(Enqueue((job("c", flow="f"),), staged="T", parent=("nobody", 1)))
         assert store.everything() == before
-        store.apply(Reopen(("closed",)))
+        store.apply(Close(("closed",), reopen=True))
         assert store.commit("T") == 2
 
     def test_a_handler_may_send_parts(self, store: Store) -> None:

@@ -16,7 +16,6 @@ from queuehint.operations import (
     CanDequeue,
     Close,
     Draw,
-    Reopen,
     Verdict,
 )
 from queuehint.testing.contract.store import Store
@@ -289,5 +288,5 @@ class Pauses:
         assert caught.value.path_key == "doc"
         assert store.find("free") is None
         assert store.run() == ["a"]
-        assert store.apply(Reopen(("doc",))).changed
+        assert store.apply(Close(("doc",), reopen=True)).changed
         assert store.enqueue(job("b", ["doc", "2"])).jobs[0].created

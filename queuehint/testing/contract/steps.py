@@ -22,7 +22,6 @@ from queuehint.operations import (
     Pause,
     Redrive,
     Renew,
-    Reopen,
     Resume,
     Verdict,
 )
@@ -232,5 +231,5 @@ class PausedPlaces:
     def test_a_mark_that_is_set_or_undone_already_is_told(self, store: Store) -> None:
         wanted = RecordFilter(path=("a",))
         marks: list[Any] = [mark(wanted) for mark in (Pause, Pause, Resume, Resume)]
-        marks += [mark(("a",)) for mark in (Close, Close, Reopen, Reopen)]
+        marks += [Close(("a",), reopen) for reopen in (False, False, True, True)]
         assert [store.apply(mark).changed for mark in marks] == [True, False] * 4

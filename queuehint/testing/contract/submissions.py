@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.errors import DuplicateJobError, InvalidHintError, InvalidJobError, PathClosedError, QueueHintError
-from queuehint.operations import Close, Reopen
+from queuehint.operations import Close
 from queuehint.testing.driver import claim, job
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
@@ -158,8 +158,8 @@ class ClosedPaths:
         store.enqueue(job("above", []), job("beside", ["doc1"]), job("none"))
         assert store.enqueue(job("a", ["doc", "x"])).jobs[0].created is False
         assert store.run() == ["a", "above", "beside", "none"]
-        assert store.apply(Reopen(("doc",))).changed is True
-        assert store.apply(Reopen(("doc",))).changed is False
+        assert store.apply(Close(("doc",), reopen=True)).changed is True
+        assert store.apply(Close(("doc",), reopen=True)).changed is False
         assert store.enqueue(job("b", ["doc", "x"])).jobs[0].created
 
     def test_a_closed_root_refuses_every_job_that_has_a_place(self, store: Store) -> None:

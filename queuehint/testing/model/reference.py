@@ -51,7 +51,6 @@ from queuehint.operations import (
     Push,
     Redrive,
     Renew,
-    Reopen,
     Report,
     Resume,
     SetLimit,
@@ -249,15 +248,13 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(changed, more=False)
 
-    def mark(self, operation: Close | Reopen, reply: Marked | None) -> Marked:
+    def close(self, operation: Close, reply: Marked | None) -> Marked:
         """Close what is below a path, or let it go on."""
-        marks = self.closed
-        setting = isinstance(operation, Close)
-        changed = (operation.path in marks) != setting
-        if setting:
-            marks.setdefault(operation.path)
+        changed = (operation.path in self.closed) == operation.reopen
+        if operation.reopen:
+            self.closed.pop(operation.path, None)
         else:
-            marks.pop(operation.path, None)
+            self.closed.setdefault(operation.path)
         self.catch_up()
         return Marked(changed, more=False)
 
@@ -303,8 +300,7 @@ _NAMES: dict[type[Operation[Any]], str] = {
     ListShared: "list_shared",
     Pause: "pause",
     Resume: "resume",
-    Close: "mark",
-    Reopen: "mark",
+    Close: "close",
     SetLimit: "limit",
     DropLimit: "limit",
     Weigh: "weigh",

@@ -35,7 +35,6 @@ from queuehint.operations import (
     Push,
     Redrive,
     Renew,
-    Reopen,
     Report,
     SetLimit,
     Update,
@@ -429,7 +428,7 @@ class OperationGenerator:
 
     def reopen(self) -> Operation[Any]:
         marked = sorted(self.engine.table.closed)
-        return Reopen(self.random.choice(marked) if marked else self.path())
+        return Close(self.random.choice(marked) if marked else self.path(), reopen=True)
 
     def plain(self, kind: type[Any]) -> Operation[Any]:
         """Make up a change that no other move makes, field by field."""

@@ -46,7 +46,6 @@ from queuehint.operations import (
     PutSchedule,
     Redrive,
     Renew,
-    Reopen,
     Report,
     Resume,
     ResumeSchedule,
@@ -411,9 +410,9 @@ class OperationMachine(RuleBasedStateMachine):
             changed = attrs.evolve(record.spec, user=user, service=service)
             self.do(Amend(changed, 0 if stale else record.version))
 
-    @rule(path=paths, mark=st.sampled_from([Close, Reopen]))
-    def mark(self, path: str, mark: Any) -> None:
-        self.do(mark(path_of(path)))
+    @rule(path=paths, reopen=st.booleans())
+    def close(self, path: str, reopen: bool) -> None:
+        self.do(Close(path_of(path), reopen))
 
     @rule(
         selected=st.sampled_from([{}, {}, {"user": "u"}, {"task": "t"}, {"pool": "p"}, {"service": "s"}, {"tag": "x"}]),
