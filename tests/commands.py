@@ -15,7 +15,7 @@ from typer.testing import Result
 
 from queuehint import Scheduler
 from queuehint.cli.app import app
-from queuehint.operations import Exchange, Log, Report
+from queuehint.operations import Exchange, Note, Post
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from tests.servers import shared_server
 
@@ -74,10 +74,10 @@ class System:
         self.settle(grant, FAILED, error=JobError(type="ValueError", message=message), final=True)
 
     def note(self, grant: Grant, *lines: str) -> None:
-        self.sched.backend.call_sync(Log(grant.spec.id, grant.token, lines))
+        self.sched.backend.call_sync(Post((Note(grant.spec.id, grant.token, lines),)))
 
     def report(self, grant: Grant, progress: Progress) -> None:
-        self.sched.backend.call_sync(Report(grant.spec.id, grant.token, progress))
+        self.sched.backend.call_sync(Post((Note(grant.spec.id, grant.token, progress=progress),)))
 
     def enqueue(self, task: str, *arguments: Any, **options: Any) -> str:
         return self.sched._jobs[task].using(**options).enqueue_sync(*arguments).id

@@ -244,57 +244,27 @@ def announce(state: State, operation: op.Announce) -> op.Announced:
     return op.Announced(DONE, known is None, state.token)
 
 
-@handles(op.Report)
-def report(state: State, operation: op.Report) -> op.Noted:
-    """Answer `Report`."""
-    job = state.held(operation.job_id, operation.token)
-    if job is not None:
-        job.need_extras().progress = operation.progress
-        job.version += 1
-        state.table.journal.note(job, EventKind.PROGRESSED, STARTED)
-    return op.Noted(LOST if job is None else DONE)
-
-
-@handles(op.Log)
-def log(state: State, operation: op.Log) -> op.Noted:
-    """Answer `Log`."""
-    token = operation.token
-    job = state.find(operation.job_id) if token is None else state.held(operation.job_id, token)
-    if job is None:
-        return op.Noted(UNKNOWN if token is None else LOST)
-    job.log(operation.lines)
-    job.version += 1
-    return op.Noted(DONE)
-
-
-@handles(op.Update)
-def update(state: State, operation: op.Update) -> op.Noted:
-    """Answer `Update`."""
-    job = state.held(operation.job_id, operation.token)
-    if job is not None:
-        job.result = operation.result
-        job.version += 1
-    return op.Noted(LOST if job is None else DONE)
-
-
 @handles(op.Post)
 def post(state: State, operation: op.Post) -> op.Posted:
     """Answer `Post`."""
-    verdicts = []
-    for note in operation.notes:
-        job = state.held(note.job_id, note.token)
-        if job is not None:
-            if note.progress is not None:
-                job.need_extras().progress = note.progress
-            if note.result is not None:
-                job.result = note.result
-            if note.lines:
-                job.log(note.lines)
-            job.version += 1
-            if note.progress is not None:
-                state.table.journal.note(job, EventKind.PROGRESSED, STARTED)
-        verdicts.append(LOST if job is None else DONE)
-    return op.Posted(tuple(verdicts))
+    return op.Posted(tuple([_store(state, note) for note in operation.notes]))
+
+
+def _store(state: State, note: op.Note) -> Verdict:
+    token = note.token
+    job = state.find(note.job_id) if token is None else state.held(note.job_id, token)
+    if job is None:
+        return UNKNOWN if token is None else LOST
+    if note.progress is not None:
+        job.need_extras().progress = note.progress
+    if note.result is not None:
+        job.result = note.result
+    if note.lines:
+        job.log(note.lines)
+    job.version += 1
+    if note.progress is not None:
+        state.table.journal.note(job, EventKind.PROGRESSED, STARTED)
+    return DONE
 
 
 @handles(op.Tick)

@@ -137,6 +137,12 @@ def _check_delete(operation: op.Delete) -> None:
         raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
 
 
+def _check_post(operation: op.Post) -> None:
+    for note in operation.notes:
+        if note.token is None and (note.progress is not None or note.result is not None):
+            raise InvalidJobError(f"token: a note of {shown(note.job_id)} has none, so it has lines alone")
+
+
 def _check_drop_limit(operation: op.DropLimit) -> None:
     if operation.task is not None or operation.pool is not None:
         operation.limits[0].check_rules()
@@ -189,6 +195,7 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.Exchange: _check_exchange,
     op.Delete: _check_delete,
     op.DropLimit: _check_drop_limit,
+    op.Post: _check_post,
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_users,
     op.ListLines: _check_lines,

@@ -1,4 +1,4 @@
-"""Operations of workers: claim and settle, renew, report, and do due work."""
+"""Operations of workers: claim and settle, renew, post notes, and do due work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from queuehint.operations.base import (
     POOLS_MAX,
     RELEASE_LENGTH_MAX,
     SETTLEMENTS_MAX,
-    Noted,
     Operation,
     Verdict,
 )
@@ -39,17 +38,14 @@ __all__ = [
     "Announced",
     "Exchange",
     "Exchanged",
-    "Log",
     "Note",
     "Post",
     "Posted",
     "Renew",
     "Renewed",
-    "Report",
     "Tick",
     "Ticked",
     "Unreadable",
-    "Update",
 ]
 
 
@@ -160,56 +156,20 @@ class Renew(Operation[Renewed]):
 
 
 @attrs.frozen
-class Report(Operation[Noted]):
-    """Store a running job's progress."""
-
-    job_id: JobId
-    token: Token
-    progress: Progress
-
-
-@attrs.frozen
-class Log(Operation[Noted]):
+class Note:
     """
-    Append lines to a job's log: the last 1 000 are kept, each cut at 4 096 bytes by the caller.
+    The messages of one job: lines of its log, its progress, its partial result, or several of these.
 
     Args:
-        token: of the running job's newest grant; None appends to any record that is kept, whatever its state.
+        token: of the running job's newest grant; None for lines alone, appended to any record that is kept, whatever
+            its state.
+        lines: are appended to its log: the last 1 000 are kept, each cut at 4 096 bytes by the caller.
+        result: at most 1 MiB, opaque to every backend; a later attempt continues from it. It is replaced by the next,
+            and by the result of a job that finishes with one; a job that fails or is canceled has no result.
     """
 
     job_id: JobId
     token: Token | None
-    lines: tuple[ShortText, ...] = attrs.field(repr=counted)
-
-
-@attrs.frozen
-class Update(Operation[Noted]):
-    """
-    Store a running job's partial result; a later attempt continues from it.
-
-    It is replaced by the next, and by the result of a job that finishes with one; a job that fails or is canceled has
-    no result.
-
-    Args:
-        result: at most 1 MiB, opaque to every backend.
-    """
-
-    job_id: JobId
-    token: Token
-    result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] = attrs.field(repr=sized)
-
-
-@attrs.frozen
-class Note:
-    """
-    The messages of one running job: lines of its log, its progress, its partial result, or several of these.
-
-    Args:
-        lines, progress, result: as of `Log`, `Report` and `Update`.
-    """
-
-    job_id: JobId
-    token: Token
     lines: tuple[ShortText, ...] = attrs.field(default=(), repr=counted)
     progress: Progress | None = None
     result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] | None = attrs.field(default=None, repr=sized)
@@ -217,7 +177,7 @@ class Note:
 
 @attrs.frozen
 class Posted:
-    """One verdict for each note: DONE or LOST."""
+    """One verdict for each note: DONE or LOST; of one without a token DONE or UNKNOWN."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -225,12 +185,13 @@ class Posted:
 @attrs.frozen
 class Post(Operation[Posted]):
     """
-    Store what many running jobs say, each note as if it came alone.
+    Store what jobs say, each note as if it came alone.
 
     Args:
         notes: up to 1 000, in order.
 
     Raises:
+        InvalidJobError: a note without a token has more than lines.
         BackendFullError: there is no room for what the notes hold; nothing is stored, and each may be sent alone.
     """
 

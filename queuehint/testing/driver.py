@@ -27,9 +27,11 @@ from queuehint.operations import (
     Exchange,
     Exchanged,
     Get,
+    Note,
     Operation,
     Pause,
     Pending,
+    Post,
     Pull,
     Redrive,
     Renew,
@@ -42,7 +44,7 @@ from queuehint.operations import (
     Withdraw,
 )
 from queuehint.values.hint import Claim, Mode
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
@@ -217,6 +219,17 @@ class Driver(ABC):
             if not self.tick().more:
                 return
         raise AssertionError(f"after {TICKS_MAX} ticks the store still has leftover work")
+
+    def say(
+        self,
+        id: str,
+        token: int | None,
+        lines: tuple[str, ...] = (),
+        progress: Progress | None = None,
+        result: bytes | None = None,
+    ) -> Verdict:
+        """Post a note of a job."""
+        return self.apply(Post((Note(id, token, lines, progress, result),))).verdicts[0]
 
     # --- operators ---
 

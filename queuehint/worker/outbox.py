@@ -17,13 +17,13 @@ import logging
 import math
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import NOTES_MAX, Get, Log, Note, Post, Report, Update, Verdict
+from queuehint.operations import NOTES_MAX, Get, Note, Post, Verdict
 from queuehint.schema.checks import check_payload_size
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.worker.failures import qualified_name
@@ -54,7 +54,7 @@ PACE_MAX_S = 1.0
 """Each message takes so much longer, up to the other: many jobs that all speak are not to keep a store busy."""
 
 _Lease = tuple[str, int]
-Message = Log | Report | PartialResult
+Message = Note | PartialResult
 
 
 class OutboxBuffer:
@@ -113,8 +113,8 @@ class OutboxBuffer:
                 self._count -= sum(map(len, lines.values()))
         messages: list[Message] = []
         for (job_id, token), said in lines.items():
-            messages += [Log(job_id, token, part) for part in _parts(said)]
-        messages += [Report(job_id, token, latest) for (job_id, token), latest in progress.items()]
+            messages += [Note(job_id, token, part) for part in _parts(said)]
+        messages += [Note(job_id, token, progress=latest) for (job_id, token), latest in progress.items()]
         messages += partial_results.values()
         return messages
 
@@ -244,7 +244,7 @@ class Outbox:
                 if sent is None:
                     return self._is_left(settled)
                 messages += len(sent)
-                count += sum([len(message.lines) if isinstance(message, Log) else 1 for message in sent])
+                count += sum(map(_count, sent))
                 if count >= LINES_AT_ONCE:
                     count = 0
                     await asyncio.sleep(0)
@@ -272,7 +272,7 @@ class Outbox:
             verdict = verdicts.get((message.job_id, message.token or 0))
             if verdict is None:
                 waiting.append(message)
-            elif verdict is Verdict.DONE and isinstance(message, Log):
+            elif verdict is Verdict.DONE and isinstance(message, Note) and message.lines:
                 waiting.append(attrs.evolve(message, token=None))
             elif not isinstance(message, PartialResult):
                 self._drop(message, "its job is over")
@@ -366,18 +366,17 @@ class Outbox:
         return notes
 
     async def _note_of(self, message: Message) -> Note | None:
-        assert message.token is not None
-        if isinstance(message, Log):
-            return Note(message.job_id, message.token, message.lines)
-        if isinstance(message, Report):
-            return Note(message.job_id, message.token, progress=message.progress)
+        if isinstance(message, Note):
+            return message
         payload = await self._payload_of(message)
         return None if payload is None else Note(message.job_id, message.token, result=payload)
 
     async def _deliver(self, message: Message) -> bool:
         """Send one message; False if the store is out of reach and it has to wait."""
         try:
-            await (self._store(message) if isinstance(message, PartialResult) else self._backend.call(message))
+            note = await self._note_of(message)
+            if note is not None:
+                await self._backend.call(Post((note,)))
         except (BackendUnavailableError, OutcomeUnknownError) as error:
             self._say_away(error)
             return False
@@ -398,14 +397,12 @@ class Outbox:
         extra = {"event": "worker.notes_wait", "error": str(error)}
         logger.warning("messages of jobs wait: the store cannot be reached", extra=extra)
 
-    async def _store(self, partial_result: PartialResult) -> None:
-        """Send a partial result, merged over the stored one."""
-        payload = await self._payload_of(partial_result)
-        if payload is not None:
-            await self._backend.call(Update(partial_result.job_id, partial_result.token, payload))
-
     async def _payload_of(self, partial_result: PartialResult) -> bytes | None:
-        """Return what a job has stored of its result; None if it is dropped, or waits for a store that is full."""
+        """
+        Return what a job has stored of its result, merged over what is there.
+
+        None if it is dropped, or waits for a store that is full.
+        """
         if self._now_s() < self._full_until_s:
             self._refused[partial_result.job_id, partial_result.token] = partial_result
             return None
@@ -420,8 +417,8 @@ class Outbox:
             return None
         return payload
 
-    def _drop(self, message: Any, why: Exception | str) -> None:
-        self.dropped += len(message.lines) if isinstance(message, Log) else 1
+    def _drop(self, message: Message, why: Exception | str) -> None:
+        self.dropped += _count(message)
         now_s = self._now_s()
         if now_s - self._said_s >= SAY_EVERY_S:
             self._said_s = now_s
@@ -430,6 +427,11 @@ class Outbox:
                 error += f": {why}"
             extra = {"event": "worker.notes_dropped", "job_id": message.job_id, "dropped": self.dropped, "error": error}
             logger.warning("messages of jobs are dropped: the store refuses them", extra=extra)
+
+
+def _count(message: Message) -> int:
+    """Return how many lines, reports of progress and partial results a message is."""
+    return len(message.lines) if isinstance(message, Note) and message.lines else 1
 
 
 def _parts(lines: deque[str]) -> list[tuple[str, ...]]:

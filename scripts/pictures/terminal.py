@@ -26,7 +26,7 @@ from rich.text import Text
 from queuehint import FakeClock, Progress, Scheduler
 from queuehint.cli.app import app
 from queuehint.clock import SystemClock
-from queuehint.operations import Announce, Exchange, Report
+from queuehint.operations import Announce, Exchange, Note, Post
 from scripts.pictures.svg import SHOWN, Theme
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "testing.md"
@@ -62,7 +62,7 @@ def store() -> Iterator[str]:
         backend, worker = sched.backend, "host-7"
         backend.call_sync(Announce(worker=worker, host="host", pid=7, slots=4, running=2))
         grants = backend.call_sync(Exchange(worker, limit=2)).grants
-        backend.call_sync(Report(grants[0].spec.id, grants[0].token, Progress(3, 10, "pages")))
+        backend.call_sync(Post((Note(grants[0].spec.id, grants[0].token, progress=Progress(3, 10, "pages")),)))
         with mock.patch.object(SystemClock, "now_ms", return_value=BEGIN_MS + LATER_S * 1000):
             yield url
         sched.close_sync()

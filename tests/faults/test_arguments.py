@@ -44,7 +44,6 @@ from queuehint.operations import (
     Follow,
     Get,
     List,
-    Log,
     Note,
     Operation,
     Pause,
@@ -54,12 +53,10 @@ from queuehint.operations import (
     PutSchedule,
     Redrive,
     Renew,
-    Report,
     Resume,
     ResumeSchedule,
     SetLimit,
     Tick,
-    Update,
     Withdraw,
 )
 from queuehint.testing.driver import job
@@ -183,9 +180,9 @@ class Shop:
         yield Exchange("w", (self.outcome("r5", OutcomeKind.FINISHED, result=b"1"),), lease_ms=600_000, limit=1)
         yield Exchange("w", (self.outcome("r6", OutcomeKind.DISCARDED, reason="no"),), lease_ms=600_000, limit=1)
         yield Renew((("r0", self.tokens["r0"]),), 600_000)
-        yield Report("r0", self.tokens["r0"], Progress(1.0, 2.0, "note"))
-        yield Update("r0", self.tokens["r0"], b"1")
-        yield Log("r0", self.tokens["r0"], ("line",))
+        yield Post((Note("r0", self.tokens["r0"], progress=Progress(1.0, 2.0, "note")),))
+        yield Post((Note("r0", self.tokens["r0"], result=b"1"),))
+        yield Post((Note("r0", self.tokens["r0"], ("line",)),))
         held = self.tokens["r0"]
         yield Post((Note("r0", held, ("a", "b"), Progress(1.0), b"1"), Note("r0", held, (), None, b"null")))
         yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)

@@ -23,11 +23,11 @@ from queuehint.operations import (
     Get,
     List,
     ListFlow,
-    Log,
+    Note,
     Pause,
+    Post,
     Redrive,
     Renew,
-    Report,
     Resume,
     Tick,
     Verdict,
@@ -539,8 +539,8 @@ def wander(site: Site, steps: int, seed: int) -> History:
         elif act == 15 and held:
             token = (held[0].spec.id, held[0].token)
             store.call_sync(Renew((token,), LEASE_MS))
-            store.call_sync(Log(*token, ("line",)))
-            store.call_sync(Report(*token, Progress(step)))
+            store.call_sync(Post((Note(*token, ("line",)),)))
+            store.call_sync(Post((Note(*token, progress=Progress(step)),)))
         elif act == 16:
             store.call_sync(Cancel(pick()))
         elif act == 17:

@@ -32,8 +32,9 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Get,
-    Log,
+    Note,
     Pause,
+    Post,
     Renew,
     Resume,
     Tick,
@@ -282,7 +283,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
             operation = Cancel((f"j{chance.randrange(1, 60)}",))
         elif step == 3 and grants:
             grant = chance.choice(grants)
-            operation = Log(grant.spec.id, grant.token, ("a line", "b line"))
+            operation = Post((Note(grant.spec.id, grant.token, ("a line", "b line")),))
         else:
             settle = [grants.pop(chance.randrange(len(grants))) for _ in range(min(len(grants), 2))]
             operation = Exchange("w", tuple(checks.finished(grant) for grant in settle), limit=3)
@@ -484,7 +485,7 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
     fail = Outcome(job_id="dead", token=granted["dead"].token, kind=OutcomeKind.FAILED, final=True)
     done = Outcome(job_id="free", token=granted["free"].token, kind=OutcomeKind.FINISHED, result=b"[1]")
     first = granted["j0"]
-    store.call_sync(Log("j0", first.token, ("line",)))
+    store.call_sync(Post((Note("j0", first.token, ("line",)),)))
     store.call_sync(Exchange("w", (fail, done)))
     clock.advance(ms=10)
 

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from queuehint import JobState
-from queuehint.operations import Exchange, Get, Log, Renew, Report, Verdict
+from queuehint.operations import Exchange, Get, Note, Post, Renew, Verdict
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobRecord
 from tests import audit
@@ -254,8 +254,8 @@ def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> N
     assert new.token > old.token
     before, tree = site.record("j"), site.made.sched.tree_sync(depth=2)
     assert store.call_sync(Renew((("j", old.token),))).verdicts == (Verdict.LOST,)
-    assert store.call_sync(Log("j", old.token, ("late",))).verdict is Verdict.LOST
-    assert store.call_sync(Report("j", old.token, Progress(1))).verdict is Verdict.LOST
+    assert store.call_sync(Post((Note("j", old.token, ("late",)),))).verdicts == (Verdict.LOST,)
+    assert store.call_sync(Post((Note("j", old.token, progress=Progress(1)),))).verdicts == (Verdict.LOST,)
     for kind in OutcomeKind:
         late = Outcome(job_id="j", token=old.token, kind=kind)
         assert store.call_sync(Exchange("w1", (late,))).verdicts == (Verdict.LOST,)

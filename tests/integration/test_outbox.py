@@ -35,7 +35,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import Enqueue, Exchange, Get, Log, Note, Post, Report, Update, Verdict
+from queuehint.operations import Enqueue, Exchange, Get, Note, Post, Verdict
 from queuehint.values.outcome import Progress
 from queuehint.values.spec import JobSpec
 from queuehint.worker import listening as listening_module
@@ -78,18 +78,13 @@ def refuse(sched: Scheduler, answer: Callable[[Any], Exception | None]) -> None:
 
 
 def alone(operation: Any) -> list[Any]:
-    """Return what an operation is made of: what many jobs say as if each had said it alone."""
-    if not isinstance(operation, Post):
-        return [operation]
-    said: list[Any] = []
-    for note in operation.notes:
-        if note.lines:
-            said.append(Log(note.job_id, note.token, note.lines))
-        if note.progress is not None:
-            said.append(Report(note.job_id, note.token, note.progress))
-        if note.result is not None:
-            said.append(Update(note.job_id, note.token, note.result))
-    return said
+    """Return the notes of an operation, each with one thing alone, or an operation without any."""
+    return list(operation.notes) if isinstance(operation, Post) else [operation]
+
+
+def says(note: Any, *what: str) -> bool:
+    """Return whether it is a note with one of these: lines, progress, a result."""
+    return isinstance(note, Note) and any(getattr(note, name) for name in what)
 
 
 def name_of(value: object) -> str:
@@ -99,15 +94,15 @@ def name_of(value: object) -> str:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("refused", [Log, Report, Update], ids=name_of)
+@pytest.mark.parametrize("refused", ["lines", "progress", "result"])
 @pytest.mark.parametrize("error", REFUSALS, ids=name_of)
 def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
-    url: str, refused: type, error: Exception, monkeypatch: pytest.MonkeyPatch
+    url: str, refused: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     async def main(sched: Scheduler) -> None:
-        refuse(sched, lambda operation: error if isinstance(operation, refused) else None)
+        refuse(sched, lambda operation: error if says(operation, refused) else None)
 
         @sched.job
         async def speak(ctx: JobContext, n: int) -> None:
@@ -124,8 +119,8 @@ def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
             results = [await job.result(timeout=15) for job in jobs]
             record = await jobs[0].record()
         assert results == [{"rows": 0}, 0, {"rows": 1}, 1, {"rows": 2}, 2]
-        assert record.logs == (() if refused is Log else ("line",))
-        keeps = refused is Update and isinstance(error, (BackendFullError, *map(type, AWAY)))
+        assert record.logs == (() if refused == "lines" else ("line",))
+        keeps = refused == "result" and isinstance(error, (BackendFullError, *map(type, AWAY)))
         assert keeps or worker.notes_dropped > 0
 
     on(url, main)
@@ -136,7 +131,7 @@ async def test_what_is_refused_for_lack_of_memory_is_shown_once_there_is_some(mo
 
     sched, _ = scheduler()
     full = [BackendFullError("full")]
-    refuse(sched, lambda operation: full[0] if full and isinstance(operation, Update) else None)
+    refuse(sched, lambda operation: full[0] if full and says(operation, "result") else None)
     gate = Gate()
 
     @sched.job
@@ -175,7 +170,7 @@ async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(m
         if isinstance(operation, Exchange) and operation.settle:
             order.append("settled")
             away.clear()
-        elif isinstance(operation, Log):
+        elif says(operation, "lines"):
             order.append("refused" if away else "appended")
             return BackendUnavailableError("away") if away else None
         return None
@@ -198,7 +193,7 @@ async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(m
 def test_what_cannot_be_sent_before_the_worker_ends_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         sched, _ = scheduler()
-        refuse(sched, lambda operation: AWAY[0] if isinstance(operation, (Log, Report)) else None)
+        refuse(sched, lambda operation: AWAY[0] if says(operation, "lines", "progress") else None)
 
         @sched.job
         async def work(ctx: JobContext) -> None:
@@ -216,7 +211,7 @@ def test_what_cannot_be_sent_before_the_worker_ends_is_counted(caplog: pytest.Lo
 
 async def test_refusals_are_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     sched, _ = scheduler()
-    refuse(sched, lambda operation: BackendDeniedError("no") if isinstance(operation, (Log, Report)) else None)
+    refuse(sched, lambda operation: BackendDeniedError("no") if says(operation, "lines", "progress") else None)
 
     @sched.job
     async def work(ctx: JobContext) -> None:
@@ -493,9 +488,9 @@ def test_what_a_handler_says_often_is_sent_together_and_the_last_before_its_end(
             await job.result(timeout=15)
         record = await job.record()
         # At once, and what came later before the settlement.
-        assert sum(isinstance(operation, (Log, Report, Update)) for operation in asked) == 2
+        assert sum(isinstance(operation, Note) for operation in asked) == 2
         last = next(at for at, each in enumerate(asked) if isinstance(each, Exchange) and each.settle)
-        assert max(at for at, each in enumerate(asked) if isinstance(each, (Log, Report, Update))) < last
+        assert max(at for at, each in enumerate(asked) if isinstance(each, Note)) < last
         if how == "progress":
             assert record.progress == Progress(99, 100)
         elif how == "log":
@@ -536,7 +531,7 @@ def test_notes_are_shown_soon_and_ask_for_no_exchange(url: str) -> None:
             await until(lambda: shows(3))
             took_s = time.monotonic() - begun_s
             exchanges = sum(isinstance(operation, Exchange) for operation in asked)
-            reports = [operation.progress.done for operation in asked if isinstance(operation, Report)]
+            reports = [operation.progress.done for operation in asked if says(operation, "progress")]
         assert reports == [1, 3]
         # One that a job begins with, and one every while that a worker looks by itself.
         assert exchanges <= 4 + took_s
@@ -555,11 +550,11 @@ async def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> 
     async def work(ctx: JobContext) -> None:
         for n in range(100):
             ctx.progress(n)
-            await until(lambda n=n: asked[-1] == Report(ctx.id, ctx.token, Progress(n)))  # type: ignore[misc]
+            await until(lambda n=n: asked[-1] == Note(ctx.id, ctx.token, progress=Progress(n)))  # type: ignore[misc]
 
     async with sched.worker():
         await (await work.enqueue()).result(timeout=15)
-    assert sum(isinstance(operation, Report) for operation in asked) == 100
+    assert sum(isinstance(operation, Note) for operation in asked) == 100
     assert sum(isinstance(operation, Exchange) for operation in asked) < 20
 
 
@@ -636,12 +631,12 @@ async def test_what_one_job_says_is_refused_alone(error: Exception, monkeypatch:
     talk = Talk(monkeypatch)
     await talk.begin()
     talk.answer = lambda operation: (
-        error if any(isinstance(each, Report) and each.job_id == "b" for each in alone(operation)) else None
+        error if any(says(each, "progress") and each.job_id == "b" for each in alone(operation)) else None
     )
     assert await talk.outbox.send()
     assert await talk.stored() == [ALL, (ALL[0], None, ALL[2]), ALL]
     assert (talk.outbox.dropped, bool(talk.outbox)) == (1, False)
-    assert [isinstance(operation, Post) for operation in talk.asked] == [True, *[False] * 9]
+    assert [len(alone(operation)) for operation in talk.asked] == [9, *[1] * 9]
 
 
 async def test_what_was_sent_without_an_answer_is_sent_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,7 +657,7 @@ async def test_what_cuts_each_exchange_holds_up_itself_alone(monkeypatch: pytest
     talk = Talk(monkeypatch)
     await talk.begin()
     talk.answer = lambda operation: (
-        AWAY[1] if any(isinstance(each, Update) and each.job_id == "c" for each in alone(operation)) else None
+        AWAY[1] if any(says(each, "result") and each.job_id == "c" for each in alone(operation)) else None
     )
     assert not await talk.outbox.send()
     assert talk.outbox.see_answer()

@@ -32,7 +32,7 @@ from queuehint import (
     Scheduler,
     template,
 )
-from queuehint.operations import Enqueue, Exchange, Fetch, Get, Pull, Push, Update
+from queuehint.operations import Enqueue, Exchange, Fetch, Get, Note, Post, Pull, Push
 from queuehint.values.record import JobState
 from tests.schedulers import until
 from tests.servers import shared_server
@@ -153,7 +153,7 @@ async def test_arguments_and_results_are_told_nobody_where_they_are_refused(url:
         lambda: loose.backend.call(Exchange(worker="w", settle=RESULT)),
         lambda: loose.backend.call(Exchange(worker="w", settle=(outcome,))),
         lambda: loose.backend.call(Push("default", "key", SECRET, 1000)),
-        lambda: loose.backend.call(Update("x", 1, SECRET)),
+        lambda: loose.backend.call(Post((Note("x", 1, result=SECRET),))),
     ]:  # fmt: skip
         await refused(heard, call)
     await refused(heard, lambda: work.enqueue(1, 2, SECRET, surplus=SECRET), TypeError)
@@ -179,7 +179,12 @@ async def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard)
     exchanged = await sched.backend.call(Exchange(worker="w", limit=5))
     heard.note(exchanged)
     token = exchanged.grants[0].token
-    for operation in (Get(("a",)), Pull("default", "key"), Update("a", token, SECRET.encode()), Fetch("a", 1, ())):
+    for operation in (
+        Get(("a",)),
+        Pull("default", "key"),
+        Post((Note("a", token, result=SECRET.encode()),)),
+        Fetch("a", 1, ()),
+    ):
         heard.note(operation, await sched.backend.call(operation))
     await sched.close()
     heard.check()

@@ -25,7 +25,7 @@ from queuehint import (
     Retry,
     Snooze,
 )
-from queuehint.operations import Log, Post
+from queuehint.operations import Post
 from queuehint.values.report import ReasonKind
 from queuehint.worker import worker as worker_module
 from tests.handlers import KINDS, answering, events, in_state
@@ -562,8 +562,8 @@ async def test_the_lines_of_a_job_are_sent_together() -> None:
     call = memory(sched).call
 
     async def calling(operation: Any) -> Any:
-        said = operation.notes if isinstance(operation, Post) else [operation] if isinstance(operation, Log) else []
-        logs.extend(len(note.lines) for note in said)
+        if isinstance(operation, Post):
+            logs.extend(len(note.lines) for note in operation.notes)
         return await call(operation)
 
     memory(sched).call = calling  # type: ignore[method-assign]

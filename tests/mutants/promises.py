@@ -484,7 +484,7 @@ MUTANTS = (
         name="No note that is dropped is counted",
         kind="worker",
         file="worker/outbox.py",
-        old="        self.dropped += len(message.lines) if isinstance(message, Log) else 1\n",
+        old="        self.dropped += _count(message)\n",
         new="",
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "settles_and_claims_whatever"),),
     ),  # P15

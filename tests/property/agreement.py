@@ -60,19 +60,16 @@ from queuehint.operations import (
     ListUsers,
     ListWeights,
     ListWorkers,
-    Log,
     Operation,
     PauseSchedule,
     Peek,
     Post,
     Pull,
     PutSchedule,
-    Report,
     ResumeSchedule,
     SweptPath,
     Tick,
     Tree,
-    Update,
     Why,
     WhyChain,
 )
@@ -778,15 +775,15 @@ class PayloadGenerator(OperationGenerator):
             filters = self.random.choice(((), (EventFilter(user="u"), EventFilter(path=self.path(), kinds=_BEGUN))))
             return Follow(after, self.random.choice((1, 1000)), filters)
         operation = super().note()
-        if isinstance(operation, Log):
-            return attrs.evolve(operation, lines=self.random.choice(_LOGS))
-        if isinstance(operation, Post):
-            last = attrs.evolve(operation.notes[-1], result=self.random.choice(RESULTS[2:]))
-            return Post((*operation.notes[:-1], attrs.evolve(last, lines=self.random.choice(_LOGS))))
-        if isinstance(operation, Update):
-            return attrs.evolve(operation, result=self.random.choice(RESULTS[2:]))
-        assert isinstance(operation, Report)
-        return attrs.evolve(operation, progress=self.random.choice(_NOTES))
+        assert isinstance(operation, Post)
+        last = operation.notes[-1]
+        if last.progress is not None:
+            return attrs.evolve(operation, notes=(attrs.evolve(last, progress=self.random.choice(_NOTES)),))
+        if last.token is not None and (len(operation.notes) > 1 or not last.lines):
+            last = attrs.evolve(last, result=self.random.choice(RESULTS[2:]))
+        if last.lines:
+            last = attrs.evolve(last, lines=self.random.choice(_LOGS))
+        return Post((*operation.notes[:-1], last))
 
     def delete(self) -> Operation[Any]:
         """Now and then only if the records are as they were seen, or not any more."""

@@ -41,8 +41,9 @@ from queuehint.operations import (
     ListFlow,
     ListShared,
     ListUsers,
-    Log,
+    Note,
     Pause,
+    Post,
     Pull,
     Redrive,
     Renew,
@@ -617,7 +618,7 @@ def test_writing_to_a_finished_record_does_not_block_waiters(cut: RedisLockstep)
     needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when="done"),)) for at in range(4)]
     cut.do(Enqueue((JobSpec(id="a", task="t"), *needy)))
     cut.do(Cancel(("a",)))
-    cut.do(Log("a", None, ("line",)))
+    cut.do(Post((Note("a", None, ("line",)),)))
     (record,) = cut.do(Get(("a",))).records
     cut.do(Amend(attrs.evolve(record.spec, user="v"), record.version))
     while cut.do(Tick()).more:
@@ -629,7 +630,7 @@ def test_a_log_keeps_its_last_thousand_lines_however_they_come(lockstep: RedisLo
     lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
     (grant,) = lockstep.do(Exchange("w", limit=1)).grants
     for count in (0, 1, 998, 1, 1, 2_500):
-        lockstep.do(Log("a", grant.token, tuple(str(number) for number in range(count))))
+        lockstep.do(Post((Note("a", grant.token, tuple(str(number) for number in range(count))),)))
         lockstep.do(Get(("a",)))
 
 

@@ -28,13 +28,13 @@ from queuehint.operations import (
     Exchange,
     Firing,
     ListUsers,
+    Note,
     Operation,
     Pause,
     Post,
     Pull,
     Renew,
     Tick,
-    Update,
 )
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
@@ -243,7 +243,7 @@ MANY = tuple([f"j{number}" for number in range(20)])
         (Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
         (Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
         (Pause(RecordFilter(path=("",))), InvalidHintError, "Pause.filter.path segment 0 is empty"),
-        (Update("a", 1, b"x" * (1 << 20) + b"y"), PayloadError, "Update.result take 1048577 bytes"),
+        (Post((Note("a", 1, result=b"x" * (1 << 20) + b"y"),)), PayloadError, "Post.notes.result take 1048577 bytes"),
         (Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)), InvalidJobError, "Enqueue.jobs.delay_ms must be from 0"),
         (Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),
         (Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),

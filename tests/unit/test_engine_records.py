@@ -20,7 +20,6 @@ from queuehint.operations import (
     Delete,
     List,
     ListUsers,
-    Log,
     Verdict,
 )
 from queuehint.testing.driver import Queue, job
@@ -188,7 +187,7 @@ def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes
 def test_writing_to_a_finished_record_does_not_block_waiters() -> None:
     queue = Queue(job("a"), *[job(f"b{at}", after=[Dependency("a", when="done")]) for at in range(4)], budget=1)
     queue.cancel("a")
-    queue.apply(Log("a", None, ("line",)))
+    queue.say("a", None, ("line",))
     queue.wait(0)
     assert queue.states("b0", "b1", "b2", "b3") == "QUEUED QUEUED QUEUED QUEUED"
 

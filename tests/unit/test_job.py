@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuehint.core.structures.job import START_MARK, Job
-from queuehint.operations import Log, Report, Verdict
+from queuehint.operations import Verdict
 from queuehint.testing.driver import Queue, job
 from queuehint.values.outcome import JobError, OutcomeKind, Progress
 from queuehint.values.record import JobState
@@ -45,15 +45,15 @@ def test_only_who_holds_the_lease_may_log_and_report() -> None:
     queue = Queue(job("a", ["x"]))
     queue.start()
     token = queue.grants["a"].token
-    assert queue.apply(Log("a", token, ("one", "two"))).verdict is Verdict.DONE
-    assert queue.apply(Report("a", token, Progress(1, 2, "half"))).verdict is Verdict.DONE
+    assert queue.say("a", token, ("one", "two")) is Verdict.DONE
+    assert queue.say("a", token, progress=Progress(1, 2, "half")) is Verdict.DONE
     for job_id, wrong in (("a", token + 1), ("b", token)):
-        assert queue.apply(Log(job_id, wrong, ("three",))).verdict is Verdict.LOST
-        assert queue.apply(Report(job_id, wrong, Progress(2, 2))).verdict is Verdict.LOST
+        assert queue.say(job_id, wrong, ("three",)) is Verdict.LOST
+        assert queue.say(job_id, wrong, progress=Progress(2, 2)) is Verdict.LOST
     record = queue.record("a")
     assert (record.logs, record.progress) == (("one", "two"), Progress(1, 2, "half"))
     queue.finish("a")
-    assert queue.apply(Log("a", token, ("late",))).verdict is Verdict.LOST
+    assert queue.say("a", token, ("late",)) is Verdict.LOST
     assert queue.record("a").logs == ("one", "two")
 
 
@@ -61,9 +61,9 @@ def test_logging_and_reporting_change_the_version() -> None:
     queue = Queue(job("a"))
     queue.start()
     versions = [queue.record("a").version]
-    queue.apply(Log("a", queue.grants["a"].token, ("x",)))
+    queue.say("a", queue.grants["a"].token, ("x",))
     versions.append(queue.record("a").version)
-    queue.apply(Report("a", queue.grants["a"].token, Progress()))
+    queue.say("a", queue.grants["a"].token, progress=Progress())
     versions.append(queue.record("a").version)
     assert versions == sorted(set(versions))
 

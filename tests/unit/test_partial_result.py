@@ -14,7 +14,7 @@ from queuehint import InvalidJobTypeError, JobContext, JsonCodec, PayloadError
 from queuehint.handlers import context as context_module
 from queuehint.handlers.codec import decode_json
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import Log
+from queuehint.operations import Note
 from queuehint.testing.driver import job
 from queuehint.values.outcome import RESULT_BYTES_MAX, Grant
 from queuehint.worker.outbox import OutboxBuffer
@@ -181,5 +181,5 @@ def test_what_is_said_twice_is_sent_once_and_after_the_lines() -> None:
     buffer.log("a", TOKEN, "line")
     buffer.store(it)
     assert buffer
-    assert buffer.take() == [Log("a", TOKEN, ("line",)), it]
+    assert buffer.take() == [Note("a", TOKEN, ("line",)), it]
     assert not buffer

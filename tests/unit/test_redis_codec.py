@@ -46,12 +46,12 @@ from queuehint.operations import (
     Get,
     ListDead,
     ListLines,
-    Log,
+    Note,
     Operation,
     Pause,
+    Post,
     Redrive,
     Renew,
-    Report,
     Resume,
     Tick,
     Tree,
@@ -199,8 +199,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Discard(("a",)),
     Exchange("w", limit=1),
     Renew((("a", 1),)),
-    Report("a", 1, Progress()),
-    Log("a", 1, ("line",)),
+    Post((Note("a", 1, progress=Progress()),)),
+    Post((Note("a", 1, ("line",)),)),
     Tick(),
     Pause(RecordFilter(path=())),
     Resume(RecordFilter(path=())),
@@ -362,8 +362,8 @@ def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
     call = backend.call_sync
     call(Enqueue(tuple(JobSpec(id=i, task="t", claims=(Claim((i,)),), policy=dies) for i in ("ends", "dies", "runs"))))
     grants = {grant.spec.id: grant.token for grant in call(Exchange("w", limit=3)).grants}
-    call(Log("runs", grants["runs"], ("line",)))
-    call(Report("runs", grants["runs"], Progress(1, 2)))
+    call(Post((Note("runs", grants["runs"], ("line",)),)))
+    call(Post((Note("runs", grants["runs"], progress=Progress(1, 2)),)))
     error = JobError(type="E", message="no")
     ends = Outcome(job_id="ends", token=grants["ends"], kind=OutcomeKind.FINISHED, result=b"1")
     fails = Outcome(job_id="dies", token=grants["dies"], kind=OutcomeKind.FAILED, error=error)

@@ -177,7 +177,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
     else:
-        adds = {"enqueue", "depend", "push", "put_schedule", "update", "amend"}
+        adds = {"enqueue", "depend", "push", "put_schedule", "amend"}
         assert shebang == ("#!lua" if name in adds else "#!lua flags=allow-oom")
     assert scripts.script(name).text.startswith(f"{shebang}\n")
 

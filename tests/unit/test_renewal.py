@@ -18,7 +18,7 @@ import pytest
 
 from queuehint import BackendUnavailableError, Progress
 from queuehint.clock import now_s
-from queuehint.operations import Log, Renew, Renewed, Report, Verdict
+from queuehint.operations import Note, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
@@ -503,9 +503,9 @@ def test_lines_of_a_job_go_out_together_and_only_the_newest_progress_counts() ->
         buffer.report("a", 1, Progress(n, 3, None))
     assert buffer
     assert buffer.take() == [
-        Log("a", 1, ("a0", "a1", "a2")),
-        Log("b", 2, ("b0", "b1", "b2")),
-        Report("a", 1, Progress(2, 3, None)),
+        Note("a", 1, ("a0", "a1", "a2")),
+        Note("b", 2, ("b0", "b1", "b2")),
+        Note("a", 1, progress=Progress(2, 3, None)),
     ]
     assert not buffer
 
@@ -515,7 +515,7 @@ def test_many_lines_are_several_messages() -> None:
     for n in range(450):
         buffer.log("a", 1, str(n))
     messages = buffer.take()
-    assert [len(message.lines) for message in messages if isinstance(message, Log)] == [200, 200, 50]
+    assert [len(message.lines) for message in messages if isinstance(message, Note)] == [200, 200, 50]
 
 
 def test_the_oldest_lines_are_dropped_when_there_are_too_many(
@@ -526,11 +526,11 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     buffer.log("a", 1, "a")
     for n in range(20):
         buffer.log("b", 2, str(n))
-    assert buffer.take() == [Log("b", 2, ("15", "16", "17", "18", "19"))]
+    assert buffer.take() == [Note("b", 2, ("15", "16", "17", "18", "19"))]
     assert len(caplog.records) == 1
     for n in range(5):
         buffer.log("c", 3, str(n))
-    assert buffer.take() == [Log("c", 3, ("0", "1", "2", "3", "4"))]
+    assert buffer.take() == [Note("c", 3, ("0", "1", "2", "3", "4"))]
 
 
 def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goes_on(

@@ -58,8 +58,9 @@ from queuehint.operations import (
     ListUsers,
     ListWeights,
     ListWorkers,
-    Log,
+    Note,
     Peek,
+    Post,
     Pulled,
     Tree,
     Why,
@@ -191,11 +192,11 @@ def test_bytes_that_are_not_a_request_are_refused(body: bytes, problem: str) -> 
 
 
 def test_what_runs_jobs_is_known() -> None:
-    assert not any(map(runs_jobs, (Peek(), Cancel(("a",)), Get(("a",)), Await(("a",)), Log("a", None, ()))))
+    assert not any(map(runs_jobs, (Peek(), Cancel(("a",)), Get(("a",)), Await(("a",)), Post((Note("a", None, ()),)))))
     assert not runs_jobs(Enqueue((job("a", ["p"]),)))
     assert runs_jobs(Enqueue((job("a", ["p"]), attrs.evolve(job("b", ["p"]), presence_ms=1000))))
     assert runs_jobs(Exchange("w"))
-    assert runs_jobs(Log("a", 1, ()))
+    assert runs_jobs(Post((Note("a", 1, ()),)))
 
 
 def test_an_answer_says_nothing_about_which_class_to_make() -> None:

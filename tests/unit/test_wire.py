@@ -16,7 +16,7 @@ from queuehint import operations
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
-from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Log, Operation, Pause, Push, Report
+from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Note, Operation, Pause, Post, Push
 from queuehint.operations import wire as journal
 from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode, encode
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -186,7 +186,7 @@ def test_a_part_in_a_journal_of_which_nothing_more_is_said_is_no_further_one() -
 
 
 def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
-    assert decode(encode(Report("a", True, Progress(1.0, True)))).token is True  # type: ignore[attr-defined]
+    assert decode(encode(Post((Note("a", True),)))).notes[0].token is True  # type: ignore[attr-defined]
     spec = JobSpec(id="a", task="t", templates=0, priority=Priority.NORMAL)  # type: ignore[arg-type]
     back = decode(encode(Enqueue((spec,)))).jobs[0]  # type: ignore[attr-defined]
     assert (type(back.templates), back.priority) == (int, 3)
@@ -197,7 +197,7 @@ def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
 
 def test_what_is_none_of_ours_is_refused() -> None:
     with pytest.raises(InvalidJobTypeError, match="an operation holds a object"):
-        encode(Report("a", object(), Progress()))  # type: ignore[arg-type]
+        encode(Post((Note("a", object(), progress=Progress()),)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_is_none_of_ours_is_refused() -> None:
         (Cancel(({},)), "an operation holds a dict: {}"),  # type: ignore[arg-type]
         (Pause(RecordFilter(path=[("a", {"": "Claim"})])), "an operation holds a dict"),  # type: ignore[arg-type]
         (Exchange("w", (Outcome(job_id="a", token=1, kind="done"),)), "'done' is not a valid OutcomeKind"),  # type: ignore[arg-type]
-        (Log("a", 10**5000, ("x",)), "cannot be written down: Exceeds the limit"),
+        (Post((Note("a", 10**5000, ("x",)),)), "cannot be written down: Exceeds the limit"),
     ],
 )  # fmt: skip
 def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said: str) -> None:

@@ -29,8 +29,9 @@ from queuehint.operations import (
     Get,
     List,
     ListUsers,
-    Log,
+    Note,
     Position,
+    Post,
     Verdict,
 )
 from queuehint.scheduler.records.cursors import read_cursor, write_cursor
@@ -258,8 +259,8 @@ def append_log(client: Client, job: object, text: object) -> Steps[None]:
     # One more than is kept, so that the record says that lines are missing.
     lines = log_lines(str.__str__(text))[-LOG_LINES_MAX - 1 :]
     for begin in range(0, len(lines), LINES_AT_ONCE):
-        reply = yield Log(checked, None, tuple(lines[begin : begin + LINES_AT_ONCE]))
-        if reply.verdict is not Verdict.DONE:
+        reply = yield Post((Note(checked, None, tuple(lines[begin : begin + LINES_AT_ONCE])),))
+        if reply.verdicts != (Verdict.DONE,):
             raise JobNotFoundError(checked)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import CHAIN_MAX, Pause, Report
+from queuehint.operations import CHAIN_MAX, Pause
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import claim, job
 from queuehint.values.outcome import Progress
@@ -29,7 +29,7 @@ class Chains:
     def test_a_chain_ends_at_the_running_job_with_its_progress_and_worker(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]))
         store.start()
-        store.apply(Report("a", store.grants["a"].token, Progress(3, 10, "pages")))
+        store.say("a", store.grants["a"].token, progress=Progress(3, 10, "pages"))
         store.enqueue(job("b", ["x"]), job("c", ["x", "2"]), job("d", after=("c",)))
         chain = store.chain("d")
         assert told(store, "d") == [

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint import Claim, EventKind, InvalidJobError, Progress
-from queuehint.operations import Follow, Report
+from queuehint.operations import Follow
 from queuehint.testing.driver import job
 from queuehint.values.event import EventFilter
 
@@ -36,7 +36,7 @@ class FilteredEvents:
             job("nowhere", user="doc:s1"),
         )
         store.start(limit=1)
-        store.apply(Report("in", store.grants["in"].token, Progress(1)))
+        store.say("in", store.grants["in"].token, progress=Progress(1))
 
         def passing(*filters: EventFilter) -> list[str]:
             followed = store.apply(Follow(0, filters=filters))

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint import Claim, EventKind, InvalidJobError, JobError, JobState, OutcomeKind, Progress
-from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed, Note, Post, Report
+from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed, Note, Post
 from queuehint.testing.contract.store import error
 from queuehint.testing.driver import job
 from queuehint.values.event import event_bytes
@@ -274,8 +274,8 @@ class Events(_Followed):
         store.start()
         store.wait(SECOND)
         token = store.grants["a"].token
-        store.apply(Report("a", token, Progress(1, 3, "page\n1")))
-        store.apply(Report("b", token - 1, Progress(1)))
+        store.say("a", token, progress=Progress(1, 3, "page\n1"))
+        store.say("b", token - 1, progress=Progress(1))
         notes = (
             Note("a", token, progress=Progress(2.5, None)),
             Note("a", token, ("line",)),

@@ -14,12 +14,9 @@ from queuehint import (
 from queuehint.backends.base import Interest
 from queuehint.operations import (
     Exchange,
-    Log,
     Note,
     Post,
     Renew,
-    Report,
-    Update,
     Verdict,
 )
 from queuehint.testing.contract.store import Store
@@ -118,8 +115,8 @@ class Leases:
         store.wait(30_000)
         store.start()
         before = store.record("a")
-        for operation in (Log("a", old, ("one",)), Report("a", old, Progress(1, 2)), Update("a", old, b"1")):
-            assert store.apply(operation).verdict is Verdict.LOST
+        said: list[dict[str, Any]] = [{"lines": ("one",)}, {"progress": Progress(1, 2)}, {"result": b"1"}]
+        assert [store.say("a", old, **words) for words in said] == [Verdict.LOST] * 3
         notes = (Note("a", old, ("one",), Progress(1, 2), b"1"), Note("none", 1, ("one",)))
         assert store.apply(Post(notes)).verdicts == (Verdict.LOST, Verdict.LOST)
         assert store.record("a") == before
@@ -128,7 +125,7 @@ class Leases:
         store.enqueue(job("a"), job("b"), job("c"))
         store.start(2)
         token, other = store.grants["a"].token, store.grants["b"].token
-        store.apply(Log("a", token, ("one",)))
+        store.say("a", token, ("one",))
         notes = (
             Note("a", token, ("two", "three"), Progress(1, 2, "half")),
             Note("c", token, ("nobody",)),
@@ -307,11 +304,11 @@ class Leases:
         store.enqueue(job("a"))
         store.start()
         token = store.grants["a"].token
-        assert store.apply(Report("a", token, Progress(1, 2, "half"))).verdict is Verdict.DONE
-        assert store.apply(Log("a", token, ("one", "two"))).verdict is Verdict.DONE
-        assert store.apply(Log("a", token + 1, ("three",))).verdict is Verdict.LOST
+        assert store.say("a", token, progress=Progress(1, 2, "half")) is Verdict.DONE
+        assert store.say("a", token, ("one", "two")) is Verdict.DONE
+        assert store.say("a", token + 1, ("three",)) is Verdict.LOST
         store.finish("a")
-        assert store.apply(Log("a", token, ("four",))).verdict is Verdict.LOST
+        assert store.say("a", token, ("four",)) is Verdict.LOST
         record = store.record("a")
         assert record.progress == Progress(1, 2, "half")
         assert (record.logs, record.logs_truncated) == (("one", "two"), False)
@@ -319,13 +316,13 @@ class Leases:
     def test_progress_is_that_of_the_last_attempt_until_the_next_begins(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
-        store.apply(Report("a", store.grants["a"].token, Progress(3, 3, "page 3")))
+        store.say("a", store.grants["a"].token, progress=Progress(3, 3, "page 3"))
         store.fail("a")
         assert store.record("a").progress == Progress(3, 3, "page 3")
         store.wait(600_000)
         store.start()
         assert (store.state("a"), store.record("a").progress, store.why("a").progress) == (STARTED, None, None)
-        store.apply(Report("a", store.grants["a"].token, Progress(1)))
+        store.say("a", store.grants["a"].token, progress=Progress(1))
         store.finish("a")
         assert store.record("a").progress == Progress(1)
         assert store.is_clean
@@ -333,7 +330,7 @@ class Leases:
     def test_the_last_thousand_log_lines_are_kept(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
-        store.apply(Log("a", store.grants["a"].token, tuple(str(n) for n in range(1_001))))
+        store.say("a", store.grants["a"].token, tuple(str(n) for n in range(1_001)))
         record = store.record("a")
         assert (record.logs[0], len(record.logs), record.logs_truncated) == ("1", 1_000, True)
 

@@ -15,9 +15,7 @@ from queuehint.operations import (
     Draw,
     Fetch,
     ListFlow,
-    Log,
     Peek,
-    Update,
     Verdict,
 )
 from queuehint.testing.contract.listing import listed, users
@@ -60,7 +58,7 @@ class Deletion:
         store.enqueue(job("a"), job("b"))
         store.cancel("a", "b")
         version = store.record("a").version
-        store.apply(Log("a", None, ("changed",)))
+        store.say("a", None, ("changed",))
         assert delete(store, "a", "b", versions=(version, version)) == [
             (Verdict.STALE, CANCELED),
             (Verdict.DONE, None),
@@ -221,7 +219,7 @@ class Amending:
 
 
 def update(store: Store, job_id: str, result: bytes) -> Verdict:
-    return store.apply(Update(job_id, store.grants[job_id].token, result)).verdict
+    return store.say(job_id, store.grants[job_id].token, result=result)
 
 
 class Interim:
@@ -290,10 +288,10 @@ class Interim:
         store.start()
         old = store.grants["a"].token
         store.settle("a", OutcomeKind.RELEASED)
-        assert store.apply(Update("a", old, b"1")).verdict is Verdict.LOST
+        assert store.say("a", old, result=b"1") is Verdict.LOST
         store.start()
-        assert store.apply(Update("a", old, b"1")).verdict is Verdict.LOST
-        assert store.apply(Update("unknown", old, b"1")).verdict is Verdict.LOST
+        assert store.say("a", old, result=b"1") is Verdict.LOST
+        assert store.say("unknown", old, result=b"1") is Verdict.LOST
         assert store.record("a").result is None
         store.finish("a")
         assert update(store, "a", b"1") is Verdict.LOST
@@ -324,7 +322,7 @@ class Interim:
 
 
 def log(store: Store, job_id: str, *lines: str) -> Verdict:
-    return store.apply(Log(job_id, None, lines)).verdict
+    return store.say(job_id, None, lines)
 
 
 class OpenLog:
@@ -335,7 +333,7 @@ class OpenLog:
         assert log(store, "a", "queued") is Verdict.DONE
         store.start()
         assert log(store, "a", "started", "") is Verdict.DONE
-        store.apply(Log("a", store.grants["a"].token, ("mine",)))
+        store.say("a", store.grants["a"].token, ("mine",))
         store.finish("a")
         version = store.record("a").version
         assert log(store, "a", "over", "é\nü") is Verdict.DONE

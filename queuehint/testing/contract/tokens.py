@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from queuehint import JobState
-from queuehint.operations import Exchange, Log, Renew, Verdict
+from queuehint.operations import Exchange, Renew, Verdict
 from queuehint.testing.contract.store import Binding
 from queuehint.testing.driver import job
 
@@ -60,7 +60,7 @@ class Tokens(Binding):
         assert store.start() == names
         assert store.renew(*names) == [Verdict.DONE] * len(names)
         for name in names:
-            assert store.apply(Log(name, store.grants[name].token, ("here",))).verdict is Verdict.DONE
+            assert store.say(name, store.grants[name].token, ("here",)) is Verdict.DONE
         store.finish(*names)
 
     def test_a_caller_that_waits_past_the_end_of_a_count_keeps_its_place(self, store: Store) -> None:

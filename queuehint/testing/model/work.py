@@ -15,14 +15,11 @@ from queuehint.operations import (
     Exchanged,
     Fetch,
     Fetched,
-    Log,
-    Noted,
+    Note,
     Post,
     Posted,
     Renew,
     Renewed,
-    Report,
-    Update,
     Verdict,
 )
 from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STARTED, Actor
@@ -275,24 +272,18 @@ class Work(Submissions, Limits):
         self.catch_up()
         return Renewed(tuple(verdicts), more=False)
 
-    def note(self, operation: Report | Log | Update, reply: Noted | None) -> Noted:
-        """Only the holder of a job writes to it, but for log lines, which any client may add."""
-        if isinstance(operation, Log) and operation.token is None:
-            return Noted(Verdict.DONE if self.find(operation.job_id) is not None else Verdict.UNKNOWN)
-        job = self.held(operation.job_id, operation.token)
-        if isinstance(operation, Update) and job is not None:
-            job.result = operation.result
-        return Noted(Verdict.DONE if job is not None else Verdict.LOST)
-
     def post(self, operation: Post, reply: Posted | None) -> Posted:
         """Take each note as if it came alone."""
-        verdicts = []
-        for note in operation.notes:
-            job = self.held(note.job_id, note.token)
-            if job is not None and note.result is not None:
-                job.result = note.result
-            verdicts.append(Verdict.DONE if job is not None else Verdict.LOST)
-        return Posted(tuple(verdicts))
+        return Posted(tuple([self.take_note(note) for note in operation.notes]))
+
+    def take_note(self, note: Note) -> Verdict:
+        """Only the holder of a job writes to it, but for log lines, which any client may add."""
+        if note.token is None:
+            return Verdict.DONE if self.find(note.job_id) is not None else Verdict.UNKNOWN
+        job = self.held(note.job_id, note.token)
+        if job is not None and note.result is not None:
+            job.result = note.result
+        return Verdict.DONE if job is not None else Verdict.LOST
 
     def fetch(self, operation: Fetch, reply: Fetched | None) -> Fetched:
         job = self.held(operation.job_id, operation.token)

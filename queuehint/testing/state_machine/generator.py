@@ -27,7 +27,6 @@ from queuehint.operations import (
     Exchange,
     Fetch,
     ListFlow,
-    Log,
     Note,
     Operation,
     Post,
@@ -35,9 +34,7 @@ from queuehint.operations import (
     Push,
     Redrive,
     Renew,
-    Report,
     SetLimit,
-    Update,
     Why,
     WhyChain,
 )
@@ -444,15 +441,15 @@ class OperationGenerator:
 
     def note(self) -> Operation[Any]:
         if not self.grants or self.random.random() < 0.2:
-            return Log((*self.ids(), "nobody")[0], None, ("line",))
+            return Post((Note((*self.ids(), "nobody")[0], None, ("line",)),))
         grant = self.random.choice(self.grants)
         roll = self.random.random()
         if roll < 0.3:
-            return Log(*grant, ("line",))
+            return Post((Note(*grant, ("line",)),))
         if roll < 0.5:
             said = [Note(*each, ("line",) * (at % 2), Progress(at, 9), b"4") for at, each in enumerate(self.grants[:3])]
             return Post((*said, Note(*grant, ("last",))))
-        return Update(*grant, b"3") if roll < 0.8 else Report(*grant, Progress(1, 2))
+        return Post((Note(*grant, result=b"3") if roll < 0.8 else Note(*grant, progress=Progress(1, 2)),))
 
     def delete(self) -> Operation[Any]:
         over = [job.id for job in self.engine.table.jobs.values() if job.is_over and not job.gone and not job.is_start]

@@ -36,7 +36,6 @@ from queuehint.operations import (
     Firing,
     Get,
     ListSchedules,
-    Log,
     Note,
     Operation,
     Pause,
@@ -46,12 +45,10 @@ from queuehint.operations import (
     PutSchedule,
     Redrive,
     Renew,
-    Report,
     Resume,
     ResumeSchedule,
     SetLimit,
     Tick,
-    Update,
     Withdraw,
 )
 from queuehint.testing.state_machine.parts import (
@@ -371,10 +368,10 @@ class OperationMachine(RuleBasedStateMachine):
         spec = self._specs.get(job_id)
         needed = [] if spec is None else [edge.id for edge in spec.depends_on]
         notes: dict[str, Operation[Any]] = {
-            "log": Log(job_id, token, ("a", "", "é\n")),
-            "log as anybody": Log(job_id, None, ("line",)),
-            "report": Report(job_id, token, Progress(1, 9, "é")),
-            "update": Update(job_id, token, b"3"),
+            "log": Post((Note(job_id, token, ("a", "", "é\n")),)),
+            "log as anybody": Post((Note(job_id, None, ("line",)),)),
+            "report": Post((Note(job_id, token, progress=Progress(1, 9, "é")),)),
+            "update": Post((Note(job_id, token, result=b"3"),)),
             "post": Post((Note(job_id, token, ("a",), Progress(1, 9), b"3"), Note(job_id, token, ("é\n",)))),
             "fetch": Fetch(job_id, token, (*needed, "nobody")),
         }

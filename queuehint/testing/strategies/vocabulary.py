@@ -123,15 +123,6 @@ def _depend(named: _Named) -> SearchStrategy[ops.Depend]:
     )
 
 
-def _log(named: _Named) -> SearchStrategy[ops.Log]:
-    return st.builds(
-        lambda grant, is_proved, lines: ops.Log(grant[0], grant[1] if is_proved else None, lines),
-        named.grant,
-        st.booleans(),
-        _LINES,
-    )
-
-
 def _amend(named: _Named) -> SearchStrategy[ops.Amend]:
     return st.builds(
         lambda spec, job_id, user, version: ops.Amend(attrs.evolve(spec, id=job_id, user=user), version),
@@ -208,7 +199,8 @@ def _drawn(kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
 
 
 def _notes(named: _Named) -> SearchStrategy[ops.Note]:
-    return st.builds(
+    by_anyone = st.builds(lambda grant, lines: ops.Note(grant[0], None, lines), named.grant, _LINES)
+    return by_anyone | st.builds(
         lambda grant, lines, done, result: ops.Note(grant[0], grant[1], lines, done, result),
         named.grant,
         _LINES,
@@ -262,7 +254,6 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
     ops.Depend: _depend,
     ops.DropLimit: _drop_limit,
-    ops.Log: _log,
     ops.Amend: _amend,
     ops.Pause: lambda named: st.builds(ops.Pause, _selections(named), st.none() | _WHILES_MS),
     ops.Resume: lambda named: st.builds(ops.Resume, _selections(named)),

@@ -224,22 +224,11 @@ def _announce(operation: op.Announce) -> Args:
     return [*args, operation.release, operation.version_name or "", _users(users or ()), *operation.pools]
 
 
-@sends(op.Report)
-def _report(operation: op.Report) -> Args:
-    return [operation.job_id, token_text(operation.token), operation.progress.as_text()]
-
-
-@sends(op.Update)
-def _update(operation: op.Update) -> Args:
-    result = operation.result
-    return [operation.job_id, token_text(operation.token), int(result == b"null"), result]
-
-
 @sends(op.Post)
 def _post(operation: op.Post) -> Args:
     args: Args = []
     for note in operation.notes:
-        args += (note.job_id, token_text(note.token))
+        args += (note.job_id, _token(note.token))
         args += ("" if note.progress is None else note.progress.as_text(), *_said(note.result))
         args += (len(note.lines), *note.lines)
     return args

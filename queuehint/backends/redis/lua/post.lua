@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
---[[ post: store progress, partial results and log lines of many running jobs; each note is accepted or refused by itself.
-  ARGV[9..]         for each note: id, token, progress (opaque, "" for none), s and a result (opaque), n and "" for null or
-                    "" and "" for none, how many lines follow, and the lines
-  Returns more, now, next, and for each note D done or L lost.
+--[[ post: store progress, partial results and log lines of jobs; each note is accepted or refused by itself.
+  ARGV[9..]         for each note: id, token of the running job ("" for any record that is kept, and lines alone), progress
+                    (opaque, "" for none), s and a result (opaque), n and "" for null or "" and "" for none, how many lines
+                    follow, and the lines
+  Returns more, now, next, and for each note D done, L lost or U unknown.
   Refuses STORE_FULL, where a note holds a result; nothing is changed
   Mirrors core.working   Cost O(notes and lines) ]]
 -- @include lib/rules
@@ -22,12 +23,14 @@ end
 
 while at <= #ARGV do
   args.count(at + 5, 1)
-  local job, kind, lines = jobs.of(ARGV[at]), args.one_of(at + 3, KINDS), args.int(at + 5)
+  local token, kind, lines = ARGV[at + 1], args.one_of(at + 3, KINDS), args.int(at + 5)
   local first, last = at + 6, at + 5 + lines
   args.count(last, 1)
   has_result = has_result or kind == 's'
-  local held = job and job[STATE] == STARTED and job[TOKEN] == ARGV[at + 1]
-  if held then
+  if token == '' and (ARGV[at + 2] ~= '' or kind ~= '') then args.refuse(at + 1) end
+  local job = jobs.find(ARGV[at])
+  if job and token ~= '' and (job[STATE] ~= STARTED or job[TOKEN] ~= token) then job = false end
+  if job then
     if ARGV[at + 2] ~= '' then plan.progress[job.id], job[REPORTED] = ARGV[at + 2], true end
     if kind == 's' then
       job[RESULT], plan.results[job.id] = 's', ARGV[at + 4]
@@ -39,7 +42,7 @@ while at <= #ARGV do
     jobs.dirty[job.id] = job
     if ARGV[at + 2] ~= '' then event_log.note(job, 'progressed', STARTED, '', ARGV[at + 2]) end
   end
-  verdicts[#verdicts + 1] = held and 'D' or 'L'
+  verdicts[#verdicts + 1] = job and 'D' or token == '' and 'U' or 'L'
   at = last + 1
 end
 -- The server itself refuses a script that adds by a flag of it; without a result this one has to go on.

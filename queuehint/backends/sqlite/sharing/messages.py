@@ -22,7 +22,7 @@ from queuehint import errors
 from queuehint.backends.base import release
 from queuehint.backends.sqlite.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import Enqueue, Exchange, Fetch, Get, Log, Operation, Post, Renew, Report, Update
+from queuehint.operations import Enqueue, Exchange, Fetch, Get, Operation, Post, Renew
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import OPERATIONS, QUESTIONS, Await, PlaceAnew, decode, encode
 
@@ -44,7 +44,7 @@ _WORDS: Final = {EXAMINE, HAND_OVER}
 
 UNWRITTEN: Final = frozenset({*QUESTIONS, Examine})
 """Operations that change nothing: they are not journaled, and can be asked for again."""
-_OF_WORKERS: Final = frozenset({Exchange, Fetch, PlaceAnew, Post, Renew, Report, Update})
+_OF_WORKERS: Final = frozenset({Exchange, Fetch, PlaceAnew, Renew})
 _OPERATIONS: Final = frozenset({*OPERATIONS, Await})
 _ERRORS: Final = {
     name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, QueueHintError)
@@ -56,7 +56,9 @@ def runs_jobs(operation: Operation[Any]) -> bool:
     kind = type(operation)
     if kind is Enqueue:
         return any(spec.presence_ms is not None for spec in operation.jobs)  # type: ignore[attr-defined]
-    return kind in _OF_WORKERS or (kind is Log and operation.token is not None)  # type: ignore[attr-defined]
+    if kind is Post:
+        return any(note.token is not None for note in operation.notes)  # type: ignore[attr-defined]
+    return kind in _OF_WORKERS
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
