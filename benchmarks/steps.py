@@ -28,13 +28,12 @@ from queuehint.operations import (
     Cancel,
     CancelFlow,
     CancelPath,
-    CountFlow,
     CountJobs,
+    CountRecords,
     Delete,
     Exchange,
     Get,
     List,
-    ListFlow,
     ListLines,
     Redrive,
     SetLimit,
@@ -42,6 +41,7 @@ from queuehint.operations import (
     Tree,
     Why,
 )
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,8 +232,8 @@ def _questions(probe: Probe) -> None:
     probe.submit([attrs.evolve(spec, flow="f", user="ann") for spec in probe.jobs()], whole=True)
     probe.longest.clear()
     ids = tuple([str(number) for number in range(200)])
-    listed = (Get(ids), List(limit=200), ListFlow("f", limit=200), ListLines((), depth=64))
-    for question in (*listed, CountFlow("f"), CountJobs(), Why("500")):
+    listed = (Get(ids), List(limit=200), List(RecordFilter(flow="f"), limit=200), ListLines((), depth=64))
+    for question in (*listed, CountRecords(RecordFilter(flow="f")), CountJobs(), Why("500")):
         probe.call(question)
 
 

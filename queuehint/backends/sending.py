@@ -25,8 +25,19 @@ from queuehint.errors import (
     QueueHintError,
     UnknownDependencyError,
 )
-from queuehint.operations import BUDGET, Commit, CountFlow, Depend, Enqueue, Enqueued, EnqueuedJob, Operation, Withdraw
+from queuehint.operations import (
+    BUDGET,
+    Commit,
+    CountRecords,
+    Depend,
+    Enqueue,
+    Enqueued,
+    EnqueuedJob,
+    Operation,
+    Withdraw,
+)
 from queuehint.operations.bounds import PARTS_LOST
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,7 +169,7 @@ def in_turn(step: Operation[Any] | Ahead, *, staged: str | None = None) -> Steps
 
 def _refuse_fewer(flow: str, count: int) -> Steps[None]:
     """Refuse a flow of which all jobs are there already if it has more than these, as one submission does."""
-    if (yield CountFlow(flow)).total > count:
+    if (yield CountRecords(RecordFilter(flow=flow))).total > count:
         raise DuplicateFlowError(flow)
 
 

@@ -22,14 +22,13 @@ from queuehint.values.hint import KeyText, Path
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, WorkerInfo
+from queuehint.values.report import EdgeStats, PauseState, Reason, Stats, WorkerInfo
 from queuehint.values.schedule import Schedule
 
 __all__ = [
     "CHAIN_MAX",
     "Chain",
     "CountEdges",
-    "CountFlow",
     "CountJobs",
     "CountPending",
     "CountRecords",
@@ -43,15 +42,12 @@ __all__ = [
     "Got",
     "Limits",
     "List",
-    "ListDead",
-    "ListFlow",
     "ListLimits",
     "ListPauses",
     "ListSchedules",
     "ListUsers",
     "ListWeights",
     "ListWorkers",
-    "Listed",
     "Page",
     "Pauses",
     "Pending",
@@ -146,33 +142,6 @@ class Get(Operation[Got]):
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
 
 
-@attrs.frozen
-class Listed:
-    """A page of records in order of number; *cursor* is what to pass for the next, None at the end."""
-
-    records: tuple[JobRecord, ...]
-    cursor: int | None
-
-
-@attrs.frozen
-class ListDead(Operation[Listed]):
-    """Read a page of the dead shelf: FAILED jobs in order of enqueue, after number *cursor*, at most 200."""
-
-    is_question: ClassVar[bool] = True
-    cursor: AnyCount = 0
-    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
-
-
-@attrs.frozen
-class ListFlow(Operation[Listed]):
-    """Read a page of a flow's jobs in order of number, after number *cursor*, at most 200."""
-
-    is_question: ClassVar[bool] = True
-    flow: JobId
-    cursor: AnyCount = 0
-    limit: Annotated[int, Asked(1, LIST_MAX)] = 100
-
-
 Position = tuple[KeyText, AnyCount]
 """A place in a listing: a queue key, ``""`` where no path is asked for, and a number."""
 
@@ -241,7 +210,8 @@ class CountRecords(Operation[Counts]):
     Ask how many records pass a filter.
 
     One question looks at 1 024 records at most, by a path or a time. Where those of a block of 1 024 numbers are
-    counted together, the block counts as eight.
+    counted together, the block counts as eight. Those of a flow are counted at once where that is the only
+    condition.
 
     Args:
         after: the *after* of the question before; the counts are those of what comes behind.
@@ -273,14 +243,6 @@ class ListUsers(Operation[Users]):
     service: NameText
     after: KeyText | None = None
     limit: Annotated[int, Asked(1, LIST_MAX)] = 100
-
-
-@attrs.frozen
-class CountFlow(Operation[FlowStats]):
-    """Ask how many jobs a flow has, by state."""
-
-    is_question: ClassVar[bool] = True
-    flow: JobId
 
 
 @attrs.frozen

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle, id_of
 from queuehint.errors import InvalidJobTypeError, InvalidTransitionError, JobNotFoundError
-from queuehint.operations import IDS_MAX, LIST_MAX, Discard, ListDead, Redrive, Verdict
+from queuehint.operations import IDS_MAX, LIST_MAX, Discard, List, Position, Redrive, Verdict
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.schema.checks import check_bool, check_int, check_items
 from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record_filter import DEAD_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -59,12 +60,12 @@ class DeadShelf:
 
     async def __aiter__(self) -> AsyncIterator[JobRecord]:
         """Yield every dead job, a page at a time."""
-        cursor: int | None = 0
-        while cursor is not None:
-            page = await self._client.backend.call(ListDead(cursor, LIST_MAX))
+        after: Position | None = ("", 0)
+        while after is not None:
+            page = await self._client.backend.call(List(DEAD_RECORDS, after=after, limit=LIST_MAX))
             for record in page.records:
                 yield record
-            cursor = page.cursor
+            after = page.after
 
     @overload
     async def redrive(self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False) -> int: ...
@@ -195,7 +196,8 @@ def _list(limit: object, after: object, cursor: object, part: Any) -> Steps[Sequ
         part["state"] = JobState.FAILED
         return cast("Sequence[JobRecord]", (yield from ask.list_page(ask.asked_for(part), False, limit, cursor)))
     number = check_int(after, parameter="after", least=0, most=2**62)
-    page = yield ListDead(number, check_int(limit, parameter="limit", least=1, most=LIST_MAX))
+    most = check_int(limit, parameter="limit", least=1, most=LIST_MAX)
+    page = yield List(DEAD_RECORDS, after=("", number), limit=most)
     return cast("Sequence[JobRecord]", page.records)
 
 

@@ -17,9 +17,9 @@ from queuehint.operations import (
     CancelPath,
     Commit,
     CountEdges,
-    CountFlow,
     CountJobs,
     CountPending,
+    CountRecords,
     Depend,
     Discard,
     Enqueue,
@@ -291,7 +291,7 @@ class Driver(ABC):
 
     def flow(self, flow: str) -> FlowStats:
         """Count the jobs of a flow."""
-        return self.apply(CountFlow(flow))
+        return FlowStats(states=self.apply(CountRecords(RecordFilter(flow=flow))).states)
 
 
 class Queue(Driver):

@@ -82,6 +82,11 @@ class RecordFilter:
             raise InvalidJobError(f"until must not be before since, got {self.until_ms} and {self.since_ms} ms")
 
     @property
+    def flow_alone(self) -> str | None:
+        """The flow, if it is the only condition."""
+        return self.flow if self == RecordFilter(flow=self.flow) else None
+
+    @property
     def path_alone(self) -> Path | None:
         """The path, if it is the only condition."""
         return self.path if self == RecordFilter(path=self.path) else None
@@ -103,3 +108,5 @@ class RecordFilter:
 
 
 ALL_RECORDS = RecordFilter()
+DEAD_RECORDS = RecordFilter(states=(JobState.FAILED,))
+"""Those of the dead shelf."""

@@ -22,7 +22,6 @@ from queuehint.operations import (
     Exchange,
     Get,
     List,
-    ListFlow,
     Note,
     Pause,
     Post,
@@ -73,7 +72,7 @@ def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, n
         Get(names),
         List(limit=40),
         List(RecordFilter(path=("doc",)), limit=40),
-        ListFlow("f", limit=40),
+        List(RecordFilter(flow="f"), limit=40),
     )
     for question in questions:
         client.execute_command("CONFIG", "RESETSTAT")

@@ -24,12 +24,13 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Get,
-    ListDead,
+    List,
     ListLines,
     Tree,
     Why,
 )
 from queuehint.testing import contract
+from queuehint.values.record_filter import DEAD_RECORDS
 from tests.faults import checks
 from tests.faults.checks import figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer
@@ -168,7 +169,7 @@ def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all
         ListLines(),
         CanDequeue(("p", "0")),
         CountPending(),
-        ListDead(),
+        List(DEAD_RECORDS),
     )
     before = [store.call_sync(question) for question in questions]
     slot = slot_of(cluster, namespace)

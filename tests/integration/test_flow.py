@@ -690,7 +690,7 @@ async def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> N
     async with shop.sched.worker():
         await flow.result()
     kinds = [type(step).__name__ for step in shop.asked]
-    assert kinds.count("CountFlow") < 30
+    assert kinds.count("CountRecords") < 30
     assert kinds.count("Get") < 2000
 
 

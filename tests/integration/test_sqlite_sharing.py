@@ -47,7 +47,6 @@ from queuehint.operations import (
     Exchange,
     Get,
     List,
-    ListDead,
     Pause,
     Peek,
     Redrive,
@@ -59,7 +58,7 @@ from queuehint.operations import (
 from queuehint.operations.wire import PlaceAnew
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.schedulers import until
@@ -69,8 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUESTIONS: Any = (
-    Get(("a", "b", "nobody")), List(), CountRecords(), CountJobs(), CountEdges(), ListDead(), Tree(depth=3), Peek(),
-    Why("a"), Why("b"), Why("c"),
+    Get(("a", "b", "nobody")), List(), CountRecords(), CountJobs(), CountEdges(), List(DEAD_RECORDS), Tree(depth=3),
+    Peek(),    Why("a"), Why("b"), Why("c"),
 )  # fmt: skip
 LIMIT_S = 30
 

@@ -51,7 +51,6 @@ from queuehint.operations import (
     Follow,
     Get,
     List,
-    ListDead,
     ListLimits,
     ListLines,
     ListPauses,
@@ -63,6 +62,7 @@ from queuehint.operations import (
     Operation,
     PauseSchedule,
     Peek,
+    Position,
     Post,
     Pull,
     PutSchedule,
@@ -83,6 +83,7 @@ from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
+from queuehint.values.record_filter import DEAD_RECORDS
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT, forget_scripts, script_of
@@ -286,7 +287,7 @@ class RedisLockstep:
         self.do(ListLines(path[: depth // 2], depth or 1, limit=depth or 1, longest=True))
         self.do(CountPending(path, include_scheduled=depth > 1))
         self.do(CountPending(None, include_scheduled=depth > 1))
-        self.do(ListDead(limit=2 * depth))
+        self.do(List(DEAD_RECORDS, limit=2 * depth))
         self.do(ListSchedules(limit=depth or 1))
         self.do(DueSchedules())
         self.ask_for_records(path, 2 * depth + 1)
@@ -347,9 +348,9 @@ class RedisLockstep:
         self.ask((), depth=64)
         for job_id in [*self.engine.table.jobs, "nobody"]:
             self.do(Why(job_id))
-        cursor: int | None = 0
-        while cursor is not None:
-            cursor = self.do(ListDead(cursor, 7)).cursor
+        after: Position | None = ("", 0)
+        while after is not None:
+            after = self.do(List(DEAD_RECORDS, after=after, limit=7)).after
         for limit in (1, 100):
             self.do(ListShared("n", limit=limit))
         self.recount()

@@ -29,7 +29,6 @@ from queuehint.operations import (
     CancelPath,
     Commit,
     CountEdges,
-    CountFlow,
     CountJobs,
     CountRecords,
     Delete,
@@ -38,7 +37,6 @@ from queuehint.operations import (
     Exchange,
     Get,
     List,
-    ListFlow,
     ListShared,
     ListUsers,
     Note,
@@ -724,8 +722,8 @@ class AgreementMachine(OperationMachine):
         self.lockstep.ask(path, mode=claim.mode, depth=len(path))
         self.do(CountEdges())
         for flow in FLOWS:
-            self.do(CountFlow(flow))
-            self.do(ListFlow(flow, limit=2))
+            self.do(CountRecords(RecordFilter(flow=flow)))
+            self.do(List(RecordFilter(flow=flow), limit=2))
         for key in SHARED_KEYS:
             self.do(Pull("n", key))
             self.do(ListShared("n", after=key, limit=1))

@@ -26,7 +26,8 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Commit, CountFlow, Enqueue, EnqueuedJob, Tick
+from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Commit, CountRecords, Enqueue, EnqueuedJob, Tick
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.support import thorough
 
@@ -93,7 +94,7 @@ class Callers:
             return
         reply = self.apply(step)
         caller.go_on(reply if is_answered else OutcomeUnknownError("cut"))
-        total = self.apply(CountFlow("f")).total
+        total = self.apply(CountRecords(RecordFilter(flow="f"))).total
         assert total in {0, *[len(each.specs) for each in self.all]}, f"{total} jobs are there after {step}"
 
     def finish(self, choices: Iterable[int] = ()) -> None:

@@ -44,7 +44,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Get,
-    ListDead,
+    List,
     ListLines,
     Note,
     Operation,
@@ -60,7 +60,7 @@ from queuehint.operations import (
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 from queuehint.values.spec import ON_CONFLICT, JobSpec
 from tests.each import for_each
 from tests.support import thorough
@@ -92,8 +92,8 @@ def too_much() -> Iterator[Operation[Any]]:
     yield Enqueue(tuple(attrs.evolve(spec, id=str(job), claims=claims[job]) for job in range(5)))
     for operation in (Cancel, Redrive, Discard, Get):
         yield operation(many)
-    yield ListDead(limit=0)
-    yield ListDead(limit=201)
+    yield List(DEAD_RECORDS, limit=0)
+    yield List(DEAD_RECORDS, limit=201)
     yield Draw(-1)
     yield Draw(1_001)
     yield Exchange("w", limit=1_001)
@@ -207,7 +207,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     Close(()),
     Close((), reopen=True),
     Get(("a",)),
-    ListDead(),
+    List(DEAD_RECORDS),
     Why("a"),
     Tree(),
     ListLines(),
@@ -389,7 +389,7 @@ def everything(backend: RedisBackend) -> Iterator[Callable[[], Any]]:
     operations: list[Operation[Any]] = [Get((job_id,)) for job_id in ids]
     operations += [Why(job_id) for job_id in ids]
     operations += [
-        ListDead(),
+        List(DEAD_RECORDS),
         CountJobs(),
         CountPending(),
         CountPending(("runs",)),

@@ -50,7 +50,6 @@ from queuehint.operations import (
     Follow,
     Get,
     List,
-    ListDead,
     ListLimits,
     ListLines,
     ListPauses,
@@ -69,10 +68,11 @@ from queuehint.operations.wire import OPERATIONS, Await, Begin, encode
 from queuehint.testing.driver import job
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
+from queuehint.values.record_filter import DEAD_RECORDS
 from tests.each import for_each
 
 QUESTIONS: Any = (
-    List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), ListDead(), ListLimits(),
+    List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), List(DEAD_RECORDS), ListLimits(),
     ListSchedules(), ListUsers("s"), ListWeights(), ListWorkers(), CountPending(), CanDequeue(("a",)), Follow(0),
     Peek(), ListPauses(), ListLines(depth=4), Tree(limit=1),
 )  # fmt: skip

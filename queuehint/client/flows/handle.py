@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
@@ -23,10 +23,11 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountFlow, Get, ListFlow, Redrive, Verdict
+from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountRecords, Get, List, Position, Redrive, Verdict
 from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import FlowStats
 from queuehint.values.spec import When
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from queuehint.client.handle import InFlow
     from queuehint.values.spec import Dependency
 
+BEGIN: Final = ("", 0)
+"""The position before the first job of a flow."""
 POLL_MIN_S = 0.02
 POLL_MAX_S = 5.0
 """
@@ -131,17 +134,17 @@ class FlowHandle:
 
     async def jobs(self) -> AsyncIterator[JobRecord]:
         """Yield the records of its jobs in order of number, a page at a time."""
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = await run_steps(self._client.backend, self._page(cursor))
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = await run_steps(self._client.backend, self._page(after))
             for record in records:
                 yield record
 
     def jobs_sync(self) -> Iterator[JobRecord]:
         """Like `jobs`, for code without a loop."""
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = run_steps_sync(self._client.backend, self._page(cursor))
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = run_steps_sync(self._client.backend, self._page(after))
             yield from records
 
     async def job(self, name: str) -> JobHandle[Any]:
@@ -226,10 +229,10 @@ class FlowHandle:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def _count(self) -> Steps[FlowStats]:
-        stats: FlowStats = yield CountFlow(self.id)
-        if not stats.total:
+        counts = yield CountRecords(RecordFilter(flow=self.id))
+        if not counts.total:
             raise FlowNotFoundError(self.id)
-        return stats
+        return FlowStats(states=counts.states)
 
     def _state(self) -> Steps[FlowState]:
         stats = yield from self._count()
@@ -241,25 +244,25 @@ class FlowHandle:
             return FlowState.CANCELED
         return FlowState.FINISHED
 
-    def _page(self, cursor: int) -> Steps[tuple[Sequence[JobRecord], int | None]]:
-        page = yield ListFlow(self.id, cursor, LIST_MAX)
-        if not page.records and not cursor:
+    def _page(self, after: Position) -> Steps[tuple[Sequence[JobRecord], Position | None]]:
+        page = yield List(RecordFilter(flow=self.id), after=after, limit=LIST_MAX)
+        if not page.records and after == BEGIN:
             raise FlowNotFoundError(self.id)
-        return page.records, page.cursor
+        return page.records, page.after
 
     def _all(self) -> Steps[list[JobRecord]]:
         found: list[JobRecord] = []
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = yield from self._page(cursor)
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = yield from self._page(after)
             found += records
         return found
 
     def _find(self, name: str) -> Steps[JobHandle[Any]]:
         name = check_id(name, parameter="name")
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = yield from self._page(cursor)
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = yield from self._page(after)
             for record in records:
                 if record.spec.name == name:
                     return JobHandle(self._client, record.id)
@@ -274,9 +277,9 @@ class FlowHandle:
     def _redrive(self, downstream: object) -> Steps[int]:
         revives = check_bool(downstream, parameter="downstream")
         redriven = 0
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = yield from self._page(cursor)
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = yield from self._page(after)
             dead = tuple([record.id for record in records if record.state is JobState.FAILED])
             if dead:
                 reply = yield Redrive(dead, revives)
@@ -367,9 +370,9 @@ class FlowHandle:
 
     def _first(self, state: JobState) -> Steps[JobRecord | None]:
         """Return the first job in this state, None if there is none (any more); those not needed are passed over."""
-        cursor: int | None = 0
-        while cursor is not None:
-            records, cursor = yield from self._page(cursor)
+        after: Position | None = BEGIN
+        while after is not None:
+            records, after = yield from self._page(after)
             for record in records:
                 if record.state is state and not _was_not_needed(record):
                     return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from heapq import merge, nsmallest
-from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from queuehint.core.structures.record_index import is_in_time, numbers, passes
 from queuehint.operations import Verdict
 from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
-from queuehint.values.report import FlowStats
+from queuehint.values.record_filter import DEAD_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +61,7 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
 @handles(op.List)
 def list_records(state: State, question: op.List) -> op.Page:
     """Answer `List`."""
-    if question.filter.is_by_entry:
+    if question.filter.is_by_entry or question.filter == DEAD_RECORDS:
         return _page_by_entry(state.table, question)
     return _page_by_number(state.table, question)
 
@@ -105,8 +104,8 @@ def _entries(
     """
     Yield key, number and job of the entries of an index behind one.
 
-    They are those of the jobs that wait for one, or of a flow, with the key ""; of the first by the number since which
-    they wait. Else of each claim at or below a path, of jobs in states that pass the filter.
+    They are those of the jobs that wait for one, of a flow, or of the dead shelf, with the key ""; of the first by the
+    number since which they wait. Else of each claim at or below a path, of jobs in states that pass the filter.
     """
     number = None if after is None else after[1]
     if wanted.waits_for is not None:
@@ -115,13 +114,12 @@ def _entries(
             if number is None or (since < number if newest_first else since > number):
                 yield "", since, job
         return
-    if wanted.flow is not None:
-        jobs = table.flows.of(wanted.flow)
+    if wanted.flow is not None or wanted.path is None:
+        jobs = table.dead if wanted.flow is None else table.flows.of(wanted.flow)
         low, high = (None, number) if newest_first else (number, None)
         for found in jobs.irange(low, high, inclusive=(False, False), reverse=newest_first):
             yield "", found, jobs[found]
         return
-    assert wanted.path is not None
     asked = ((table.paths, wanted.is_unfinished), (table.past, wanted.is_over))
     yield from merge(
         *[index.entries(wanted.path, after, newest_first=newest_first) for index, is_asked in asked if is_asked],
@@ -133,9 +131,10 @@ def _entries(
 def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
     """Return whether a key is the first of a job's claims at or below a path; if it is "", whether any is there."""
     claims, path = job.spec.claims, wanted.path
+    if path is None:
+        return True
     if wanted.flow is not None or wanted.waits_for is not None:
-        return path is None or any(is_prefix(path, claim.path) for claim in claims)
-    assert path is not None
+        return any(is_prefix(path, claim.path) for claim in claims)
     return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
 
 
@@ -143,6 +142,12 @@ def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
 def count_records(state: State, question: op.CountRecords) -> op.Counts:
     """Answer `CountRecords`."""
     states = dict.fromkeys(JobState, 0)
+    flow = question.filter.flow_alone
+    if flow is not None and question.after is None:
+        for job in state.table.flows.of(flow).values():
+            if not job.is_hidden:
+                states[job.state] += 1
+        return op.Counts(states, None)
     if question.filter.is_by_entry:
         return op.Counts(states, _count_by_entry(state.table, question, states))
     return op.Counts(states, _count_by_number(state.table, question, states))
@@ -188,36 +193,6 @@ def list_users(state: State, question: op.ListUsers) -> op.Users:
     found = nsmallest(question.limit + 1, [user for user in users if question.after is None or user > question.after])
     page = tuple([(user, users[user]) for user in found[: question.limit]])
     return op.Users(page, page[-1][0] if len(found) > question.limit else None)
-
-
-@handles(op.ListFlow)
-def list_flow(state: State, question: op.ListFlow) -> op.Listed:
-    """Answer `ListFlow`."""
-    jobs = state.table.flows.of(question.flow)
-    numbers = list(islice(jobs.irange(question.cursor, inclusive=(False, True)), question.limit + 1))
-    page = [jobs[number].record() for number in numbers[: question.limit] if not jobs[number].is_hidden]
-    return op.Listed(tuple(page), numbers[question.limit - 1] if len(numbers) > question.limit else None)
-
-
-@handles(op.CountFlow)
-def count_flow(state: State, question: op.CountFlow) -> FlowStats:
-    """Answer `CountFlow`."""
-    states = dict.fromkeys(JobState, 0)
-    for job in state.table.flows.of(question.flow).values():
-        if not job.is_hidden:
-            states[job.state] += 1
-    return FlowStats(states=states)
-
-
-@handles(op.ListDead)
-def list_dead(state: State, question: op.ListDead) -> op.Listed:
-    """Answer `ListDead`."""
-    dead = state.table.dead
-    numbers = dead.irange(question.cursor, inclusive=(False, True))
-    page = [dead[number].record() for number, _ in zip(numbers, range(question.limit + 1), strict=False)]
-    more = len(page) > question.limit
-    page = page[: question.limit]
-    return op.Listed(tuple(page), page[-1].number if more else None)
 
 
 @handles(op.ListWeights)

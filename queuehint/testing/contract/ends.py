@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint.core.jobs.lifecycle import ID_KEPT_MS
-from queuehint.operations import Discard, ListDead, Redrive, Verdict
+from queuehint.operations import Discard, List, Redrive, Verdict
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import DEAD_RECORDS
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
@@ -218,13 +219,13 @@ class Shelf:
         for number in reversed(range(5)):
             store.start()
             store.fail(f"j{number}")
-        page = store.apply(ListDead(limit=2))
+        page = store.apply(List(DEAD_RECORDS, limit=2))
         assert [record.id for record in page.records] == ["j0", "j1"]
-        page = store.apply(ListDead(cursor=page.cursor or 0, limit=3))
-        assert ([record.id for record in page.records], page.cursor) == (["j2", "j3", "j4"], None)
+        page = store.apply(List(DEAD_RECORDS, after=page.after, limit=3))
+        assert ([record.id for record in page.records], page.after) == (["j2", "j3", "j4"], None)
         store.discard("j2")
         store.redrive("j3")
-        assert [record.id for record in store.apply(ListDead()).records] == ["j0", "j1", "j4"]
+        assert [record.id for record in store.apply(List(DEAD_RECORDS)).records] == ["j0", "j1", "j4"]
 
     def test_a_discarded_job_is_kept_as_a_canceled_one(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
@@ -254,7 +255,7 @@ class Shelf:
         store.start()
         store.fail("a")
         assert store.find("a") is None
-        assert store.apply(ListDead()).records == ()
+        assert store.apply(List(DEAD_RECORDS)).records == ()
         assert store.start() == ["b"]
         store.wait(ID_KEPT_MS)
         assert store.stats().pruned == 1

@@ -13,10 +13,11 @@ from queuehint.errors import (
     DuplicateJobError,
     FlowNotFoundError,
 )
-from queuehint.operations import STAGED_KEPT_MS, Cancel, CancelFlow, Commit, Enqueue, Get, ListFlow, Verdict
+from queuehint.operations import STAGED_KEPT_MS, Cancel, CancelFlow, Commit, Enqueue, Get, List, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
+from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
@@ -58,7 +59,7 @@ class Parts:
         store.cancel_flow("f")
         store.wait(0)
         assert (sum(store.stats().states.values()), store.flow("f").total, store.edges().open_edges) == (0, 0, 0)
-        assert store.apply(ListFlow("f")).records == ()
+        assert store.apply(List(RecordFilter(flow="f"))).records == ()
         assert store.start() == []
         assert store.commit("T") == 2
 
@@ -153,11 +154,11 @@ class Flows:
         store.enqueue(*[job(f"j{number}", flow="f" if number != 2 else "g") for number in range(6)], job("free"))
         store.run(2)
         assert (store.flow("f").states[FINISHED], store.flow("f").total, store.flow("nobody").total) == (5, 5, 0)
-        page = store.apply(ListFlow("f", limit=3))
+        page = store.apply(List(RecordFilter(flow="f"), limit=3))
         assert [record.id for record in page.records] == ["j0", "j1", "j3"]
-        assert page.cursor is not None
-        rest = store.apply(ListFlow("f", page.cursor, 3))
-        assert ([record.id for record in rest.records], rest.cursor) == (["j4", "j5"], None)
+        assert page.after is not None
+        rest = store.apply(List(RecordFilter(flow="f"), after=page.after, limit=3))
+        assert ([record.id for record in rest.records], rest.after) == (["j4", "j5"], None)
         store.wait(DAY_MS)
         assert store.flow("f").total == 0
 

@@ -15,14 +15,12 @@ from queuehint.operations import (
     Draw,
     Get,
     List,
-    ListDead,
-    ListFlow,
     ListUsers,
     Redrive,
 )
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, claim, job
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 
 if TYPE_CHECKING:
     from queuehint.operations import Page, Position
@@ -332,8 +330,8 @@ class Listing:
             store.apply(List()).records,
             store.apply(List(newest_first=True)).records,
             store.apply(List(RecordFilter(path=("doc",)))).records,
-            store.apply(ListDead()).records,
-            store.apply(ListFlow("f")).records,
+            store.apply(List(DEAD_RECORDS)).records,
+            store.apply(List(RecordFilter(flow="f"))).records,
         ]
         assert [record and record.id for record in told[0]] == [*names, None, names[0]]
         assert [[record and record.id for record in records] for records in told[1:]] == [
@@ -346,12 +344,14 @@ class Listing:
         assert {record.spec.arguments for records in told for record in records if record is not None} == {arguments}
         first = store.apply(List(limit=11))
         assert [record.id for record in store.apply(List(after=first.after)).records] == names[11:]
-        dead, flow = store.apply(ListDead(limit=10)), store.apply(ListFlow("f", limit=10))
+        dead, flow = store.apply(List(DEAD_RECORDS, limit=10)), store.apply(List(RecordFilter(flow="f"), limit=10))
         assert [len(dead.records), len(flow.records)] == [10, 10]
-        assert dead.cursor is not None
-        assert flow.cursor is not None
-        assert [record.id for record in store.apply(ListDead(dead.cursor)).records] == names[10:]
-        assert [record.id for record in store.apply(ListFlow("f", flow.cursor)).records] == names[10:]
+        assert dead.after is not None
+        assert flow.after is not None
+        assert [record.id for record in store.apply(List(DEAD_RECORDS, after=dead.after)).records] == names[10:]
+        assert [record.id for record in store.apply(List(RecordFilter(flow="f"), after=flow.after)).records] == names[
+            10:
+        ]
 
 
 def fill(store: Store) -> None:

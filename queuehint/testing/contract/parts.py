@@ -17,11 +17,12 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, ListFlow, SetLimit
+from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, List, SetLimit
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
@@ -134,9 +135,8 @@ class HiddenParts:
         store.enqueue(job("a", flow="f"))
         store.stage("T", job("b", flow="f"), job("c", flow="f"))
         store.enqueue(job("d", flow="f"))
-        page = store.apply(ListFlow("f", limit=2))
-        assert [record.id for record in page.records] == ["a"]
-        assert [record.id for record in store.apply(ListFlow("f", page.cursor or 0, 2)).records] == ["d"]
+        page = store.apply(List(RecordFilter(flow="f"), limit=2))
+        assert [record.id for record in page.records] == ["a", "d"]
 
 
 class Commits:
@@ -322,14 +322,14 @@ class FlowsTold:
 
     def test_a_flow_is_listed_in_pages_in_order_of_number(self, store: Store) -> None:
         store.enqueue(*[job(f"j{number}", flow="f" if number != 3 else "g") for number in range(6)])
-        page = store.apply(ListFlow("f", limit=2))
+        page = store.apply(List(RecordFilter(flow="f"), limit=2))
         assert [record.id for record in page.records] == ["j0", "j1"]
-        rest = store.apply(ListFlow("f", page.cursor or 0, 3))
-        assert ([record.id for record in rest.records], rest.cursor) == (["j2", "j4", "j5"], None)
-        assert store.apply(ListFlow("nobody")).records == ()
+        rest = store.apply(List(RecordFilter(flow="f"), after=page.after, limit=3))
+        assert ([record.id for record in rest.records], rest.after) == (["j2", "j4", "j5"], None)
+        assert store.apply(List(RecordFilter(flow="nobody"))).records == ()
         for limit in (0, 201):
             with pytest.raises(InvalidJobError):
-                store.apply(ListFlow("f", limit=limit))
+                store.apply(List(RecordFilter(flow="f"), limit=limit))
 
     def test_a_flow_is_canceled_with_a_reason(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"))

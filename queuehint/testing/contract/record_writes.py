@@ -14,7 +14,7 @@ from queuehint.operations import (
     Delete,
     Draw,
     Fetch,
-    ListFlow,
+    List,
     Peek,
     Verdict,
 )
@@ -22,6 +22,7 @@ from queuehint.testing.contract.listing import listed, users
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.outcome import RESULT_BYTES_MAX
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
@@ -377,4 +378,4 @@ class Numbers:
 
     def test_a_flow_is_listed_as_before(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b"), job("c", flow="f"))
-        assert [record.id for record in store.apply(ListFlow("f")).records] == ["a", "c"]
+        assert [record.id for record in store.apply(List(RecordFilter(flow="f"))).records] == ["a", "c"]

@@ -16,8 +16,7 @@ from queuehint.operations import (
     Exchange,
     Fetch,
     Get,
-    ListDead,
-    ListFlow,
+    List,
     Operation,
     Pause,
     Redrive,
@@ -28,7 +27,7 @@ from queuehint.operations import (
 from queuehint.testing.driver import job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 
 if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
@@ -141,10 +140,10 @@ class Bounds:
                 lambda store: Exchange("w", settle=(store.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
                 "children: 1001 in one operation, limit 1000",
             ),
-            (lambda store: ListFlow("f", limit=201), "limit must be from 1 to 200, got 201"),
-            (lambda store: ListDead(limit=0), "limit must be from 1 to 200, got 0"),
-            (lambda store: ListDead(limit=201), "limit must be from 1 to 200, got 201"),
-            (lambda store: ListDead(limit=-1), "limit must be from 1 to 200, got -1"),
+            (lambda store: List(RecordFilter(flow="f"), limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: List(DEAD_RECORDS, limit=0), "limit must be from 1 to 200, got 0"),
+            (lambda store: List(DEAD_RECORDS, limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: List(DEAD_RECORDS, limit=-1), "limit must be from 1 to 200, got -1"),
         ],
     )
     def test_an_operation_over_its_limit_is_refused_and_changes_nothing(
@@ -169,9 +168,9 @@ class Bounds:
             Exchange("w", limit=1000, pools=ids(64)),
             Renew((("a", 1),) * 16_000),
             Fetch("a", 1, ids(100)),
-            ListFlow("f", limit=200),
-            ListDead(limit=200),
-            ListDead(cursor=10**9),
+            List(RecordFilter(flow="f"), limit=200),
+            List(DEAD_RECORDS, limit=200),
+            List(DEAD_RECORDS, after=("", 10**9)),
         ],
         ids=lambda operation: type(operation).__name__,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from queuehint.operations import (
@@ -11,14 +12,16 @@ from queuehint.operations import (
     Cancel,
     Chain,
     CountEdges,
-    CountFlow,
+    CountRecords,
+    Counts,
     Delete,
     Discard,
     Judged,
-    Listed,
-    ListFlow,
+    List,
     ListShared,
     Noted,
+    Page,
+    Position,
     Pull,
     Pulled,
     Push,
@@ -34,7 +37,7 @@ from queuehint.testing.model.places import at_or_below
 from queuehint.testing.model.work import Work
 from queuehint.values.hint import queue_key
 from queuehint.values.record import JobState
-from queuehint.values.report import EdgeStats, FlowStats, Reason, ReasonKind
+from queuehint.values.report import EdgeStats, Reason, ReasonKind
 
 if TYPE_CHECKING:
     from queuehint.values.policy import Retention
@@ -158,6 +161,10 @@ class Records(Work):
 
     def listed(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[str]:
         """Return the ids of what passes a filter, in order, by looking at every record."""
+        return [job.id for _, job in self.found(wanted, newest_first=newest_first)]
+
+    def found(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[tuple[Position, Actor]]:
+        """Return what passes a filter, each with its place, in order, by looking at every record."""
         places = []
         for job in self.jobs.values():
             keys = [
@@ -177,23 +184,33 @@ class Records(Work):
             if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
                 has_key = wanted.flow is None and wanted.waits_for is None
                 order = job.number if wanted.waits_for is None else job.since
-                places.append((min(keys, default="") if has_key else "", order, job.id))
-        return [job_id for _, _, job_id in sorted(places, reverse=newest_first)]
+                places.append(((min(keys, default="") if has_key else "", order), job))
+        return sorted(places, key=itemgetter(0), reverse=newest_first)
 
     def of_flow(self, flow: str) -> list[Actor]:
         return [job for job in self.jobs.values() if job.spec.flow == flow and not job.gone]
 
-    def count_flow(self, question: CountFlow, reply: FlowStats | None) -> FlowStats:
-        states = [job.state for job in self.of_flow(question.flow)]
-        return FlowStats(states={state: states.count(state) for state in JobState})
-
-    def check_page(self, question: ListFlow, reply: Listed) -> Listed:
-        """A page shows the jobs of a flow between two numbers, all of them and in order."""
-        last = self.numbers if reply.cursor is None else reply.cursor
-        numbers = sorted(job.number for job in self.of_flow(question.flow) if question.cursor < job.number <= last)
-        assert [record.number for record in reply.records] == numbers, f"{numbers} are the jobs of the page"
-        assert len(numbers) <= question.limit
+    def check_page(self, question: List, reply: Page) -> Page:
+        """A page shows what passes a filter between two places, all of it and in order."""
+        first, last, newest_first = question.after, reply.after, question.newest_first
+        expected = [
+            job.id
+            for place, job in self.found(question.filter, newest_first=newest_first)
+            if (first is None or (place < first if newest_first else place > first))
+            and (last is None or (place >= last if newest_first else place <= last))
+        ]
+        assert [record.id for record in reply.records] == expected, f"{expected} are the jobs of the page"
+        assert len(expected) <= question.limit
         return reply
+
+    def count_records(self, question: CountRecords, reply: Counts | None) -> Counts:
+        first, last = question.after, None if reply is None else reply.after
+        states = [
+            job.state
+            for place, job in self.found(question.filter)
+            if (first is None or place > first) and (last is None or place <= last)
+        ]
+        return Counts({state: states.count(state) for state in JobState}, last)
 
     def edge_stats(self) -> EdgeStats:
         jobs = [job for job in self.jobs.values() if not job.gone]

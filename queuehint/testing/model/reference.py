@@ -32,7 +32,7 @@ from queuehint.operations import (
     Close,
     Commit,
     CountEdges,
-    CountFlow,
+    CountRecords,
     Delete,
     Depend,
     Discard,
@@ -40,7 +40,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Fetch,
-    ListFlow,
+    List,
     ListShared,
     Marked,
     Operation,
@@ -81,8 +81,7 @@ class ReferenceModel(Refusals):
 
     It follows a backend operation by operation: `refuses` says what must be refused, `follow` asserts that a reply is
     right. Or it answers by itself: `apply`. Of what it cannot foretell, above all which of the ready jobs a worker
-    gets, it judges whether the rules allow it. Schedules, events, announced workers and counts of all records it does
-    not know.
+    gets, it judges whether the rules allow it. Schedules, events and announced workers it does not know.
 
     Args:
         retention: how long records are kept, as the backend was told.
@@ -299,12 +298,12 @@ _NAMES: dict[type[Operation[Any]], str] = {
     DropLimit: "limit",
     Weigh: "weigh",
     CanDequeue: "answer_can_dequeue",
-    CountFlow: "count_flow",
-    ListFlow: "check_page",
+    CountRecords: "count_records",
+    List: "check_page",
     CountEdges: "count_edges",
     Why: "check_why",
     WhyChain: "check_chain",
 }
 """Which method answers an operation."""
-_JUDGED = {ListFlow, Why, WhyChain}
+_JUDGED = {List, Why, WhyChain}
 """Of these replies the rules say something, but not all."""

@@ -20,7 +20,6 @@ from queuehint.operations import (
     Follow,
     Get,
     List,
-    ListDead,
     ListLimits,
     ListLines,
     ListPauses,
@@ -38,6 +37,7 @@ from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, 
 from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
+from queuehint.values.record_filter import DEAD_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,7 +216,7 @@ class Comparison(Lockstep):
         super().wind_down()
         self.compare()
         assert not self.put(List()).records
-        assert not self.put(ListDead()).records
+        assert not self.put(List(DEAD_RECORDS)).records
         assert not self.put(ListLimits()).limits
         assert not self.put(ListPauses()).pauses
         assert not any(self.put(CountJobs()).states.values())

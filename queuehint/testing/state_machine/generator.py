@@ -18,7 +18,7 @@ from queuehint.operations import (
     Close,
     Closing,
     CountEdges,
-    CountFlow,
+    CountRecords,
     Delete,
     Depend,
     Discard,
@@ -26,7 +26,7 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Fetch,
-    ListFlow,
+    List,
     Note,
     Operation,
     Post,
@@ -66,6 +66,7 @@ from queuehint.testing.state_machine.styles import (
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
@@ -482,11 +483,12 @@ class OperationGenerator:
             job = self.engine.table.jobs.get(job_id)
             needs = [edge.id for edge in job.spec.depends_on] if job is not None else []
             return Fetch(job_id, token, (*needs, self.dependency()))
+        flow = RecordFilter(flow=random.choice(FLOWS))
         return random.choice(
             (
                 Pull("n", random.choice(SHARED_KEYS)),
-                CountFlow(random.choice(FLOWS)),
-                ListFlow(random.choice(FLOWS), random.choice((0, self.engine.table.last_number // 2)), 2),
+                CountRecords(flow),
+                List(flow, after=("", random.choice((0, self.engine.table.last_number // 2))), limit=2),
                 CountEdges(),
                 Why(random.choice((*self.ids(), "nobody"))),
                 WhyChain(random.choice((*self.ids(), "nobody"))),

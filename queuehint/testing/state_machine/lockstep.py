@@ -13,7 +13,6 @@ from queuehint.operations import (
     TALLIES,
     CanDequeue,
     CountEdges,
-    CountFlow,
     CountJobs,
     CountPending,
     CountRecords,
@@ -23,8 +22,6 @@ from queuehint.operations import (
     Exchange,
     Fetch,
     List,
-    ListDead,
-    ListFlow,
     ListLimits,
     ListLines,
     ListShared,
@@ -56,7 +53,7 @@ from queuehint.values.hint import DEPTH_MAX, Claim, gate_key, key_of
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record import OVER, JobState
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 from queuehint.values.report import ReasonKind, TreeNode
 
 if TYPE_CHECKING:
@@ -303,7 +300,7 @@ class Lockstep:
         stats = self.put(CountJobs())
         assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
         dead = tuple(actor.id for actor in known if actor.state is FAILED)
-        assert tuple(record.id for record in self.put(ListDead()).records) == dead
+        assert tuple(record.id for record in self.put(List(DEAD_RECORDS)).records) == dead
         pending = self.put(CountPending(None, include_scheduled=True))
         assert pending.unfinished == sum(actor.state not in OVER for actor in known)
         below = self.put(CountPending(claim.path, include_scheduled=True))
@@ -347,7 +344,7 @@ class Lockstep:
         _engine, model, _now_ms = self.engine, self.model, self.now_ms
         questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
         questions += [ListShared("n"), ListShared("n", "k"), ListShared("n", after="k", limit=1)]
-        questions += [CountFlow(flow) for flow in FLOWS]
+        questions += [CountRecords(RecordFilter(flow=flow)) for flow in FLOWS]
         for actor in model.placed:
             if actor.state is STARTED:
                 questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
@@ -357,12 +354,12 @@ class Lockstep:
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
         assert stats.pruned == model.pruned
         for flow in FLOWS:
-            cursor: int | None = 0
-            while cursor is not None:
-                question = ListFlow(flow, cursor, 3)
+            after: Position | None = ("", 0)
+            while after is not None:
+                question = List(RecordFilter(flow=flow), after=after, limit=3)
                 page = self.put(question)
                 model.follow(question, page)
-                cursor = page.cursor
+                after = page.after
 
     def _ask_for_records(self, claim: Claim) -> None:
         """Compare listings, page by page, and counts with a scan of all records."""

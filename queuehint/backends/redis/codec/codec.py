@@ -31,7 +31,7 @@ from queuehint.backends.redis.codec.specs import (
     spec_rest,
 )
 from queuehint.errors import CorruptStateError, JobNotFoundError
-from queuehint.operations import Exchange, Get, List, ListDead, ListFlow, Operation, Tick
+from queuehint.operations import Exchange, Get, List, Operation, Tick
 from queuehint.operations.bounds import LIMITS
 from queuehint.values.spec import JobSpec
 
@@ -97,9 +97,6 @@ def following(operation: Operation[Any], reply: list[Any], answer: Any) -> Opera
         return Get(operation.ids[len(answer.records) :])
     if type(operation) is List and reply[0] == PAGE_CUT:
         return attrs.evolve(operation, after=answer.after, limit=operation.limit - len(answer.records))
-    is_cut = (type(operation) is ListDead and reply[0]) or (type(operation) is ListFlow and reply[0] < 0)
-    if isinstance(operation, (ListDead, ListFlow)) and is_cut:
-        return attrs.evolve(operation, cursor=answer.cursor, limit=operation.limit - len(answer.records))
     return None
 
 

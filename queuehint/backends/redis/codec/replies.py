@@ -40,7 +40,7 @@ from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
 from queuehint.values.record import Attempt, JobRecord, JobState, history_of
-from queuehint.values.report import EdgeStats, FlowStats, PauseState, Reason, Stats, TreeNode
+from queuehint.values.report import EdgeStats, PauseState, Reason, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
 REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
@@ -165,20 +165,6 @@ def _posted(_operation: op.Post, reply: list[Any]) -> op.Posted:
 @reads(op.Got)
 def _got(_operation: op.Get, reply: list[Any]) -> op.Got:
     return op.Got(tuple([_record(item) if item else None for item in reply]))
-
-
-@reads(op.ListDead)
-def _listed(operation: op.ListDead, reply: list[Any]) -> op.Listed:
-    is_cut, *items = reply
-    records = [_record(item) for item in items]
-    more = is_cut or len(records) > operation.limit
-    records = records[: operation.limit]
-    return op.Listed(tuple(records), records[-1].number if more else None)
-
-
-@reads(op.ListFlow)
-def _listed_of_flow(_operation: op.ListFlow, reply: list[Any]) -> op.Listed:
-    return op.Listed(tuple([_record(item) for item in reply[1:]]), abs(reply[0]) or None)
 
 
 @reads(op.Page)
@@ -453,11 +439,6 @@ def _peeked(_operation: op.Peek, reply: list[Any]) -> op.Drawn:
 @reads(op.Renewed)
 def _renewed(_operation: op.Renew, reply: list[Any]) -> op.Renewed:
     return op.Renewed(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), bool(reply[0]))
-
-
-@reads(FlowStats)
-def _flow_stats(_operation: op.CountFlow, reply: list[Any]) -> FlowStats:
-    return FlowStats(states=dict(zip(JobState, reply, strict=True)))
 
 
 @reads(bool)

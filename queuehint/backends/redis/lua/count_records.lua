@@ -4,9 +4,11 @@
   ARGV[14] path     str  "/" and a gate key, "" for none; ARGV[15] since_ms, ARGV[16] until_ms int, "" for none; ARGV[17] flow, ARGV[18] tag, ARGV[19] parent, ARGV[20] waits_for str, "" for any
   ARGV[21] key      str  and ARGV[22] number int, the position after which to continue; the number is "" for the first page
   Returns 1 if there may be more, the key and number after which to continue, and how many are SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED.
-  Mirrors core.asking.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded ]]
+  Mirrors core.asking.questions   Cost O(blocks) or O(entries of the flow, below the path or of dependents), bounded;
+  of a flow alone O(log jobs) ]]
 -- @include lib/questions
 -- @include lib/asking/filter
+-- @include lib/structures/flow_counts
 local LETTERS = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local counts = {S = 0, D = 0, Q = 0, R = 0, F = 0, X = 0, C = 0}
 args.count(22)
@@ -58,4 +60,8 @@ local function count_by_number()
   return counted(false, '', 0)
 end
 
+if filter.is_flow_alone and not after then
+  for at, count in ipairs(flow_counts.by_state(filter.flow)) do counts[LETTERS[at]] = count end
+  return counted(false, '', 0)
+end
 return filter.is_by_entry and count_by_entry() or count_by_number()

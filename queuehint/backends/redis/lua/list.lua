@@ -51,4 +51,4 @@ local function page_by_entry()
   return page(0, '', 0)
 end
 
-return filter.is_by_entry and page_by_entry() or page_by_number()
+return (filter.is_by_entry or filter.is_dead_alone) and page_by_entry() or page_by_number()

@@ -22,6 +22,9 @@ for letter in string.gmatch(args.like(13, '^[SDQRFXC]*$'), '%u') do state_terms[
 driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
 filter.path, filter.flow = args.path(14, '') or false, ARGV[17] ~= '' and ARGV[17]
 filter.waits_for = ARGV[20] ~= '' and ARGV[20]
+-- No other condition: the first twelve arguments are all of this filter.
+local said = table.concat(ARGV, '', 9, 20)
+filter.is_flow_alone, filter.is_dead_alone = said == filter.flow, said == FAILED and ARGV[13] == FAILED
 filter.is_by_entry = filter.path or filter.flow or filter.waits_for
 local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
@@ -90,14 +93,23 @@ function filter.blocks(after, newest_first)
   end
 end
 
-local FORMATS = {}
-for size = 1, WORDS do FORMATS[size] = '>' .. string.rep('I4', size) end
+local formats = {}
+
+-- The format of so many words, made when it is needed.
+local function format_of(size)
+  local format = formats[size]
+  if not format then
+    format = '>' .. string.rep('I4', size)
+    formats[size] = format
+  end
+  return format
+end
 
 -- The words of packed bits; nil if there are none.
 local function words_of(packed)
   if not packed or #packed < 5 then return nil end
   local words, first, size = {}, string.byte(packed), (#packed - 1) / 4
-  local stored = {struct.unpack(FORMATS[size], packed, 2)}
+  local stored = {struct.unpack(format_of(size), packed, 2)}
   for at = 1, WORDS do words[at] = at > first and at <= first + size and stored[at - first] or 0 end
   return words
 end
@@ -274,8 +286,8 @@ end
 
 -- Whether a key is the first of a job's claims at or below the path; without keys, whether any claim is there.
 function filter.is_first(key, job)
+  if not filter.path then return true end
   if filter.flow or filter.waits_for then
-    if not filter.path then return true end
     for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
       if is_below(string.sub(claim_text, 2)) then return true end
     end
@@ -330,9 +342,10 @@ local function entries_of_flow(after_number, newest_first)
   end
 end
 
--- The number since which a job waits for the one asked for, and that job, in order, behind a number; the key is ''.
-local function entries_of_dependents(after_number, newest_first)
-  local set, low, high, members, position = store.waiting(filter.waits_for), '-inf', '+inf', {}, 1
+-- The numbers in a set, those since which jobs wait or those of dead jobs, and these jobs, in order, behind a number; the
+-- key is ''.
+local function entries_by_number(set, after_number, newest_first)
+  local low, high, members, position = '-inf', '+inf', {}, 1
   if after_number and newest_first then high = string.format('(%.0f', after_number)
   elseif after_number then low = string.format('(%.0f', after_number) end
   return function()
@@ -343,17 +356,18 @@ local function entries_of_dependents(after_number, newest_first)
       if #members == 0 then return nil end
       if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
     end
-    local id, since = members[position], tonumber(members[position + 1])
+    local id, number = members[position], tonumber(members[position + 1])
     position = position + 2
-    return '', since, head_of(id, set)
+    return '', number, head_of(id, set)
   end
 end
 
 -- Queue key, number and job of each claim at or below the path of jobs in states that may pass, in order, behind a key
--- and a number; the jobs that wait for one, or with a flow, its jobs.
+-- and a number; the jobs that wait for one, with a flow its jobs, or without a path the dead ones.
 function filter.entries(after_key, after_number, newest_first)
-  if filter.waits_for then return entries_of_dependents(after_number, newest_first) end
+  if filter.waits_for then return entries_by_number(store.waiting(filter.waits_for), after_number, newest_first) end
   if filter.flow then return entries_of_flow(after_number, newest_first) end
+  if not filter.path then return entries_by_number(store.dead, after_number, newest_first) end
   local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
   local sets, streams, fronts = {}, {}, {}
   if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
