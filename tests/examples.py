@@ -26,6 +26,7 @@ _VALUES: Final[dict[Any, Any]] = {
     tuple[str, ...]: ("a",),
     tuple[tuple[str, int], ...]: (("a", 1),),
     tuple[Dependency, ...]: (Dependency("b"),),
+    op.ScheduleChange: "pause",
     JobSpec: _SPEC,
     tuple[JobSpec, ...]: (_SPEC,),
     Limit: Limit(path=("a",), most=1),

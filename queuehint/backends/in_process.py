@@ -24,7 +24,7 @@ from queuehint.backends.waiters import Waiter, WaitingRoom
 from queuehint.clock import now_s
 from queuehint.core.asking.why import blocked_text
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import CountRecords, List, Operation, PutSchedule, ResumeSchedule, Tick
+from queuehint.operations import ChangeSchedule, CountRecords, List, Operation, PutSchedule, Tick
 from queuehint.operations.bounds import check_limits
 from queuehint.values.ids import this_process
 from queuehint.values.record import JobState
@@ -45,7 +45,7 @@ CLOCK_LATE_MS = 1_000
 """How far the machine's clock may be behind the time of the store before that is logged."""
 BEHIND_EVERY_S = 60.0
 INDEXED_AT_ONCE = 1_000
-_SET_TIMES = frozenset({PutSchedule, ResumeSchedule})
+_SET_TIMES = frozenset({PutSchedule, ChangeSchedule})
 """Operations that may make something due at once."""
 VERSION_POLL_S = 0.05
 """Poll interval of waits for changes of a job; each end wakes them at once."""

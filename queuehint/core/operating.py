@@ -221,25 +221,16 @@ def put_schedule(state: State, operation: op.PutSchedule) -> op.Marked:
     return op.Marked(changed, more(state))
 
 
-@handles(op.DropSchedule)
-def drop_schedule(state: State, operation: op.DropSchedule) -> op.Marked:
-    """Answer `DropSchedule`."""
-    changed = state.timetable.drop(operation.name)
-    follow(state)
-    return op.Marked(changed, more(state))
-
-
-@handles(op.PauseSchedule)
-def pause_schedule(state: State, operation: op.PauseSchedule) -> op.Marked:
-    """Answer `PauseSchedule`."""
-    changed = state.timetable.pause(operation.name)
-    follow(state)
-    return op.Marked(changed, more(state))
-
-
-@handles(op.ResumeSchedule)
-def resume_schedule(state: State, operation: op.ResumeSchedule) -> op.Marked:
-    """Answer `ResumeSchedule`."""
-    changed = state.timetable.resume(operation.name, operation.version, operation.next_ms)
+@handles(op.ChangeSchedule)
+def change_schedule(state: State, operation: op.ChangeSchedule) -> op.Marked:
+    """Answer `ChangeSchedule`."""
+    timetable, name = state.timetable, operation.name
+    if operation.change == "drop":
+        changed = timetable.drop(name)
+    elif operation.change == "pause":
+        changed = timetable.pause(name)
+    else:
+        assert operation.version is not None
+        changed = timetable.resume(name, operation.version, operation.next_ms)
     follow(state)
     return op.Marked(changed, more(state))

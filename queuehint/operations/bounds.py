@@ -152,6 +152,14 @@ def _check_put_schedule(operation: op.PutSchedule) -> None:
     check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
 
 
+def _check_schedule_change(operation: op.ChangeSchedule) -> None:
+    if operation.change == "resume":
+        if operation.version is None:
+            raise InvalidJobError("version is None: a schedule is resumed as it is in one version")
+    elif operation.version is not None or operation.next_ms is not None:
+        raise InvalidJobError(f"version and next_ms go with change 'resume', not with {shown(operation.change)}")
+
+
 def _check_depend(operation: op.Depend) -> None:
     if any(edge.id == operation.job_id for edge in operation.edges):
         raise CycleError([operation.job_id])
@@ -189,6 +197,7 @@ def _check_users(operation: op.Exchange | op.Announce) -> None:
 
 
 _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
+    op.ChangeSchedule: _check_schedule_change,
     op.Commit: _check_flow_timeout,
     op.Depend: _check_depend,
     op.Enqueue: _check_enqueue,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import attrs
 
@@ -22,19 +22,18 @@ __all__ = [
     "Cancel",
     "CancelFlow",
     "CancelPath",
+    "ChangeSchedule",
     "Close",
     "Delete",
     "Discard",
     "DropLimit",
-    "DropSchedule",
     "Judged",
     "Marked",
     "Pause",
-    "PauseSchedule",
     "PutSchedule",
     "Redrive",
     "Resume",
-    "ResumeSchedule",
+    "ScheduleChange",
     "SetLimit",
     "Swept",
     "SweptPath",
@@ -226,37 +225,28 @@ class PutSchedule(Operation[Marked]):
     next_ms: MomentMs | None
 
 
-@attrs.frozen
-class DropSchedule(Operation[Marked]):
-    """Forget a schedule; the jobs it has fired are left alone."""
-
-    name: JobId
+ScheduleChange = Literal["pause", "resume", "drop"]
 
 
 @attrs.frozen
-class PauseSchedule(Operation[Marked]):
+class ChangeSchedule(Operation[Marked]):
     """
-    Pause a schedule.
+    Pause, resume or forget a schedule; the jobs it has fired are left alone.
+
+    Args:
+        change: ``"pause"``: it is due at no time until it is resumed. ``"resume"``: from now on it is due at *next_ms*,
+            unless it has another version than *version*. ``"drop"``: it is forgotten, if there is one.
+        version, next_ms: of ``"resume"`` alone.
 
     Raises:
-        ScheduleNotFoundError: there is none of this name.
+        ScheduleNotFoundError: there is none of this name to pause or resume.
+        InvalidJobError: there is no *version* to resume, or one for another change.
     """
 
     name: JobId
-
-
-@attrs.frozen
-class ResumeSchedule(Operation[Marked]):
-    """
-    Undo `PauseSchedule`, unless the schedule has another version than *version*; from now on it is due at *next_ms*.
-
-    Raises:
-        ScheduleNotFoundError: there is none of this name.
-    """
-
-    name: JobId
-    version: AnyCount
-    next_ms: MomentMs | None
+    change: ScheduleChange
+    version: AnyCount | None = None
+    next_ms: MomentMs | None = None
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_unti
 from queuehint.client.job import Job
 from queuehint.client.options import bound
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, ScheduleNotFoundError, shown
-from queuehint.operations import DropSchedule, ListSchedules, PauseSchedule, ResumeSchedule
+from queuehint.operations import ChangeSchedule, ListSchedules
 from queuehint.scheduler.base import SchedulerBase
 from queuehint.schema.checks import check_bool, check_id, check_items, check_payload_size
 from queuehint.values.hint import is_prefix
@@ -438,7 +438,7 @@ def _put(definition: Definition) -> Steps[Schedule]:
 
 
 def _pause(name: Any) -> Steps[bool]:
-    reply = yield PauseSchedule(check_id(name, parameter="name"))
+    reply = yield ChangeSchedule(check_id(name, parameter="name"), "pause")
     yield from tick_until_done(more=reply.more)
     return bool(reply.changed)
 
@@ -450,13 +450,13 @@ def _resume(name: Any) -> Steps[bool]:
             return False
         recurrence, anchor_ms = schedule.recurrence, schedule.next_ms
         next_ms = first_due(recurrence, now_ms) if anchor_ms is None else due_after(recurrence, now_ms, anchor_ms)
-        reply = yield ResumeSchedule(schedule.name, schedule.version, next_ms)
+        reply = yield ChangeSchedule(schedule.name, "resume", schedule.version, next_ms)
         yield from tick_until_done(more=reply.more)
         if reply.changed:
             return True
 
 
 def _remove(name: Any) -> Steps[bool]:
-    reply = yield DropSchedule(check_id(name, parameter="name"))
+    reply = yield ChangeSchedule(check_id(name, parameter="name"), "drop")
     yield from tick_until_done(more=reply.more)
     return bool(reply.changed)

@@ -26,6 +26,7 @@ from queuehint.operations import (
     Cancel,
     CancelFlow,
     CancelPath,
+    ChangeSchedule,
     Close,
     Closing,
     Commit,
@@ -35,7 +36,6 @@ from queuehint.operations import (
     Discard,
     Draw,
     DropLimit,
-    DropSchedule,
     DueSchedules,
     Enqueue,
     Exchange,
@@ -47,14 +47,12 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
-    PauseSchedule,
     Post,
     Push,
     PutSchedule,
     Redrive,
     Renew,
     Resume,
-    ResumeSchedule,
     SetLimit,
     Tick,
     Withdraw,
@@ -200,7 +198,12 @@ class Shop:
             CancelFlow("q"),
         )
         yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
-        yield from (PauseSchedule("every"), ResumeSchedule("every", 1, 2000), DropSchedule("other"), Tick())
+        yield from (
+            ChangeSchedule("every", "pause"),
+            ChangeSchedule("every", "resume", 1, 2000),
+            ChangeSchedule("other", "drop"),
+            Tick(),
+        )
         yield from (
             Commit("parts", 4),
             Withdraw("parts"),

@@ -14,11 +14,11 @@ from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor.sums import MARGIN
 from queuehint.operations import (
     Cancel,
+    ChangeSchedule,
     CountPending,
     Enqueue,
     Exchange,
     List,
-    PauseSchedule,
     PutSchedule,
     Tick,
     Why,
@@ -186,7 +186,7 @@ def with_schedules(store: Store) -> dict[str, Schedule]:
     for number, name in enumerate(("first", "paused", "ended")):
         next_ms = None if name == "ended" else store.clock.now_ms() + 1000 * (number + 1)
         store.do(PutSchedule(name, job(name, "a"), Recurrence(every_ms=1000), next_ms))
-    store.do(PauseSchedule("paused"))
+    store.do(ChangeSchedule("paused", "pause"))
     return schedules(store)
 
 
@@ -250,7 +250,7 @@ def test_a_lost_state_knows_its_schedules_again(store: Store) -> None:
     store.server.client().hdel(store.key("meta"), "state")
     assert store.is_put_right()
     assert schedules(store) == before
-    assert store.do(PauseSchedule("first")).changed
+    assert store.do(ChangeSchedule("first", "pause")).changed
     assert schedules(store)["first"].version > MARGIN
     store.clock.advance(ms=5000)
     assert not store.do(Exchange("w")).due

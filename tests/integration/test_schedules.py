@@ -20,7 +20,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.backends.redis.keys import redis_key
-from queuehint.operations import CountJobs, DueSchedules, PauseSchedule
+from queuehint.operations import ChangeSchedule, CountJobs, DueSchedules
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX
 from queuehint.worker.schedules.firing import firing_id
 from tests.calls import STATE_FORMAT
@@ -196,7 +196,7 @@ async def test_one_that_is_removed_meanwhile_is_passed_over(url: str) -> None:
         removed: list[bool] = []
 
         def remove_b(operation: Any) -> None:
-            if isinstance(operation, PauseSchedule) and not removed:
+            if isinstance(operation, ChangeSchedule) and not removed:
                 removed.append(sched.schedules.remove_sync("b"))
 
         asked = sched.backend.call

@@ -38,12 +38,12 @@ from queuehint.operations import (
     TALLIES,
     Cancel,
     CanDequeue,
+    ChangeSchedule,
     CountJobs,
     CountPending,
     CountRecords,
     Delete,
     DropLimit,
-    DropSchedule,
     DueSchedules,
     Enqueue,
     Exchange,
@@ -60,13 +60,11 @@ from queuehint.operations import (
     ListWeights,
     ListWorkers,
     Operation,
-    PauseSchedule,
     Peek,
     Position,
     Post,
     Pull,
     PutSchedule,
-    ResumeSchedule,
     SweptPath,
     Tick,
     Tree,
@@ -611,7 +609,7 @@ class RedisLockstep:
         for worker in sorted(table.undelivered_cancellations):
             self.do(Exchange(worker))
         for schedule in self.do(ListSchedules()).schedules:
-            self.do(DropSchedule(schedule.name))
+            self.do(ChangeSchedule(schedule.name, "drop"))
         for state in self.do(ListLimits()).limits:
             self.do(DropLimit(state.limit.path, state.limit.task, state.limit.pool))
         self.do(Tick())
@@ -747,7 +745,11 @@ class PayloadGenerator(OperationGenerator):
     def change_schedule(self) -> Operation[Any]:
         random = self.random
         name, version = random.choice(_SCHEDULES), self.engine.state.timetable.versions - random.choice((0, 0, 0, 1))
-        operations = (DropSchedule(name), PauseSchedule(name), ResumeSchedule(name, version, self.engine.now_ms + 1))
+        operations = (
+            ChangeSchedule(name, "drop"),
+            ChangeSchedule(name, "pause"),
+            ChangeSchedule(name, "resume", version, self.engine.now_ms + 1),
+        )
         return random.choice(operations)
 
     def fire(self) -> Operation[Any]:

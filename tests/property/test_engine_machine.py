@@ -13,14 +13,12 @@ from queuehint.operations import (
     BUDGET,
     CancelFlow,
     CancelPath,
+    ChangeSchedule,
     Commit,
-    DropSchedule,
     Enqueue,
     Exchange,
     Operation,
-    PauseSchedule,
     PutSchedule,
-    ResumeSchedule,
     Tick,
 )
 from queuehint.testing.commits import commit_of
@@ -31,7 +29,7 @@ from queuehint.testing.state_machine.styles import MINUTE
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.spec import JobSpec
 
-SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
+SCHEDULES = PutSchedule, ChangeSchedule
 
 
 class EngineMachine(OperationMachine):
@@ -82,7 +80,7 @@ class EngineMachine(OperationMachine):
     def teardown(self) -> None:
         if hasattr(self, "pair"):
             for schedule in self.pair.engine.state.timetable.page("", 10)[0]:
-                self.pair.do(DropSchedule(schedule.name))
+                self.pair.do(ChangeSchedule(schedule.name, "drop"))
             self.pair.wind_down()
 
 

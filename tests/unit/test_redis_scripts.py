@@ -25,7 +25,7 @@ from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
 from queuehint.core.state import HANDLERS
-from queuehint.operations import KINDS, Closing, Enqueue, Firing, PauseSchedule
+from queuehint.operations import KINDS, ChangeSchedule, Closing, Enqueue, Firing
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load, script_of
@@ -559,7 +559,8 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
     )
     for word in found:
         assert (
-            codec.refusal(PauseSchedule("s") if word == "NO_SCHEDULE" else submission, f"{word}{7 * ' 0'}") is not None
+            codec.refusal(ChangeSchedule("s", "pause") if word == "NO_SCHEDULE" else submission, f"{word}{7 * ' 0'}")
+            is not None
         )
 
 

@@ -12,18 +12,16 @@ from queuehint import Claim, DuplicateJobError, InvalidJobError, JobState, PathC
 from queuehint.backends.base import Interest
 from queuehint.errors import ScheduleChangedError, ScheduleNotFoundError
 from queuehint.operations import (
+    ChangeSchedule,
     Close,
     CountJobs,
-    DropSchedule,
     DueSchedules,
     Enqueue,
     Enqueued,
     Firing,
     Get,
     ListSchedules,
-    PauseSchedule,
     PutSchedule,
-    ResumeSchedule,
 )
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
@@ -100,7 +98,7 @@ class Timetable:
         put(store)
         store.wait(MINUTE)
         fire(store, known(store), job("first"))
-        store.apply(PauseSchedule("s"))
+        store.apply(ChangeSchedule("s", "pause"))
         before = known(store)
         assert put(store, due_ms=7, **change)
         after = known(store)
@@ -115,7 +113,7 @@ class Timetable:
         after = known(store)
         assert (after.next_ms, after.spec.claims) == (before.next_ms, (Claim(("other",)),))
         assert after.version > before.version
-        store.apply(PauseSchedule("s"))
+        store.apply(ChangeSchedule("s", "pause"))
         assert put(store, due_ms=7, spec=job("s", ["third"]))
         assert (known(store).next_ms, known(store).is_paused) == (before.next_ms, True)
 
@@ -133,7 +131,7 @@ class Timetable:
 
     def test_one_that_was_dropped_keeps_nothing(self, store: Store) -> None:
         put(store)
-        store.apply(DropSchedule("s"))
+        store.apply(ChangeSchedule("s", "drop"))
         assert put(store, due_ms=7, spec=job("s", ["other"]))
         assert known(store).next_ms == store.clock.now_ms() + 7
 
@@ -229,8 +227,8 @@ class Timetable:
 
     def test_one_that_is_dropped_is_gone(self, store: Store) -> None:
         put(store)
-        assert store.apply(DropSchedule("s")).changed
-        assert not store.apply(DropSchedule("s")).changed
+        assert store.apply(ChangeSchedule("s", "drop")).changed
+        assert not store.apply(ChangeSchedule("s", "drop")).changed
         assert get(store) is None
         store.clock.advance(ms=MINUTE)
         assert (store.exchange().due, due(store), store.tick().next_ms) == (False, [], None)
@@ -287,11 +285,11 @@ class Firings:
     def test_a_firing_of_a_schedule_that_was_changed_paused_or_dropped_meanwhile_is_refused(self, store: Store) -> None:
         for change in (
             lambda: put(store, every_ms=1),
-            lambda: store.apply(PauseSchedule("s")),
-            lambda: store.apply(DropSchedule("s")),
-            lambda: (store.apply(DropSchedule("s")), put(store)),
+            lambda: store.apply(ChangeSchedule("s", "pause")),
+            lambda: store.apply(ChangeSchedule("s", "drop")),
+            lambda: (store.apply(ChangeSchedule("s", "drop")), put(store)),
         ):
-            store.apply(DropSchedule("s"))
+            store.apply(ChangeSchedule("s", "drop"))
             put(store)
             schedule = known(store)
             change()
@@ -359,8 +357,8 @@ class SchedulePauses:
 
     def test_one_that_is_paused_is_due_at_no_time(self, store: Store) -> None:
         put(store)
-        assert store.apply(PauseSchedule("s")).changed
-        assert not store.apply(PauseSchedule("s")).changed
+        assert store.apply(ChangeSchedule("s", "pause")).changed
+        assert not store.apply(ChangeSchedule("s", "pause")).changed
         assert known(store).is_paused
         assert known(store).next_at is None
         store.clock.advance(ms=MINUTE)
@@ -368,32 +366,32 @@ class SchedulePauses:
 
     def test_one_that_is_resumed_is_due_as_it_is_told(self, store: Store) -> None:
         put(store)
-        store.apply(PauseSchedule("s"))
+        store.apply(ChangeSchedule("s", "pause"))
         store.clock.advance(ms=5 * MINUTE)
         paused = known(store)
         next_ms = store.clock.now_ms() + 10
-        assert store.apply(ResumeSchedule("s", paused.version, next_ms)).changed
-        assert not store.apply(ResumeSchedule("s", known(store).version, next_ms)).changed
+        assert store.apply(ChangeSchedule("s", "resume", paused.version, next_ms)).changed
+        assert not store.apply(ChangeSchedule("s", "resume", known(store).version, next_ms)).changed
         assert due(store) == []
         store.clock.advance(ms=10)
         assert due(store) == ["s"]
 
     def test_resuming_a_schedule_that_was_changed_meanwhile_changes_nothing(self, store: Store) -> None:
         put(store)
-        store.apply(PauseSchedule("s"))
+        store.apply(ChangeSchedule("s", "pause"))
         version = known(store).version
         put(store, every_ms=5)
-        assert not store.apply(ResumeSchedule("s", version, 5)).changed
+        assert not store.apply(ChangeSchedule("s", "resume", version, 5)).changed
         assert known(store).is_paused
 
     def test_a_change_does_not_end_a_pause(self, store: Store) -> None:
         put(store)
-        store.apply(PauseSchedule("s"))
+        store.apply(ChangeSchedule("s", "pause"))
         put(store, every_ms=5, due_ms=0)
         assert due(store) == []
 
     def test_there_must_be_one(self, store: Store) -> None:
-        for operation in (PauseSchedule("s"), ResumeSchedule("s", 1, None)):
+        for operation in (ChangeSchedule("s", "pause"), ChangeSchedule("s", "resume", 1, None)):
             with pytest.raises(ScheduleNotFoundError, match="no schedule 's'"):
                 store.apply(operation)
 

@@ -11,11 +11,11 @@ from queuehint.errors import QueueHintError
 from queuehint.operations import (
     IDS_MAX,
     CanDequeue,
+    ChangeSchedule,
     CountEdges,
     CountJobs,
     CountPending,
     CountRecords,
-    DropSchedule,
     DueSchedules,
     Follow,
     Get,
@@ -212,7 +212,7 @@ class Comparison(Lockstep):
     def wind_down(self) -> None:
         """End everything there is, let all records expire, and see that nothing is left, nor is it told to be."""
         for schedule in self.put(ListSchedules()).schedules:
-            self.do(DropSchedule(schedule.name))
+            self.do(ChangeSchedule(schedule.name, "drop"))
         super().wind_down()
         self.compare()
         assert not self.put(List()).records

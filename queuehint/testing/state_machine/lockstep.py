@@ -12,13 +12,13 @@ from queuehint.operations import (
     BUDGET,
     TALLIES,
     CanDequeue,
+    ChangeSchedule,
     CountEdges,
     CountJobs,
     CountPending,
     CountRecords,
     Counts,
     DropLimit,
-    DropSchedule,
     Exchange,
     Fetch,
     List,
@@ -27,10 +27,8 @@ from queuehint.operations import (
     ListShared,
     ListUsers,
     Operation,
-    PauseSchedule,
     Pull,
     PutSchedule,
-    ResumeSchedule,
     SweptPath,
     Tick,
     Tree,
@@ -69,7 +67,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
 
-_SCHEDULES = PutSchedule, DropSchedule, PauseSchedule, ResumeSchedule
+_SCHEDULES = PutSchedule, ChangeSchedule
 _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
 

@@ -21,6 +21,7 @@ from queuehint.operations import (
     Cancel,
     CancelFlow,
     CancelPath,
+    ChangeSchedule,
     Close,
     Closing,
     Commit,
@@ -29,7 +30,6 @@ from queuehint.operations import (
     Discard,
     Draw,
     DropLimit,
-    DropSchedule,
     Enqueue,
     Exchange,
     Fetch,
@@ -39,14 +39,12 @@ from queuehint.operations import (
     Note,
     Operation,
     Pause,
-    PauseSchedule,
     Post,
     Push,
     PutSchedule,
     Redrive,
     Renew,
     Resume,
-    ResumeSchedule,
     SetLimit,
     Tick,
     Withdraw,
@@ -461,11 +459,11 @@ class OperationMachine(RuleBasedStateMachine):
         schedule = known.get(name)
         version = 1 if schedule is None else schedule.version - late
         if what == "pause":
-            self.do(PauseSchedule(name))
+            self.do(ChangeSchedule(name, "pause"))
         elif what == "resume":
-            self.do(ResumeSchedule(name, version, self.now_ms + MINUTE))
+            self.do(ChangeSchedule(name, "resume", version, self.now_ms + MINUTE))
         elif what == "drop":
-            self.do(DropSchedule(name))
+            self.do(ChangeSchedule(name, "drop"))
         elif schedule is not None and schedule.next_ms is not None:
             due_ms = schedule.next_ms
             spec = attrs.evolve(schedule.spec, id=f"{name}@{due_ms}", schedule=name, scheduled_ms=due_ms)

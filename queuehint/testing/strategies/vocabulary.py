@@ -238,6 +238,13 @@ def _drop_limit(named: _Named) -> SearchStrategy[ops.DropLimit]:
     return limits(paths=named.path).map(lambda limit: ops.DropLimit(limit.path, limit.task, limit.pool))
 
 
+def _change_schedule(_: _Named) -> SearchStrategy[ops.ChangeSchedule]:
+    """Draw a change of a schedule; one that resumes it has a version."""
+    times = st.none() | _TIMES_MS
+    resumes = st.builds(ops.ChangeSchedule, NAMES, st.just("resume"), _VERSIONS, times)
+    return st.builds(ops.ChangeSchedule, NAMES, st.sampled_from(["pause", "drop"])) | resumes
+
+
 def _list_lines(named: _Named) -> SearchStrategy[ops.ListLines]:
     """Draw a question for lines; one for the longest has no cursor."""
     return _by_fields(ops.ListLines, named).map(
@@ -252,6 +259,7 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Delete: _delete,
     ops.ListLines: _list_lines,
     ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
+    ops.ChangeSchedule: _change_schedule,
     ops.Depend: _depend,
     ops.DropLimit: _drop_limit,
     ops.Amend: _amend,

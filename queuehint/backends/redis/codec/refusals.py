@@ -21,7 +21,7 @@ from queuehint.errors import (
     ScheduleNotFoundError,
     UnknownDependencyError,
 )
-from queuehint.operations import Commit, Depend, Enqueue, Operation, PauseSchedule, ResumeSchedule
+from queuehint.operations import ChangeSchedule, Commit, Depend, Enqueue, Operation
 from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
@@ -98,7 +98,7 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
         return InvalidJobError(TOO_MANY_LIMITS)
     if code == "SCHEDULE_CHANGED" and isinstance(operation, Enqueue) and operation.firing is not None:
         return ScheduleChangedError(operation.firing.name)
-    if code == "NO_SCHEDULE" and isinstance(operation, (PauseSchedule, ResumeSchedule)):
+    if code == "NO_SCHEDULE" and isinstance(operation, ChangeSchedule):
         return ScheduleNotFoundError(operation.name)
     if code == "SCHEDULES_FULL":
         return InvalidJobError(TOO_MANY_SCHEDULES)

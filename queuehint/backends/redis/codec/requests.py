@@ -18,7 +18,7 @@ from queuehint.backends.redis.codec.specs import dump_json, spec_head, spec_rest
 from queuehint.backends.redis.scripts import LETTERS
 from queuehint.core.structures.edges import needs_of, portion_of
 from queuehint.schema.compiled import kinds_of
-from queuehint.schema.kinds import Count, Flag, Kind, Label, Many, Optional, PathOf, Proof, Text
+from queuehint.schema.kinds import Choice, Count, Flag, Kind, Label, Many, Optional, PathOf, Proof, Text
 from queuehint.values.hint import gate_key
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
@@ -379,7 +379,7 @@ def _writer(kind: Kind) -> Callable[[Any], Any]:
         return int
     if isinstance(kind, PathOf):
         return gate_key
-    assert isinstance(kind, (Count, Label, Text)), kind
+    assert isinstance(kind, (Choice, Count, Label, Text)), kind
     return _itself
 
 
