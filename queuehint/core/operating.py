@@ -18,11 +18,8 @@ from queuehint.operations.bounds import OTHER_SPEC, WEIGHTS_FULL
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
-    from queuehint.values.limit import Limit
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, _LOST, _CANCELED_VERDICT, STALE = Verdict
@@ -174,26 +171,11 @@ def close(state: State, operation: op.Close) -> op.Marked:
     return op.Marked(changed, more(state))
 
 
-def _set_limits(state: State, limits: Iterable[Limit]) -> bool:
-    """Set limits, those of nothing in place of some; return whether that changed anything."""
-    table = state.table
-    running = table.registry.running.values()
-    changed = [table.limits.set(limit, running, table.catalog, table.last_number) for limit in limits]
-    return any(changed)
-
-
 @handles(op.SetLimit)
 def set_limit(state: State, operation: op.SetLimit) -> op.Marked:
     """Answer `SetLimit`."""
-    changed = _set_limits(state, (operation.limit,))
-    follow(state)
-    return op.Marked(changed, more(state))
-
-
-@handles(op.DropLimit)
-def drop_limit(state: State, operation: op.DropLimit) -> op.Marked:
-    """Answer `DropLimit`."""
-    changed = _set_limits(state, operation.limits)
+    table = state.table
+    changed = table.limits.set(operation.limit, table.registry.running.values(), table.catalog, table.last_number)
     follow(state)
     return op.Marked(changed, more(state))
 

@@ -143,11 +143,6 @@ def _check_post(operation: op.Post) -> None:
             raise InvalidJobError(f"token: a note of {shown(note.job_id)} has none, so it has lines alone")
 
 
-def _check_drop_limit(operation: op.DropLimit) -> None:
-    if operation.task is not None or operation.pool is not None:
-        operation.limits[0].check_rules()
-
-
 def _check_put_schedule(operation: op.PutSchedule) -> None:
     check_payload_size(operation.spec.arguments, parameter="arguments", bytes_max=SCHEDULE_BYTES_MAX)
 
@@ -203,7 +198,6 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.Enqueue: _check_enqueue,
     op.Exchange: _check_exchange,
     op.Delete: _check_delete,
-    op.DropLimit: _check_drop_limit,
     op.Post: _check_post,
     op.PutSchedule: _check_put_schedule,
     op.Announce: _check_users,

@@ -26,7 +26,6 @@ __all__ = [
     "Close",
     "Delete",
     "Discard",
-    "DropLimit",
     "Judged",
     "Marked",
     "Pause",
@@ -262,27 +261,6 @@ class SetLimit(Operation[Marked]):
     """
 
     limit: Limit
-
-
-@attrs.frozen
-class DropLimit(Operation[Marked]):
-    """
-    Take away the limits of a path (None: of the namespace), that for each child of it too; or of a task or a pool.
-
-    Raises:
-        InvalidJobError: more than one of them is given.
-    """
-
-    path: Path | None = None
-    task: NameText | None = None
-    pool: NameText | None = None
-
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        """The limits of nothing that it puts in place of those."""
-        if self.task is not None or self.pool is not None:
-            return (Limit(path=self.path, task=self.task, pool=self.pool),)
-        return Limit(path=self.path), Limit(path=self.path, each=True)
 
 
 @attrs.frozen

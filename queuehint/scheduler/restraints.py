@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+import attrs
+
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync, tick_until_done
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.operations import (
     WEIGHT_MAX,
-    DropLimit,
     ListLimits,
     ListPauses,
     ListWeights,
@@ -175,13 +176,13 @@ class Restraints(SchedulerBase):
         Raises:
             InvalidHintError, InvalidJobError, InvalidJobTypeError: not exactly one of them is given, or it is wrong.
         """
-        return await run_steps(self.backend, _mark(_unlimit(path, task, pool)))
+        return await run_steps(self.backend, _unlimit(path, task, pool))
 
     def unlimit_sync(
         self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
     ) -> bool:
         """Like `unlimit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_unlimit(path, task, pool)))
+        return run_steps_sync(self.backend, _unlimit(path, task, pool))
 
     async def limits(self) -> Sequence[LimitState]:
         """Return all limits with their present counts: the namespace, by path, by task, by pool."""
@@ -231,12 +232,15 @@ def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any, task: A
     return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending, task=task, pool=pool))
 
 
-def _unlimit(path: Any, task: Any, pool: Any) -> DropLimit:
-    wanted = check_limit(_path_of(path, task, pool), task=task, pool=pool)
-    return DropLimit(wanted.path, wanted.task, wanted.pool)
+def _unlimit(path: Any, task: Any, pool: Any) -> Steps[bool]:
+    limit = check_limit(_path_of(path, task, pool), task=task, pool=pool)
+    changed = yield from _mark(SetLimit(limit))
+    if limit.path is not None:
+        changed |= yield from _mark(SetLimit(attrs.evolve(limit, each=True)))
+    return changed
 
 
-def _mark(operation: SetLimit | DropLimit) -> Steps[bool]:
+def _mark(operation: SetLimit) -> Steps[bool]:
     reply = yield operation
     yield from tick_until_done(more=reply.more)
     return reply.changed  # type: ignore[no-any-return]

@@ -36,6 +36,7 @@ from queuehint.operations import (
     Redrive,
     Renew,
     Resume,
+    SetLimit,
     Tick,
     Ticked,
     Verdict,
@@ -44,6 +45,7 @@ from queuehint.operations import (
     Withdraw,
 )
 from queuehint.values.hint import Claim, Mode
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
 from queuehint.values.record import JobRecord, JobState
@@ -248,6 +250,13 @@ class Driver(ABC):
     def resume_jobs(self, **words: Any) -> bool:
         """Resume the jobs that a filter selects; True unless they were not paused."""
         return self.apply(Resume(RecordFilter(**words))).changed
+
+    def unlimit(self, path: tuple[str, ...] | None = None, *, task: str | None = None, pool: str | None = None) -> bool:
+        """Lift the limits of a path, that of each child of it too, or of a task, a pool or the namespace."""
+        changed = self.apply(SetLimit(Limit(path=path, task=task, pool=pool))).changed
+        if path is not None:
+            changed |= self.apply(SetLimit(Limit(path=path, each=True))).changed
+        return changed
 
     # --- questions ---
 

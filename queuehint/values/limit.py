@@ -74,6 +74,11 @@ class Limit:
             check_int(self.rate[1], parameter="rate: the time in ms", least=1, most=RATE_PER_MAX_MS)
 
     @property
+    def lifted(self) -> Limit:
+        """The limit of nothing in its place."""
+        return attrs.evolve(self, most=None, rate=None, max_pending=None)
+
+    @property
     def key(self) -> Key:
         """The scope of the limit; a namespace has one limit of each key."""
         if self.task is not None:

@@ -35,7 +35,6 @@ from queuehint.operations import (
     Delete,
     Discard,
     Draw,
-    DropLimit,
     DueSchedules,
     Enqueue,
     Exchange,
@@ -186,7 +185,13 @@ class Shop:
         yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)
         yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
         yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))
-        yield from (SetLimit(Limit(path=("z",), max_pending=9)), DropLimit(("y",)), Draw(2), Follow(None), Follow(0))
+        yield from (
+            SetLimit(Limit(path=("z",), max_pending=9)),
+            SetLimit(Limit(path=("y",))),
+            Draw(2),
+            Follow(None),
+            Follow(0),
+        )
         wanted = RecordFilter(user="u", path=("q",))
         yield from (Pause(wanted, 1_000), Resume(wanted))
         yield from (

@@ -23,7 +23,6 @@ from queuehint.operations import (
     Cancel,
     Close,
     CountJobs,
-    DropLimit,
     Enqueue,
     Exchange,
     Follow,
@@ -761,7 +760,7 @@ def test_a_bucket_of_a_child_that_cannot_be_so_is_found_and_put_right(store: Sto
     store.change_packed(found[0].decode()[len(store.key("")) :], f"t:{child}", change)
     assert "gauge" in store.put_right()
     store.drain()
-    store.do(DropLimit(("t",)))
+    store.do(SetLimit(Limit(path=("t",), each=True)))
     assert store.look().is_clean
 
 

@@ -43,7 +43,6 @@ from queuehint.operations import (
     CountPending,
     CountRecords,
     Delete,
-    DropLimit,
     DueSchedules,
     Enqueue,
     Exchange,
@@ -65,6 +64,7 @@ from queuehint.operations import (
     Post,
     Pull,
     PutSchedule,
+    SetLimit,
     SweptPath,
     Tick,
     Tree,
@@ -78,6 +78,7 @@ from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import gate_key
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record import OVER, JobState
@@ -581,7 +582,7 @@ class RedisLockstep:
         self._epochs += 1
         spec = JobSpec(id=f"epoch{self._epochs}", task="t", presence_ms=1)
         # A walk may have left as many jobs as the namespace takes.
-        self.do(DropLimit(None))
+        self.do(SetLimit(Limit()))
         self.do(Enqueue((spec,)))
         self.do(Cancel((spec.id,)))
 
@@ -611,7 +612,7 @@ class RedisLockstep:
         for schedule in self.do(ListSchedules()).schedules:
             self.do(ChangeSchedule(schedule.name, "drop"))
         for state in self.do(ListLimits()).limits:
-            self.do(DropLimit(state.limit.path, state.limit.task, state.limit.pool))
+            self.do(SetLimit(state.limit.lifted))
         self.do(Tick())
         while (end := self.engine.state.shared.next_ms()) is not None:
             self.go_to(end)

@@ -11,10 +11,10 @@ from queuehint.errors import QueueHintError
 from queuehint.operations import (
     CancelFlow,
     CancelPath,
-    DropLimit,
     Exchange,
     ListLimits,
     Operation,
+    SetLimit,
     Tick,
 )
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal, undo_marks
@@ -157,6 +157,6 @@ def _end_all(engine: Engine, now_ms: int) -> None:
     for worker in sorted(engine.table.undelivered_cancellations):
         engine.apply(Exchange(worker), now_ms)
     for state in engine.apply(ListLimits(), now_ms).limits:
-        engine.apply(DropLimit(state.limit.path, state.limit.task, state.limit.pool), now_ms)
+        engine.apply(SetLimit(state.limit.lifted), now_ms)
     engine.apply(Tick(), now_ms)
     check_empty(engine)

@@ -9,7 +9,7 @@ import pytest
 
 from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS, Bucket
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
-from queuehint.operations import DropLimit, ListLimits, SetLimit
+from queuehint.operations import ListLimits, SetLimit
 from queuehint.testing.driver import Queue, job
 from queuehint.values.limit import Limit, LimitState, check_limit
 from queuehint.values.report import ReasonKind
@@ -24,9 +24,6 @@ class Limited(Queue):
 
     def limit(self, *path: str, **kinds: Any) -> bool:
         return self.apply(SetLimit(Limit(path=path, **kinds))).changed
-
-    def unlimit(self, *path: str) -> bool:
-        return self.apply(DropLimit(path)).changed
 
     def limits(self) -> tuple[LimitState, ...]:
         return self.apply(ListLimits()).limits
@@ -196,8 +193,8 @@ def test_a_limit_of_a_task_has_one_counter_while_jobs_of_it_run_or_are_parked() 
     assert queue.run() == ["2"]
     assert not of_task.counters
     assert not of_pool.counters
-    assert queue.apply(DropLimit(task="task")).changed
-    assert not queue.apply(DropLimit(task="task")).changed
+    assert queue.unlimit(task="task")
+    assert not queue.unlimit(task="task")
 
 
 # --- so many in all --------------------------------------------------------------------------------------------------
@@ -215,7 +212,7 @@ def test_no_count_is_kept_of_a_child_without_unfinished_jobs() -> None:
     assert [state.pending for state in queue.limits()] == [3, 2]
     assert len(queue.run(9)) == 4
     assert watched == {(("t",), True): {}, (("t",), False): {}}
-    queue.unlimit("t")
+    queue.unlimit(("t",))
     assert watched == {}
 
 
@@ -228,7 +225,7 @@ def test_parked_jobs_are_offered_again_in_bounded_steps() -> None:
     queue.limit("b", most=1)
     while queue.exchange(limit=1000).more:
         pass
-    assert queue.apply(DropLimit(("a",))).more
+    assert queue.apply(SetLimit(Limit(path=("a",)))).more
     assert queue.stats().ready["default"] == 3, "one offered again uses two units"
     queue.cancel("a19")
     queue.wait(0)
@@ -240,7 +237,7 @@ def test_a_path_in_the_middle_of_a_drop_may_be_limited_anew() -> None:
     queue.limit("a", most=1)
     for _ in range(5):
         queue.exchange(limit=1000)
-    queue.unlimit("a")
+    queue.unlimit(("a",))
     assert queue.limit("a", most=2)
     queue.wait(0)
     for _ in range(10):
@@ -253,7 +250,7 @@ def test_a_path_in_the_middle_of_a_drop_may_be_limited_anew() -> None:
         queue.finish(*running)
         done += len(running)
         queue.exchange(limit=1000)
-    queue.unlimit("a")
+    queue.unlimit(("a",))
     assert queue.is_clean
 
 
@@ -276,7 +273,7 @@ def test_a_job_whose_limit_has_just_gone_waits_for_a_worker() -> None:
     queue.limit("a", most=1)
     for _ in range(8):
         queue.exchange(limit=1000)
-    queue.unlimit("a")
+    queue.unlimit(("a",))
     assert queue.why("a4").kind is ReasonKind.WORKER
 
 

@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import attrs
 from sortedcontainers import SortedDict
 
 from queuehint.core.structures.leftovers import UnparkSweep
@@ -211,7 +210,7 @@ class Limits:
         Complexity: O(executing jobs + places that have a counter of this limit).
         """
         key = limit.key
-        old = self._limits.get(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))
+        old = self._limits.get(key, limit.lifted)
         if old == limit:
             return False
         if not (limit.holds_back or limit.max_pending is not None):

@@ -9,7 +9,7 @@ import pytest
 from queuehint import InvalidJobError, Limit, OutcomeKind, QueueFullError
 from queuehint.backends.base import Interest
 from queuehint.core.structures.limits import LOOK_MS
-from queuehint.operations import STAGED_KEPT_MS, DropLimit, ListLimits, SetLimit
+from queuehint.operations import STAGED_KEPT_MS, ListLimits, SetLimit
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.hint import Claim
@@ -23,7 +23,7 @@ def limit(store: Store, *path: str, **kinds: Any) -> bool:
 
 
 def unlimit(store: Store, *path: str) -> bool:
-    return store.apply(DropLimit(path)).changed
+    return store.unlimit(path)
 
 
 def started(store: Store) -> list[int | None]:
@@ -232,7 +232,7 @@ class LimitsInAll:
         store.commit("S")
         store.enqueue(job("3"))
         assert [state.pending for state in store.apply(ListLimits()).limits] == [3]
-        assert store.apply(DropLimit(None)).changed
+        assert store.unlimit()
         store.enqueue(job("4"))
 
     def test_a_job_counts_once_a_claim_and_those_of_one_key_are_one(self, store: Store) -> None:

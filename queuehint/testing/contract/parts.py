@@ -17,7 +17,7 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, DropLimit, Enqueue, List, SetLimit
+from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, Enqueue, List, SetLimit
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -111,7 +111,7 @@ class HiddenParts:
         assert store.commit("T") == 1
         store.enqueue(*[job(str(number), ["x"]) for number in range(3)])
         assert store.run() == ["known", "a", "0", "1", "2"]
-        store.apply(DropLimit(limit.path))
+        store.unlimit(limit.path)
         store.wait(2 * STAGED_KEPT_MS)
         assert store.is_clean
 

@@ -8,7 +8,7 @@ import pytest
 
 from queuehint.backends.base import Interest
 from queuehint.errors import InvalidJobError, QueueFullError
-from queuehint.operations import DropLimit, ListLimits, SetLimit
+from queuehint.operations import ListLimits, SetLimit
 from queuehint.testing.contract.limits import at, limit, started
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
@@ -132,8 +132,8 @@ class LimitsOfJobs:
         assert store.start() == ["4"]
         assert limit_jobs(store, task="mail", most=3, rate=(9, 1000))
         assert store.start() == ["5"]
-        assert store.apply(DropLimit(task="mail")).changed
-        assert not store.apply(DropLimit(task="mail")).changed
+        assert store.unlimit(task="mail")
+        assert not store.unlimit(task="mail")
         store.enqueue(*of("mail", "6", "7"))
         assert store.start() == ["6", "7"]
 
@@ -154,9 +154,9 @@ class LimitsOfJobs:
             (None, None, "a"),
             (None, None, "t:a"),
         ]
-        assert store.apply(DropLimit(("a",))).changed
-        assert store.apply(DropLimit(pool="a")).changed
-        assert store.apply(DropLimit(None)).changed
+        assert store.unlimit(("a",))
+        assert store.unlimit(pool="a")
+        assert store.unlimit()
         keys = [state.limit.key for state in store.apply(ListLimits()).limits]
         assert keys == [(("t", "a"), False), ("task", "a"), ("task", "t:a"), ("pool", "t:a")]
 
@@ -195,7 +195,7 @@ class LimitsOfJobs:
         store.enqueue(*of("x", "4", pool="x"))
         assert limit_jobs(store, **{kind: "x"}, max_pending=4)
         store.enqueue(*of("x", "5", pool="x"))
-        assert store.apply(DropLimit(None, **{kind: "x"})).changed
+        assert store.unlimit(None, **{kind: "x"})
         store.enqueue(*of("x", "6", "7", pool="x"))
 
     def test_unfinished_jobs_of_a_task_are_counted_through_all_that_becomes_of_them(self, store: Store) -> None:
@@ -267,7 +267,7 @@ class LimitsOfJobs:
         with pytest.raises(InvalidJobError):
             limit_jobs(store, **kinds)
         with pytest.raises(InvalidJobError):
-            store.apply(DropLimit(("x",), task="a"))
+            store.unlimit(("x",), task="a")
         assert not store.apply(ListLimits()).limits
 
     def test_jobs_of_a_pool_that_wait_for_its_limit_move_by_themselves(self, store: Store) -> None:

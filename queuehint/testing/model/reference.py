@@ -36,7 +36,6 @@ from queuehint.operations import (
     Delete,
     Depend,
     Discard,
-    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
@@ -254,12 +253,11 @@ class ReferenceModel(Refusals):
         self.catch_up()
         return Marked(changed, more=False)
 
-    def limit(self, operation: SetLimit | DropLimit, reply: Marked | None) -> Marked:
-        """Put limits in place of those a path has."""
-        limits = [operation.limit] if isinstance(operation, SetLimit) else operation.limits
-        changed = [self.set_limit(limit) for limit in limits]
+    def limit(self, operation: SetLimit, reply: Marked | None) -> Marked:
+        """Put a limit in place of the one there is."""
+        changed = self.set_limit(operation.limit)
         self.catch_up()
-        return Marked(any(changed), more=False)
+        return Marked(changed, more=False)
 
     def weigh(self, operation: Weigh, reply: Marked | None) -> Marked:
         """Set the weight of a user; the rules leave turns to the backend."""
@@ -295,7 +293,6 @@ _NAMES: dict[type[Operation[Any]], str] = {
     Resume: "resume",
     Close: "close",
     SetLimit: "limit",
-    DropLimit: "limit",
     Weigh: "weigh",
     CanDequeue: "answer_can_dequeue",
     CountRecords: "count_records",

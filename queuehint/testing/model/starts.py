@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.operations import DropLimit, Enqueue, Pause, Resume, SetLimit
+from queuehint.operations import Enqueue, Pause, Resume, SetLimit
 from queuehint.testing.model.places import is_at_or_below
 from queuehint.values.record_filter import RecordFilter
 
@@ -41,9 +41,6 @@ class StartRules:
                 self.pauses.pop(wanted, None)
             case SetLimit(limit):
                 self._set(limit)
-            case DropLimit():
-                for limit in operation.limits:
-                    self._set(limit)
             case _:
                 pass
 

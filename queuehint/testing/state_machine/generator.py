@@ -22,7 +22,6 @@ from queuehint.operations import (
     Delete,
     Depend,
     Discard,
-    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
@@ -64,6 +63,7 @@ from queuehint.testing.state_machine.styles import (
     values_of,
 )
 from queuehint.values.hint import Claim, normalise
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -404,9 +404,8 @@ class OperationGenerator:
     def unlimit(self) -> Operation[Any]:
         known = [state.limit for state in self.engine.table.limits.states(0)]
         if not known or self.random.random() < 0.05:
-            return DropLimit(self.path())
-        limit = self.random.choice(known)
-        return DropLimit(limit.path, limit.task, limit.pool)
+            return SetLimit(Limit(path=self.path()))
+        return SetLimit(self.random.choice(known).lifted)
 
     def close(self) -> Operation[Any]:
         """Close a path, or have a job be the last there, now and then the one that is."""

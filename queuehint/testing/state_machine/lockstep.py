@@ -18,7 +18,6 @@ from queuehint.operations import (
     CountPending,
     CountRecords,
     Counts,
-    DropLimit,
     Exchange,
     Fetch,
     List,
@@ -29,6 +28,7 @@ from queuehint.operations import (
     Operation,
     Pull,
     PutSchedule,
+    SetLimit,
     SweptPath,
     Tick,
     Tree,
@@ -440,5 +440,5 @@ class Lockstep:
         for worker in sorted(self.model.undelivered_cancellations):
             self.do(Exchange(worker))
         for limit in list(self.model.limits.values()):
-            self.do(DropLimit(limit.path, limit.task, limit.pool))
+            self.do(SetLimit(limit.lifted))
         check_empty(self.engine)

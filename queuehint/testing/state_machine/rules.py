@@ -29,7 +29,6 @@ from queuehint.operations import (
     Depend,
     Discard,
     Draw,
-    DropLimit,
     Enqueue,
     Exchange,
     Fetch,
@@ -434,7 +433,7 @@ class OperationMachine(RuleBasedStateMachine):
         """No number, no limits any more."""
         place = None if path is None else path_of(path)
         limit = Limit(path=place, max_pending=most, each=each and place is not None)
-        self.do(DropLimit(place) if most is None else SetLimit(limit))
+        self.do(SetLimit(limit))
 
     @rule(change=operations(kinds=_OTHERS, hints=paths.map(lambda path: list(path_of(path)))))
     def change(self, change: Operation[Any]) -> None:

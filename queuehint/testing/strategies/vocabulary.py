@@ -233,11 +233,6 @@ def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
     return st.builds(lambda grant, **rest: kind(job_id=grant[0], token=grant[1], **rest), named.grant, **rest)
 
 
-def _drop_limit(named: _Named) -> SearchStrategy[ops.DropLimit]:
-    """Draw of what limits are taken away: of a path, a task, a pool, or of the namespace."""
-    return limits(paths=named.path).map(lambda limit: ops.DropLimit(limit.path, limit.task, limit.pool))
-
-
 def _change_schedule(_: _Named) -> SearchStrategy[ops.ChangeSchedule]:
     """Draw a change of a schedule; one that resumes it has a version."""
     times = st.none() | _TIMES_MS
@@ -261,7 +256,6 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
     ops.ChangeSchedule: _change_schedule,
     ops.Depend: _depend,
-    ops.DropLimit: _drop_limit,
     ops.Amend: _amend,
     ops.Pause: lambda named: st.builds(ops.Pause, _selections(named), st.none() | _WHILES_MS),
     ops.Resume: lambda named: st.builds(ops.Resume, _selections(named)),

@@ -132,21 +132,20 @@ def _firing(firing: op.Firing) -> str:
     return f"{firing.name}\n{firing.version}\n{firing.last_ms}\n{text_of(firing.next_ms)}"
 
 
-def _words(limit: Limit | op.DropLimit) -> str | None:
-    """Return the field of the limit of a task or a pool; None of one that is of neither."""
-    if limit.task is not None:
-        return f"t{limit.task}"
-    return None if limit.pool is None else f"p{limit.pool}"
-
-
 @sends(op.SetLimit)
 def _set_limit(operation: op.SetLimit) -> Args:
     limit = operation.limit
-    field = _words(limit)
-    if field is None:
-        field = "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
     tokens, per_ms = limit.rate or (None, None)
-    return [field, text_of(limit.most), text_of(tokens), text_of(per_ms), text_of(limit.max_pending)]
+    return [_limited(limit), text_of(limit.most), text_of(tokens), text_of(per_ms), text_of(limit.max_pending)]
+
+
+def _limited(limit: Limit) -> str:
+    """Return the field of a limit in the store: of a task, a pool, a path or the namespace."""
+    if limit.task is not None:
+        return f"t{limit.task}"
+    if limit.pool is not None:
+        return f"p{limit.pool}"
+    return "-" if limit.path is None else ("/" if limit.each else "=") + gate_key(limit.path)
 
 
 @sends(op.PutSchedule)
@@ -332,11 +331,6 @@ def _push(operation: op.Push) -> Args:
 @sends(op.Pull)
 def _pull(operation: op.Push | op.Pull) -> Args:
     return [f"{operation.namespace}\0{operation.key}"]
-
-
-@sends(op.DropLimit)
-def _drop_limit(operation: op.DropLimit) -> Args:
-    return [_words(operation) or _place(operation.path)]
 
 
 @sends(op.CountPending)

@@ -17,7 +17,6 @@ from queuehint.operations import (
     Cancel,
     CancelPath,
     Discard,
-    DropLimit,
     Enqueue,
     Pause,
     Redrive,
@@ -239,8 +238,7 @@ class Driver:
         random = self._random
         known = list(self._world.store.promises.starts.limits.values())
         if known and random.random() < 0.3:
-            limit = random.choice(known)
-            return DropLimit(limit.path, limit.task, limit.pool)
+            return SetLimit(random.choice(known).lifted)
         roll, most, rate = random.random(), random.choice((1, 1, 2)), random.choice(RATES)
         if roll < 0.2:
             whose: dict[str, Any] = random.choice(

@@ -22,12 +22,12 @@ from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.operations import (
     Commit,
-    DropLimit,
     Enqueue,
     Exchange,
     Exchanged,
     Renew,
     Resume,
+    SetLimit,
     Verdict,
     Withdraw,
 )
@@ -423,7 +423,7 @@ class World:
         assert not engine.table.jobs, f"{sorted(engine.table.jobs)} are left"
         for limit in list(store.promises.starts.limits.values()):
             number += 1
-            store.ask("end", number, DropLimit(limit.path, limit.task, limit.pool), self.store_ms)
+            store.ask("end", number, SetLimit(limit.lifted), self.store_ms)
         check_empty(engine)
 
 
