@@ -21,7 +21,7 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import Cancel, Chain, Get, Operation, Verdict, Why, WhyChain
+from queuehint.operations import CHAIN_MAX, Cancel, Chain, Get, Verdict, Why
 from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
@@ -210,7 +210,7 @@ class JobHandle(Generic[R]):
         Args:
             chain: return up to 16 reasons, from this job to the root cause of its wait; as in `Scheduler.why`.
         """
-        return reasons_of(await self._client.backend.call(asked_why(self.id, chain)))
+        return reasons_of(await self._client.backend.call(asked_why(self.id, chain)), chain)
 
     @overload
     def why_sync(self) -> Reason: ...
@@ -218,7 +218,7 @@ class JobHandle(Generic[R]):
     def why_sync(self, *, chain: Literal[True]) -> tuple[Reason, ...]: ...
     def why_sync(self, *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """Like `why`, for code without a loop."""
-        return reasons_of(self._client.backend.call_sync(asked_why(self.id, chain)))
+        return reasons_of(self._client.backend.call_sync(asked_why(self.id, chain)), chain)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """
@@ -354,15 +354,14 @@ def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
 
 
-def asked_why(job_id: str, chain: object) -> Operation[Any]:
+def asked_why(job_id: str, chain: object) -> Why:
     """Return the question why a job waits, or for the chain of reasons."""
-    return WhyChain(job_id) if chain is not False and check_bool(chain, parameter="chain") else Why(job_id)
+    return Why(job_id, CHAIN_MAX if chain is not False and check_bool(chain, parameter="chain") else 1)
 
 
-def reasons_of(reply: Any) -> Reason | tuple[Reason, ...]:
+def reasons_of(reply: Chain, chain: object) -> Reason | tuple[Reason, ...]:
     """Return the answer as users see it."""
-    found: Reason | tuple[Reason, ...] = reply.reasons if isinstance(reply, Chain) else reply
-    return found
+    return reply.reasons if chain else reply.reasons[0]
 
 
 def id_of(client: Client, job: object, parameter: str = "id") -> str:

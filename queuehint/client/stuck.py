@@ -199,7 +199,7 @@ class HoldWatch:
     def _look_at(self, job_id: str, waiting_id: str, held: dict[str, HeldPlace], todo: dict[str, str]) -> Steps[None]:
         """Look why a job waits for which the awaited one waits; add the jobs in its way to those to be looked at."""
         with contextlib.suppress(JobNotFoundError):
-            reason: Reason = yield Why(job_id)
+            reason: Reason = (yield Why(job_id)).reasons[0]
             if reason.kind is ReasonKind.LIMIT and reason.path_key is not None:
                 path = parse_key(reason.path_key)
                 own = [each for each in held.values() if any(is_prefix(path, claim.path) for claim in each.claims)]
@@ -310,7 +310,7 @@ class StuckWatch:
 
     def _ask(self) -> Steps[tuple[Reason, ...]]:
         self._asked += 1
-        first: Reason = yield Why(self.job_id)
+        first: Reason = (yield Why(self.job_id)).reasons[0]
         todo, seen = [first], {self.job_id}
         while todo:
             reason = todo.pop()
@@ -321,7 +321,7 @@ class StuckWatch:
                     seen.add(other)
                     self._asked += 1
                     with contextlib.suppress(JobNotFoundError):
-                        todo.append((yield Why(other)))
+                        todo.append((yield Why(other)).reasons[0])
         return (first,)
 
     def _warn(self, reason: Reason) -> None:

@@ -56,7 +56,6 @@ __all__ = [
     "Users",
     "Weights",
     "Why",
-    "WhyChain",
     "Workers",
 ]
 
@@ -295,19 +294,6 @@ class DueSchedules(Operation[Schedules]):
     after: tuple[MomentMs, KeyText] | None = None
 
 
-@attrs.frozen
-class Why(Operation[Reason]):
-    """
-    Ask why a job waits.
-
-    Raises:
-        JobNotFoundError: no such job.
-    """
-
-    is_question: ClassVar[bool] = True
-    job_id: JobId
-
-
 CHAIN_MAX = 16
 """How many reasons a chain has at most."""
 
@@ -326,9 +312,14 @@ class Chain:
 
 
 @attrs.frozen
-class WhyChain(Operation[Chain]):
+class Why(Operation[Chain]):
     """
-    Ask why a job waits, why the jobs wait that it waits for, and so on; at most 100 jobs are looked at.
+    Ask why a job waits, and, with a *limit* above 1, why the jobs wait that it waits for, and so on.
+
+    At most 100 jobs are looked at.
+
+    Args:
+        limit: how many reasons the chain has at most, 1–16.
 
     Raises:
         JobNotFoundError: no such job.
@@ -336,6 +327,7 @@ class WhyChain(Operation[Chain]):
 
     is_question: ClassVar[bool] = True
     job_id: JobId
+    limit: Annotated[int, Asked(1, CHAIN_MAX)] = 1
 
 
 @attrs.frozen

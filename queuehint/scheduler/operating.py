@@ -93,7 +93,7 @@ class Control(Restraints):
                 cause, a wait that does not end by itself if one is found. `Reason.way_out` of the last says what ends
                 it.
         """
-        return reasons_of(await self.backend.call(asked_why(id_of(self, job, "job"), chain)))
+        return reasons_of(await self.backend.call(asked_why(id_of(self, job, "job"), chain)), chain)
 
     @overload
     def why_sync(self, job: str | JobHandle[Any]) -> Reason: ...
@@ -101,7 +101,7 @@ class Control(Restraints):
     def why_sync(self, job: str | JobHandle[Any], *, chain: Literal[True]) -> tuple[Reason, ...]: ...
     def why_sync(self, job: str | JobHandle[Any], *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """Like `why`, for code without a loop."""
-        return reasons_of(self.backend.call_sync(asked_why(id_of(self, job, "job"), chain)))
+        return reasons_of(self.backend.call_sync(asked_why(id_of(self, job, "job"), chain)), chain)
 
     async def tree(
         self,

@@ -11,6 +11,7 @@ import attrs
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.operations import (
     BUDGET,
+    CHAIN_MAX,
     TALLIES,
     Cancel,
     CancelFlow,
@@ -41,7 +42,6 @@ from queuehint.operations import (
     Ticked,
     Verdict,
     Why,
-    WhyChain,
     Withdraw,
 )
 from queuehint.values.hint import Claim, Mode
@@ -280,11 +280,11 @@ class Driver(ABC):
 
     def why(self, id: str) -> Reason:
         """Return why a job waits."""
-        return self.apply(Why(id))
+        return self.apply(Why(id)).reasons[0]
 
     def chain(self, id: str) -> tuple[Reason, ...]:
         """Return the reasons from a job to the root cause of its wait."""
-        return self.apply(WhyChain(id)).reasons
+        return self.apply(Why(id, CHAIN_MAX)).reasons
 
     def stats(self) -> Stats:
         """Return all counts."""

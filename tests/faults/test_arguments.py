@@ -107,13 +107,19 @@ WRONG_KEPT = ("", "text", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\
 KINDS_WRONG = {
     "can_dequeue": (COMMON + 1, ("", "q", "shared")),
     "count_pending": (COMMON, ("", "q")),
-    "drop_limit": (COMMON, ("", "q")),
+    "change_schedule": (COMMON + 1, ("", "p", "stop")),
     "doctor/entries": (COMMON + 1, ("", "text")),
     "list": (COMMON + 4, ("q", "S,D")),
     "count_records": (COMMON + 5, ("q",)),
 }
 """Where a letter, a word or a path stands in the arguments of a script, and what is none."""
-FLAGS = {"list": COMMON + 12, "count_pending": COMMON + 1, "doctor/kinds": COMMON, "redrive": COMMON}
+FLAGS = {
+    "close": COMMON + 1,
+    "list": COMMON + 12,
+    "count_pending": COMMON + 1,
+    "doctor/kinds": COMMON,
+    "redrive": COMMON,
+}
 """Where a 1 or a 0 stands."""
 
 

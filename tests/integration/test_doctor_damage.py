@@ -13,6 +13,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor.sums import MARGIN
 from queuehint.operations import (
+    CHAIN_MAX,
     Cancel,
     ChangeSchedule,
     CountPending,
@@ -22,7 +23,6 @@ from queuehint.operations import (
     PutSchedule,
     Tick,
     Why,
-    WhyChain,
 )
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -365,10 +365,11 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
     found = [finding for finding in store.look().errors if finding.kind == "cycle"]
     assert [(each.job_id, each.is_repairable) for each in found] == [(found[0].job_id, False)]
     assert "wait for one another for ever; cancel one: `queuehint cancel " in found[0].what
-    reason = store.do(Why("b"))
+    reason = store.do(Why("b")).reasons[0]
     assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
-    assert (store.do(Why("d")).stuck, store.do(Why("d")).jobs) == (False, ("c",))
-    chain = store.do(WhyChain("d")).reasons
+    [reason] = store.do(Why("d")).reasons
+    assert (reason.stuck, reason.jobs) == (False, ("c",))
+    chain = store.do(Why("d", CHAIN_MAX)).reasons
     assert [(reason.job_id, reason.stuck) for reason in chain] == [
         ("d", False),
         ("c", False),

@@ -321,7 +321,7 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
         assert [ms <= now_ms for _, ms in client.zrange(store.key(name), 0, -1, withscores=True)] == [True, True]
     store.do(Tick())
     for waiting in ("r2", "e2"):
-        until_ms = store.do(Why(waiting)).until_ms
+        until_ms = store.do(Why(waiting)).reasons[0].until_ms
         assert until_ms is not None
         assert until_ms <= server_ms(client) + hour, "tokens come from now on"
     assert store.do(Renew(((runs.spec.id, runs.token), (long.spec.id, long.token)))).verdicts == (Verdict.DONE,) * 2

@@ -330,7 +330,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a chain of reasons ends anywhere although a wait is stuck",
         kind="records",
-        file="backends/redis/lua/why_chain.lua",
+        file="backends/redis/lua/why.lua",
         old="  if reason.stuck then return true end\n",
         new="",
         caught_by=(tests("tests/contract/test_redis.py", "-k", "a_chain_prefers"),),
@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         name="Lua: a chain of reasons comes back to a job that it has passed",
         kind="records",
-        file="backends/redis/lua/why_chain.lua",
+        file="backends/redis/lua/why.lua",
         old="local other = not seen[named.id] and ",
         new="local other = ",
         caught_by=(tests("tests/integration/test_doctor_damage.py", "-k", "one_another"),),

@@ -33,6 +33,7 @@ from queuehint.core.structures.ready_queue import queue_of, releases_of
 from queuehint.errors import QueueHintError
 from queuehint.operations import (
     BUDGET,
+    CHAIN_MAX,
     IDS_MAX,
     RECORDS_PER_BLOCK,
     TALLIES,
@@ -69,7 +70,6 @@ from queuehint.operations import (
     Tick,
     Tree,
     Why,
-    WhyChain,
 )
 from queuehint.testing.invariants import check_cycles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
@@ -297,7 +297,7 @@ class RedisLockstep:
                 self.do(Why(job.id))
         last = next((job for job in reversed(self.engine.table.jobs.values()) if self.engine.state.find(job.id)), None)
         if last is not None:
-            self.do(WhyChain(last.id))
+            self.do(Why(last.id, CHAIN_MAX))
 
     def count(self) -> None:
         """Ask for all counts; those by state add up to the records that are kept."""

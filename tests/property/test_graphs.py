@@ -267,7 +267,7 @@ class Crowd:
         engine = self.engine
         check_edges(engine)
         unfinished = [job for job in engine.table.jobs.values() if job.state not in OVER]
-        reasons = {job.id: engine.apply(Why(job.id), self.now_ms) for job in unfinished}
+        reasons = {job.id: engine.apply(Why(job.id), self.now_ms).reasons[0] for job in unfinished}
         accounted: set[str] = set()
         while True:
             more = set()

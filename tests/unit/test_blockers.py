@@ -9,7 +9,7 @@ from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
 
 
 def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:
-    reason = queue.apply(Why(name))
+    (reason,) = queue.apply(Why(name)).reasons
     return reason.kind, reason.jobs
 
 
@@ -43,7 +43,7 @@ def test_what_was_found_at_a_gate_is_not_looked_for_again() -> None:
 
 def test_the_hundred_first_of_a_line_are_looked_at() -> None:
     queue = Queue(job("running", ["a"]), *[job(f"w{n}", ["a"]) for n in range(200)])
-    assert len(queue.apply(Why("w199")).jobs) == JOBS_NAMED_MAX
+    assert len(queue.why("w199").jobs) == JOBS_NAMED_MAX
 
 
 def test_a_job_is_never_named_before_itself() -> None:

@@ -56,7 +56,7 @@ TWINS = {
     "structures/trie.py": {"lib/structures/gates.lua": "advance before leave place walk_on"},
     "asking/blockers.py": {"lib/asking/reasons.lua": "dead_at holders_of"},
     "asking/why.py": {"lib/asking/reasons.lua": "cycle_reason cycle_text reason_of reason_queued"},
-    "asking/chain.py": {"why_chain.lua": "finds_stuck"},
+    "asking/chain.py": {"why.lua": "finds_stuck"},
     "work.py": {"lib/jobs/work.lua": "follow more"},
     "schedules.py": {"lib/structures/schedules.lua": "fire next_ms"},
 }

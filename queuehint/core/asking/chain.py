@@ -1,9 +1,9 @@
 """
 The chain of reasons from a waiting job to the root cause of its wait.
 
-A depth-first search over the jobs that each reason names, each looked at once: `CHAIN_MAX` reasons deep and
-`CHAIN_LOOKED_AT_MAX` in all. The chain is the first path to a wait that does not end by itself; where there is none,
-the first path that ends.
+A depth-first search over the jobs that each reason names, each looked at once: as many reasons deep as are asked for,
+and `CHAIN_LOOKED_AT_MAX` in all. The chain is the first path to a wait that does not end by itself; where there is
+none, the first path that ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FOLLOWED = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 """Waits for jobs that go on by themselves; a dead job named by another kind is a root cause itself."""
 
 
-@handles(op.WhyChain)
-def why_chain(state: State, question: op.WhyChain) -> op.Chain:
-    """Answer `WhyChain`."""
+@handles(op.Why)
+def why(state: State, question: op.Why) -> op.Chain:
+    """Answer `Why`."""
     job = state.find(question.job_id)
     if job is None:
         raise JobNotFoundError(question.job_id)
-    chain = _Search(state).chain_of(job)
+    chain = _Search(state, question.limit).chain_of(job)
     last = state.table.jobs[chain[-1].job_id]
     return op.Chain((*chain[:-1], cycle_reason(state, last, chain[-1])))
 
@@ -37,6 +37,7 @@ def why_chain(state: State, question: op.WhyChain) -> op.Chain:
 @attrs.define
 class _Search:
     state: State
+    most: int
     blockers: Blockers = attrs.field(init=False)
     seen: set[str] = attrs.field(init=False, factory=set)
     way: list[Reason] = attrs.field(init=False, factory=list)
@@ -60,7 +61,7 @@ class _Search:
         if reason.stuck:
             return True
         is_end = True
-        if reason.kind in FOLLOWED and len(self.way) < op.CHAIN_MAX:
+        if reason.kind in FOLLOWED and len(self.way) < self.most:
             for job_id in reason.jobs:
                 other = self.state.find(job_id)
                 if other is None or job_id in self.seen or len(self.seen) >= CHAIN_LOOKED_AT_MAX:

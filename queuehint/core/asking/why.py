@@ -15,7 +15,6 @@ from queuehint import operations as op
 from queuehint.core.asking.blockers import Blockers
 from queuehint.core.state import handles
 from queuehint.core.structures.ready_queue import queue_of
-from queuehint.errors import JobNotFoundError
 from queuehint.values.event import EventKind
 from queuehint.values.hint import key_of
 from queuehint.values.record import OVER, JobState
@@ -94,15 +93,6 @@ def can_dequeue(state: State, question: op.CanDequeue) -> bool:
 
 CYCLE_EDGES_MAX = 4000
 """How many edges are looked at to find a cycle."""
-
-
-@handles(op.Why)
-def why(state: State, question: op.Why) -> Reason:
-    """Answer `Why`."""
-    job = state.table.jobs.get(question.job_id)
-    if job is None or job.gone or job.is_hidden:
-        raise JobNotFoundError(question.job_id)
-    return cycle_reason(state, job, reason_of(state, job, Blockers(state.table)))
 
 
 def cycle_reason(state: State, job: Job, reason: Reason) -> Reason:

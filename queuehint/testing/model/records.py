@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from queuehint.operations import (
-    CHAIN_MAX,
     Amend,
     Cancel,
     Chain,
@@ -30,7 +29,6 @@ from queuehint.operations import (
     SharedKeys,
     Verdict,
     Why,
-    WhyChain,
 )
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
 from queuehint.testing.model.places import at_or_below
@@ -231,13 +229,9 @@ class Records(Work):
     def count_edges(self, question: CountEdges, reply: EdgeStats | None) -> EdgeStats:
         return self.edge_stats()
 
-    def check_why(self, question: Why, reply: Reason) -> Reason:
-        self.check_reason(self.jobs[question.job_id], reply)
-        return reply
-
-    def check_chain(self, question: WhyChain, reply: Chain) -> Chain:
+    def check_chain(self, question: Why, reply: Chain) -> Chain:
         """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
-        assert 0 < len(reply.reasons) <= CHAIN_MAX
+        assert 0 < len(reply.reasons) <= question.limit
         assert reply.reasons[0].job_id == question.job_id
         ids = [reason.job_id for reason in reply.reasons]
         assert len(set(ids)) == len(ids), f"the chain comes back: {ids}"

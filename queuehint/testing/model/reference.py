@@ -57,7 +57,6 @@ from queuehint.operations import (
     Ticked,
     Weigh,
     Why,
-    WhyChain,
     Withdraw,
 )
 from queuehint.testing.model.jobs import STARTED
@@ -298,9 +297,8 @@ _NAMES: dict[type[Operation[Any]], str] = {
     CountRecords: "count_records",
     List: "check_page",
     CountEdges: "count_edges",
-    Why: "check_why",
-    WhyChain: "check_chain",
+    Why: "check_chain",
 }
 """Which method answers an operation."""
-_JUDGED = {List, Why, WhyChain}
+_JUDGED = {List, Why}
 """Of these replies the rules say something, but not all."""

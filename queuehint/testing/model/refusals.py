@@ -30,7 +30,6 @@ from queuehint.operations import (
     Enqueue,
     Exchange,
     Why,
-    WhyChain,
 )
 from queuehint.testing.model.jobs import EXPIRY
 from queuehint.testing.model.places import at_or_below, is_at_or_below
@@ -54,7 +53,7 @@ class Refusals(Records):
             return self._refuses_commit(operation)
         if isinstance(operation, Depend):
             return self._refuses_portion(operation)
-        if isinstance(operation, (Why, WhyChain)):
+        if isinstance(operation, Why):
             return None if self.find(operation.job_id) is not None else JobNotFoundError
         if isinstance(operation, Amend):
             job = self.find(operation.spec.id)

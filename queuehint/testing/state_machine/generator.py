@@ -11,6 +11,7 @@ from queuehint.core.structures.job import START_MARK
 from queuehint.operations import (
     ANYONE,
     BEFORE_LAST,
+    CHAIN_MAX,
     Amend,
     Cancel,
     CancelFlow,
@@ -35,7 +36,6 @@ from queuehint.operations import (
     Renew,
     SetLimit,
     Why,
-    WhyChain,
 )
 from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Kind, PathOf
@@ -490,6 +490,6 @@ class OperationGenerator:
                 List(flow, after=("", random.choice((0, self.engine.table.last_number // 2))), limit=2),
                 CountEdges(),
                 Why(random.choice((*self.ids(), "nobody"))),
-                WhyChain(random.choice((*self.ids(), "nobody"))),
+                Why(random.choice((*self.ids(), "nobody")), CHAIN_MAX),
             )
         )

@@ -312,7 +312,7 @@ class Lockstep:
     def _ask_why(self, known: Iterable[Actor]) -> None:
         """R3: a wait for a place points to smaller places only, so no waits can form a cycle."""
         for actor in known:
-            reason = self.put(Why(actor.id))
+            reason = self.put(Why(actor.id)).reasons[0]
             self.model.check_reason(actor, reason)
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
                 assert reason.jobs or self.engine.table.leftovers

@@ -18,7 +18,6 @@ from queuehint.backends.redis.codec.reports import (
     stats,
     tree,
     why,
-    why_chain,
     worker_info,
 )
 from queuehint.backends.redis.codec.specs import (
@@ -40,7 +39,7 @@ from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
 from queuehint.values.record import Attempt, JobRecord, JobState, history_of
-from queuehint.values.report import EdgeStats, PauseState, Reason, Stats, TreeNode
+from queuehint.values.report import EdgeStats, PauseState, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
 REPLIES: Final[dict[type[Any], Callable[[Any, list[Any]], Any]]] = {}
@@ -448,10 +447,9 @@ def _yes_or_no(_operation: op.CanDequeue, reply: list[Any]) -> bool:
 
 for _kind, _read in (
     (EdgeStats, edge_stats),
-    (op.Chain, why_chain),
+    (op.Chain, why),
     (op.Lines, lines),
     (op.Pending, pending),
-    (Reason, why),
     (Stats, stats),
     (TreeNode, tree),
 ):

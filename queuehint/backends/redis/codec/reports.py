@@ -21,7 +21,6 @@ from queuehint.operations import (
     Pending,
     Tree,
     Why,
-    WhyChain,
 )
 from queuehint.values.hint import DEPTH_MAX, Path, key_of, parse_gate_key
 from queuehint.values.outcome import Progress
@@ -130,14 +129,7 @@ def parse_pause(name: bytes) -> RecordFilter:
     )
 
 
-def why(operation: Why, reply: list[Any]) -> Reason:
-    """Return why a job waits."""
-    if not reply:
-        raise JobNotFoundError(operation.job_id)
-    return _told(reply)
-
-
-def why_chain(operation: WhyChain, reply: list[Any]) -> Chain:
+def why(operation: Why, reply: list[Any]) -> Chain:
     """Return the reasons from a job to the root cause of its wait."""
     if not reply:
         raise JobNotFoundError(operation.job_id)

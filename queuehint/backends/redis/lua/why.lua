@@ -1,12 +1,42 @@
 #!lua flags=no-writes,allow-oom
---[[ why: reasons why a job waits.
-  ARGV[9] id
-  Returns a reason (lib/asking/reasons), nothing if there is no such job.
-  Mirrors core.asking.why ]]
+--[[ why: reasons from a waiting job to the root cause of its wait.
+  ARGV[9] id; ARGV[10] limit int
+  Returns up to so many reasons (lib/asking/reasons), nothing if there is no such job.
+  Mirrors core.asking.chain ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
-args.count(9)
+local CHAIN_LOOKED_AT_MAX = 100 -- @const
+local GOES_ON = {place = true, dependency = true}
+args.count(10)
+local limit = args.int(10)
+local seen, seen_count, way, first = {}, 0, {}, nil
+
+-- Visit a job and the jobs that it waits for, depth first; return whether the chain ends at a wait that is stuck.
+local function finds_stuck(job)
+  seen[job.id], seen_count = true, seen_count + 1
+  local reason = reason_of(job)
+  way[#way + 1] = {job, reason}
+  if reason.stuck then return true end
+  local is_end = true
+  if GOES_ON[reason.kind] and #way < limit then
+    for _, named in ipairs(reason.jobs) do
+      local other = not seen[named.id] and seen_count < CHAIN_LOOKED_AT_MAX and jobs.find(named.id)
+      if other then
+        is_end = false
+        if finds_stuck(other) then return true end
+      end
+    end
+  end
+  if is_end and not first then first = {unpack(way)} end
+  way[#way] = nil
+  return false
+end
 
 local job = jobs.find(ARGV[9])
 if not job then return {} end
-return reply_of(job, cycle_reason(job, reason_of(job)))
+local chain, reply = finds_stuck(job) and way or first, {}
+for at, hop in ipairs(chain) do
+  if at == #chain then cycle_reason(hop[1], hop[2]) end
+  reply[at] = reply_of(hop[1], hop[2])
+end
+return reply
