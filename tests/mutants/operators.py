@@ -31,6 +31,16 @@ MUTANTS = (
         caught_by=(PAUSES,),
     ),
     Mutant(
+        name="Lua: the dead shelf is listed from its end the first first",
+        kind="records",
+        file="backends/redis/lua/list.lua",
+        old="return (filter.is_by_entry or filter.is_dead_alone)",
+        new=(
+            "if filter.is_dead_alone then newest_first = false end\nreturn (filter.is_by_entry or filter.is_dead_alone)"
+        ),
+        caught_by=(tests("tests/contract/test_redis.py", "-k", f"{ON_REDIS} and dead_shelf_is_read"),),
+    ),
+    Mutant(
         name="Lua: a pause by tag holds jobs whatever their tags",
         kind="limits",
         file="backends/redis/lua/lib/structures/pauses.lua",

@@ -1,6 +1,6 @@
 """Mutants of the outbox, and of messages that are too large or malformed."""
 
-from tests.mutants.catchers import CONFORMANCE
+from tests.mutants.catchers import CONFORMANCE, ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 OUTBOX = tests("tests/integration/test_outbox.py")
@@ -253,6 +253,22 @@ MUTANTS = (
         old="if has_result and memory.used_share() >= 1 then return redis.error_reply('STORE_FULL') end\n",
         new="",
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "full_redis"),),
+    ),
+    Mutant(
+        name="A note without a token may have a result",
+        kind="leases",
+        file="operations/bounds.py",
+        old="    op.Post: _check_post,\n",
+        new="",
+        caught_by=(tests("tests/contract/test_memory.py", "-k", "over_its_limit"),),
+    ),
+    Mutant(
+        name="Lua: a note of an old grant is stored",
+        kind="leases",
+        file="backends/redis/lua/post.lua",
+        old="  if job and token ~= '' and (job[STATE] ~= STARTED or job[TOKEN] ~= token) then job = false end\n",
+        new="",
+        caught_by=(tests("tests/contract/test_redis.py", "-k", f"{ON_REDIS} and old_grant_writes"),),
     ),
     Mutant(
         name="Each note of a handler costs an exchange",

@@ -223,6 +223,10 @@ class Shelf:
         assert [record.id for record in page.records] == ["j0", "j1"]
         page = store.apply(List(DEAD_RECORDS, after=page.after, limit=3))
         assert ([record.id for record in page.records], page.after) == (["j2", "j3", "j4"], None)
+        page = store.apply(List(DEAD_RECORDS, newest_first=True, limit=2))
+        assert [record.id for record in page.records] == ["j4", "j3"]
+        page = store.apply(List(DEAD_RECORDS, newest_first=True, after=page.after))
+        assert ([record.id for record in page.records], page.after) == (["j2", "j1", "j0"], None)
         store.discard("j2")
         store.redrive("j3")
         assert [record.id for record in store.apply(List(DEAD_RECORDS)).records] == ["j0", "j1", "j4"]

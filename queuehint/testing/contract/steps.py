@@ -8,7 +8,9 @@ import pytest
 
 from queuehint.errors import InvalidJobError
 from queuehint.operations import (
+    CHAIN_MAX,
     Cancel,
+    ChangeSchedule,
     Close,
     CountJobs,
     Discard,
@@ -17,15 +19,18 @@ from queuehint.operations import (
     Fetch,
     Get,
     List,
+    Note,
     Operation,
     Pause,
+    Post,
     Redrive,
     Renew,
     Resume,
     Verdict,
+    Why,
 )
 from queuehint.testing.driver import job
-from queuehint.values.outcome import OutcomeKind
+from queuehint.values.outcome import OutcomeKind, Progress
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 
@@ -144,6 +149,28 @@ class Bounds:
             (lambda store: List(DEAD_RECORDS, limit=0), "limit must be from 1 to 200, got 0"),
             (lambda store: List(DEAD_RECORDS, limit=201), "limit must be from 1 to 200, got 201"),
             (lambda store: List(DEAD_RECORDS, limit=-1), "limit must be from 1 to 200, got -1"),
+            (lambda store: Why("b", 0), "limit must be from 1 to 16, got 0"),
+            (lambda store: Why("b", CHAIN_MAX + 1), "limit must be from 1 to 16, got 17"),
+            (
+                lambda store: Post((Note("a", None, ("line",), Progress(1)),)),
+                "token: a note of 'a' has none, so it has lines alone",
+            ),
+            (
+                lambda store: Post((Note("a", None, result=b"1"),)),
+                "token: a note of 'a' has none, so it has lines alone",
+            ),
+            (
+                lambda store: ChangeSchedule("s", "resume", next_ms=1),
+                "version is None: a schedule is resumed as it is in one version",
+            ),
+            (
+                lambda store: ChangeSchedule("s", "pause", 1),
+                "version and next_ms go with change 'resume', not with 'pause'",
+            ),
+            (
+                lambda store: ChangeSchedule("s", "drop", next_ms=1),
+                "version and next_ms go with change 'resume', not with 'drop'",
+            ),
         ],
     )
     def test_an_operation_over_its_limit_is_refused_and_changes_nothing(
