@@ -80,10 +80,13 @@ def _check_enqueue(operation: op.Enqueue) -> None:
         )
     if len(specs) > 1:
         _check_ids(specs)
+    if operation.staged is not None:
+        _check_part(specs)
     if has_edges:
         _check_edges(specs, is_part=operation.staged is not None)
     if operation.staged is not None:
-        _check_part(operation)
+        if operation.flow_timeout_ms is not None:
+            raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
     elif operation.is_further:
         raise InvalidJobError("is_further is True, and staged does not say of which submission")
     if operation.flow_timeout_ms is not None:
@@ -214,16 +217,13 @@ def _check_ids(specs: tuple[JobSpec, ...]) -> None:
         raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
 
 
-def _check_part(operation: op.Enqueue) -> None:
+def _check_part(specs: tuple[JobSpec, ...]) -> None:
     """Refuse a part of a submission whose jobs cannot be hidden until its commit."""
-    specs = operation.jobs
     if len({spec.flow for spec in specs}) > 1:
         raise InvalidJobError(OTHER_FLOW)
     for spec in specs:
         if spec.key is not None or spec.presence_ms is not None:
             raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
-    if operation.flow_timeout_ms is not None:
-        raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
 
 
 def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:

@@ -15,6 +15,7 @@ from queuehint.operations import (
     CountJobs,
     Discard,
     Draw,
+    Enqueue,
     Exchange,
     Fetch,
     Get,
@@ -149,6 +150,10 @@ class Bounds:
             (lambda store: List(DEAD_RECORDS, limit=0), "limit must be from 1 to 200, got 0"),
             (lambda store: List(DEAD_RECORDS, limit=201), "limit must be from 1 to 200, got 201"),
             (lambda store: List(DEAD_RECORDS, limit=-1), "limit must be from 1 to 200, got -1"),
+            (
+                lambda store: Enqueue((job("x", after=["y"], flow="f"), job("y", after=["x"])), staged="S"),
+                "all parts of one submission belong to one flow",
+            ),
             (lambda store: Why("b", 0), "limit must be from 1 to 16, got 0"),
             (lambda store: Why("b", CHAIN_MAX + 1), "limit must be from 1 to 16, got 17"),
             (
