@@ -90,6 +90,7 @@ SEEN_AT = {
     "shared_ends": ("shared",),
     "shared_names": ("shared",),
     "looks": ("gauges:",),
+    "gauges:": ("gauges:", "looks"),
     "crowds": ("gates",),
     "schedules": ("schedule_names", "meta"),
     "schedule_names": ("schedules",),

@@ -214,7 +214,7 @@ def _value(field: attrs.Attribute[Any], kind: kinds.Kind, named: _Named) -> Sear
     takes_none = isinstance(kind, kinds.Optional) and kind.takes_none
     if isinstance(kind, kinds.Optional):
         kind = kind.kind
-    make = _OF_NAME.get(field.name)
+    make = None if isinstance(kind, kinds.Asked) else _OF_NAME.get(field.name)
     drawn = _drawn(kind, named) if make is None else make(named)
     if drawn is None:
         assert field.default is not attrs.NOTHING, f"say how {field.name} is drawn, which is {kind}"
