@@ -11,11 +11,12 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
 
 import attrs
 
@@ -23,6 +24,7 @@ import queuehint
 from queuehint import FakeClock, Scheduler
 from queuehint.operations import KINDS
 from queuehint.values.policy import Policy
+from scripts.journeys import turn_of_a_worker
 
 TOP = Path(queuehint.__file__).parents[1]
 PRODUCT, TESTS = TOP / "queuehint", TOP / "tests"
@@ -48,6 +50,7 @@ SERIALISERS = (
     ("queuehint/worker/processes/pool.py", '"task": spec.task,'),
 )
 """Those of a `JobSpec`."""
+ROOM = "queuehint.worker."
 
 
 @attrs.frozen
@@ -193,6 +196,44 @@ def calls() -> Counter[str]:
     return found
 
 
+# --- a worker ----------------------------------------------------------------------------------------------------
+
+
+def callables_of_parts() -> list[str]:
+    """Return what the parts of a worker hold of one another to call it: class and attribute of each."""
+    # Of a store elsewhere, which is not asked: such a worker has all parts.
+    return sorted(_callables(Scheduler("redis://localhost").make_worker()))
+
+
+def _callables(worker: object) -> Iterator[str]:
+    seen: dict[int, object] = {}
+    parts = [worker]
+    while parts:
+        part = parts.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        for name, value in _attributes(part):
+            if isinstance(value, MethodType):
+                is_held = value.__self__ is not part and _is_part(value.__self__)
+            else:
+                is_held = isinstance(value, FunctionType) and value.__module__.startswith(ROOM)
+            if is_held:
+                yield f"{type(part).__name__}.{name}"
+            elif _is_part(value):
+                parts.append(value)
+
+
+def _attributes(part: object) -> Iterator[tuple[str, Any]]:
+    yield from getattr(part, "__dict__", {}).items()
+    for name in getattr(type(part), "__slots__", ()):
+        yield name, getattr(part, name, None)
+
+
+def _is_part(value: object) -> bool:
+    return type(value).__module__.startswith(ROOM)
+
+
 ROWS = (
     Row("files that name an operation, summed over all operations", lambda: sum(files_of_operations())),
     Row("files that name an operation, median (product, Lua, kit, tests)", files_of_an_operation, 12),
@@ -206,6 +247,8 @@ ROWS = (
     Row("tables of ranges", lambda: listed(TABLES_OF_RANGES), 1),
     Row("hand-written fast twins", lambda: listed(TWINS), 0),
     Row("serialisers of a `JobSpec`", lambda: listed(SERIALISERS), 2),
+    Row("callables that the parts of a worker hold of one another", lambda: len(callables_of_parts()), 5),
+    Row("calls into another file in a worker's turn in memory", lambda: len(turn_of_a_worker().steps), 100),
     Row("lines of the product", lambda: lines(files(PRODUCT, ".py", ".lua")) - lines(files(KIT, ".py")), 56_000),
     Row("lines of the kit", lambda: lines(files(KIT, ".py")), 25_000),
     Row("lines of the tests", lambda: lines(files(TESTS, ".py")), 71_000),
