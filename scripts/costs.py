@@ -202,7 +202,7 @@ def calls() -> Counter[str]:
 def callables_of_parts() -> list[str]:
     """Return what the parts of a worker hold of one another to call it: class and attribute of each."""
     # Of a store elsewhere, which is not asked: such a worker has all parts.
-    return sorted(_callables(Scheduler("redis://localhost").make_worker()))
+    return sorted(_callables(Scheduler("redis://localhost").make_worker(64)))
 
 
 def _callables(worker: object) -> Iterator[str]:

@@ -28,7 +28,7 @@ from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec, note_checked
-from queuehint.worker.leases.renewal import margin_s
+from queuehint.worker.leases.held import margin_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,23 +29,21 @@ from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
 from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
-from queuehint.worker.outcomes import OutcomeBuilder, outcome_of
+from queuehint.worker.leases.begins import Begins
+from queuehint.worker.outcomes import outcome_of
 from queuehint.worker.processes.pool import ProcessPool
 from queuehint.worker.slots import end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from queuehint.backends.base import Backend
-    from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import RaisedAnswer
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.values.outcome import Grant, Outcome
     from queuehint.worker.dependency_results import DependencyResults
-    from queuehint.worker.failures import Failures
-    from queuehint.worker.leases.begin_marks import BeginMarks
     from queuehint.worker.slots import Slot
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -84,56 +82,38 @@ class AttemptRunner:
 
     Args:
         handlers: by task name; looked up at each attempt, so it may grow.
-        codec: how arguments and results travel.
-        backend: where the results of the jobs that a job depends on are.
         before, after: hooks, called with the context, and with the context and the outcome.
-        failures: describes and logs failed attempts.
-        threads: how many plain functions may run at once.
-        executor: what runs them instead of threads of its own; it is not shut down.
+        executor: what runs plain functions instead of threads of its own; it is not shut down.
         uses_processes: whether handlers declared so run in processes; else as any plain function.
-        scheduler: enqueues the children that those make.
-        stop: asks code to stop, given its slot and why.
-        begin: called with the grant of a job on its last life before its code runs; False if it must not.
-        marks: tell the helper of the worker, if it has one, which code has begun.
-        ended: called with a slot and its outcome when the attempt is over.
     """
 
     def __init__(
         self,
-        *,
+        state: WorkerState,
         handlers: Mapping[str, Handler],
-        codec: Codec,
-        backend: Backend,
-        before: Collection[Callable[..., Any]],
-        after: Collection[Callable[..., Any]],
-        failures: Failures,
-        threads: int,
+        *,
+        before: Collection[Callable[..., Any]] = (),
+        after: Collection[Callable[..., Any]] = (),
         executor: Executor | None = None,
         uses_processes: bool = True,
-        scheduler: Any = None,
-        stop: Callable[[Slot, str], None],
-        begin: Callable[[Grant], Awaitable[bool]],
-        ended: Callable[[Slot, Outcome], None],
-        marks: BeginMarks | None = None,
     ) -> None:
-        self.outcomes = OutcomeBuilder(codec, failures)
+        self._state = state
+        self._outcomes = state.outcomes
         self._handlers = handlers
-        self._codec = codec
-        self._backend = backend
+        self._codec = state.codec
+        self._backend = state.backend
         self._before = before
         self._after = after
-        self._threads = threads
-        self._stop = stop
-        self._begin = begin
-        self._marks = marks
-        self._ended = ended
+        self._threads = state.concurrency
+        self._begins = Begins(state)
+        self._marks = state.leases.marks
         self._executor = executor
         self._own_executor: ThreadPoolExecutor | None = None
         self._uses_processes = uses_processes
-        self._scheduler = scheduler
         self._processes: ProcessPool | None = None
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
+        state.run = self.run
 
     async def run(self, slot: Slot) -> Outcome:
         """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
@@ -144,19 +124,19 @@ class AttemptRunner:
             handler = self._handlers.get(grant.spec.task)
             if handler is None or slot.why_stop is not None:
                 outcome = self._given_back(slot, handler)
-            elif grant.losses + 1 >= grant.spec.policy.max_losses:
+            elif not slot.lease.has_begun:
                 outcome = await (self._run_as_suspect if grant.losses else self._run_announced)(slot, handler)
             else:
                 outcome = await self._run(slot, handler)
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
-            outcome = self.outcomes.of_accident(slot.grant, error)
+            outcome = self._outcomes.of_accident(slot.grant, error)
         slot.stoppable = False
         if self._after:
             await self._call_after(slot, outcome)
         if slot.timer is not None:
             slot.timer.cancel()
         slot.context.is_over = True
-        self._ended(slot, outcome)
+        self._state.end(slot, outcome)
         return outcome
 
     def _given_back(self, slot: Slot, handler: Handler | None) -> Outcome:
@@ -166,7 +146,7 @@ class AttemptRunner:
         spec = slot.grant.spec
         message = "this worker has no task %s: job %s is given back"
         facts = {"job_id": spec.id, "task": spec.task}
-        self.outcomes.failures.given_back.log("job.unknown_task", spec.task, message, (spec.task, spec.id), facts)
+        self._outcomes.failures.given_back.log("job.unknown_task", spec.task, message, (spec.task, spec.id), facts)
         return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)
 
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
@@ -181,7 +161,7 @@ class AttemptRunner:
             except BaseException as error:  # noqa: BLE001 - as with handlers: the worker goes on
                 end_any_child(process, error)
                 what = {"event": "hook.failed", "job_id": outcome.job_id}
-                self.outcomes.failures.log_hook("after_job hook failed", error, **what)
+                self._outcomes.failures.log_hook("after_job hook failed", error, **what)
 
     def close(self) -> None:
         """Shut the threads down, without waiting for running ones, and end the processes that run no handler."""
@@ -192,7 +172,7 @@ class AttemptRunner:
 
     async def _run_announced(self, slot: Slot, handler: Handler) -> Outcome:
         """Run a job that may lose no worker, once the store is told so: until then a lost worker is no loss."""
-        if not await self._begin(slot.grant) or slot.why_stop is not None:
+        if not await self._begins.announce(slot.grant) or slot.why_stop is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         return await self._run(slot, handler)
 
@@ -204,7 +184,7 @@ class AttemptRunner:
         try:
             await self._last_life.acquire()
         except asyncio.CancelledError as error:
-            return self.outcomes.of_error(slot.grant, error, slot.why_stop)
+            return self._outcomes.of_error(slot.grant, error, slot.why_stop)
         finally:
             self._waiting -= 1
         slot.stoppable = False
@@ -220,7 +200,7 @@ class AttemptRunner:
                 self._last_life.release()
 
         try:
-            if not await self._begin(slot.grant) or slot.why_stop is not None:
+            if not await self._begins.announce(slot.grant) or slot.why_stop is not None:
                 return outcome_of(slot.grant, OutcomeKind.RELEASED)
             timer = asyncio.get_running_loop().call_later(pause_s, release)
             return await self._run(slot, handler)
@@ -238,9 +218,9 @@ class AttemptRunner:
             try:
                 results = await fetch(self._backend.call, grant, self._codec, all_of_them=handler.wants_context)
             except asyncio.CancelledError as error:
-                return self.outcomes.of_error(grant, error, slot.why_stop)
+                return self._outcomes.of_error(grant, error, slot.why_stop)
             except PayloadError as error:
-                return self.outcomes.of_error(grant, error, slot.why_stop, final=True)
+                return self._outcomes.of_error(grant, error, slot.why_stop, final=True)
             if results is None:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             slot.context.bring(results)
@@ -254,7 +234,7 @@ class AttemptRunner:
             return self._not_known_here(grant, error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             # An attempt that cannot read its arguments is final, unless a file system or a server did not answer.
-            return self.outcomes.of_error(grant, error, slot.why_stop, final=not isinstance(error, OSError))
+            return self._outcomes.of_error(grant, error, slot.why_stop, final=not isinstance(error, OSError))
         if not slot.begin() or (self._marks is not None and not self._marks.begin(grant.token)):
             return outcome_of(grant, OutcomeKind.RELEASED)
         process = this_process.mark
@@ -287,7 +267,7 @@ class AttemptRunner:
                 ended_by = TimeoutError() if slot.why_stop == "timeout" else error
                 is_refused = results is not None and results.is_refused and isinstance(error, PayloadError)
                 is_final = is_refused or handler.rules.is_final(ended_by)
-                return self.outcomes.of_error(grant, error, slot.why_stop, final=is_final)
+                return self._outcomes.of_error(grant, error, slot.why_stop, final=is_final)
             result = answer
         end_any_child(process)
         why_stop = slot.why_stop
@@ -296,14 +276,14 @@ class AttemptRunner:
             why_stop = "timeout"
         if slot.context.partial_result and not await self._load(slot, slot.context.partial_result):
             return outcome_of(grant, OutcomeKind.RELEASED)
-        outcome = self.outcomes.of_result(grant, handler, result, why_stop, slot.context)
+        outcome = self._outcomes.of_result(grant, handler, result, why_stop, slot.context)
         if answer is not None:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
         return outcome
 
     def _not_known_here(self, grant: Grant, error: UnknownToReleaseError) -> Outcome:
         """Return the outcome of a job that this release cannot read exactly; a worker of another one may run it."""
-        spec, log = grant.spec, self.outcomes.failures.given_back.log
+        spec, log = grant.spec, self._outcomes.failures.given_back.log
         facts = {"job_id": spec.id, "task": spec.task}
         log("job.unknown_to_release", spec.task, "%s: job %s is given back", (str(error), spec.id), facts)
         return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
@@ -312,7 +292,7 @@ class AttemptRunner:
         """Schedule the timeout of an attempt; return its deadline, by the clock of the loop."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
-        slot.timer = loop.call_at(deadline_s, self._stop, slot, "timeout")
+        slot.timer = loop.call_at(deadline_s, self._state.stopping.ask, slot, "timeout")
         return deadline_s
 
     async def _load(self, slot: Slot, partial_result: PartialResult) -> bool:
@@ -351,7 +331,7 @@ class AttemptRunner:
 
         if self._processes is None:
             self._processes = ProcessPool(self._threads, self._codec, is_durable=self._backend.is_durable)
-        return await self._processes.run(slot, handler, arguments, results, self._scheduler, begun), deadline_s
+        return await self._processes.run(slot, handler, arguments, results, self._state.scheduler, begun), deadline_s
 
     async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plain function in a thread, and do not come back before it has ended."""

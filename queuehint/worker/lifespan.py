@@ -20,7 +20,7 @@ from queuehint.errors import BackendError, HandlerError, shown
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from queuehint.worker.failures import Failures
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -104,10 +104,10 @@ def _check_takes_nothing(function: Callable[..., Any], what: str) -> None:
 class Setup:
     """The functions that declare what the code wants the store to keep, called again when the store has lost data."""
 
-    def __init__(self, worker: str, functions: Iterable[Callable[[], Any]], failures: Failures) -> None:
-        self._worker = worker
+    def __init__(self, state: WorkerState, functions: Iterable[Callable[[], Any]]) -> None:
+        self._worker = state.name
         self._functions = tuple(functions)
-        self._failures = failures
+        self._failures = state.outcomes.failures
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
 
@@ -151,15 +151,13 @@ async def _called(function: Callable[[], Any]) -> None:
 class Resources:
     """The resources that the lifespan has opened for one worker; none without a lifespan."""
 
-    def __init__(self, worker: str, lifespan: Lifespan | None, failures: Failures) -> None:
-        self._worker = worker
+    def __init__(self, state: WorkerState, lifespan: Lifespan | None) -> None:
+        self._state = state
         self._lifespan = lifespan
-        self._failures = failures
         self._entering: asyncio.Task[Any] | None = None
         self._was_stopped = False
         self.is_broken = False
         """The lifespan has raised, and that was logged."""
-        self.state: Any = None
 
     @property
     def are_none(self) -> bool:
@@ -189,11 +187,11 @@ class Resources:
         except Exception as error:
             if error is not ended_by:
                 self.is_broken = True
-                facts = {"event": "worker.lifespan_failed", "worker": self._worker, "lifespan": self._lifespan.name}
-                self._failures.log_hook("the lifespan of a worker failed", error, **facts)
+                facts = {"event": "worker.lifespan_failed", "worker": self._state.name, "lifespan": self._lifespan.name}
+                self._state.outcomes.failures.log_hook("the lifespan of a worker failed", error, **facts)
             raise
         finally:
-            self.state = None
+            self._state.state = None
         if ended_by is not None:
             raise ended_by
 
@@ -201,7 +199,7 @@ class Resources:
         task = self._entering = asyncio.current_task()
         assert task is not None
         try:
-            self.state = await lifespan.enter(stack)
+            self._state.state = await lifespan.enter(stack)
         except asyncio.CancelledError:
             if not self._was_stopped or task.cancelling() > 1:
                 raise

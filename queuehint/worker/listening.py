@@ -2,6 +2,12 @@
 The pools and users that a worker serves, checked, and its wait for their jobs.
 
 The main task of the worker waits for one event, `Wakeup`; listening sets it, as do jobs that end and outbox messages.
+
+While the worker waits for work, a claim is sent **behind the wait**, so that a store elsewhere carries it out in the
+round trip that ends the wait. It claims one job, or two so that a full reply says that there may be more. Its slots
+are taken until it is answered. So a worker that is lost while it waits may still be granted these jobs, whose leases
+then expire; one that stops withdraws the claim first. A lease is counted from the moment the wait was sent, so it has
+to be several times as long as a wait.
 """
 
 from __future__ import annotations
@@ -11,14 +17,15 @@ import logging
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from queuehint.backends.base import Interest
-from queuehint.errors import BackendError, InvalidJobError, shown
-from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX
+from queuehint.errors import BackendError, InvalidJobError, OutcomeUnknownError, shown
+from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX, Exchange
 from queuehint.schema.checks import check_items, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from queuehint.operations import Exchange
+    from queuehint.operations import Exchanged
+    from queuehint.worker.state import WorkerState
 
 AnyName = TypeVar("AnyName", bound="str | None")
 
@@ -26,6 +33,10 @@ logger = logging.getLogger("queuehint.worker")
 
 WAIT_CEILING_S = 5.0
 BACKEND_PAUSE_S = 1.0
+BEHIND_MAX = 2
+"""How many jobs are claimed behind a wait at most."""
+BEHIND_LEASE_MIN_MS = round(3000 * WAIT_CEILING_S)
+"""The shortest lease that is claimed behind a wait."""
 
 
 def pause_s(failures: int = 0) -> float:
@@ -33,51 +44,17 @@ def pause_s(failures: int = 0) -> float:
     return min(BACKEND_PAUSE_S * (1 << min(failures, 10)), WAIT_CEILING_S)
 
 
-class Wakeup(asyncio.Event):
-    """Wakes the main task: for an exchange, or for no more than notes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_full = True
-
-    def set(self) -> None:
-        """Request an exchange."""
-        self._is_full = True
-        super().set()
-
-    def set_for_outcomes(self) -> None:
-        """Request that outcomes are sent, unless they have been when the turn comes."""
-        if not self.is_set():
-            super().set()
-
-    def set_for_notes(self) -> None:
-        """Request that the outbox is sent, without an exchange of its own."""
-        super().set()
-
-    def take(self) -> bool:
-        """Begin a turn; return whether an exchange is wanted."""
-        self.clear()
-        is_full, self._is_full = self._is_full, False
-        return is_full
-
-
 class Listening:
-    """
-    Waits for work of one worker, in a task of its own.
+    """Waits for work of one worker, in a task of its own."""
 
-    Args:
-        to: returns the exchange that is waited for: its worker, pools, users and release.
-        wait: waits for these; returns whether the work there was is claimed, too.
-        wakeup: set once there may be work.
-    """
-
-    def __init__(self, to: Callable[[], Exchange], wait: Callable[[Interest], Awaitable[bool]], wakeup: Wakeup) -> None:
-        self._to = to
-        self._users = to().among
-        self._wait = wait
-        self._event = wakeup
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        self._users = state.empty.among
+        self._may_claim_behind = not state.is_local and state.empty.lease_ms >= BEHIND_LEASE_MIN_MS
         self._task: asyncio.Task[None] | None = None
         self._takes_more = False
+        self.is_wide = False
+        """A wait is under way for all that this worker may wait for: `listen` does nothing."""
 
     def listen(self, *, takes_more: bool) -> None:
         """
@@ -90,17 +67,18 @@ class Listening:
             if self._takes_more or not takes_more:
                 return
             self._task.cancel()
-        self._takes_more = takes_more
-        to = self._to()
+        self._takes_more = self.is_wide = takes_more
+        to = self._state.empty
         interest = Interest(
             pools=to.pools if takes_more else (), users=self._users, worker=to.worker, release=to.release
         )
         self._task = asyncio.get_running_loop().create_task(self._hear(interest))
 
     async def _hear(self, interest: Interest) -> None:
+        wakeup = self._state.wakeup
         try:
             if await self._wait(interest):
-                self._event.set_for_notes()
+                wakeup.set_for_notes()
                 return
         except BackendError:
             await asyncio.sleep(pause_s())
@@ -108,15 +86,61 @@ class Listening:
             # Without this task the worker would be there and do nothing: it looks by itself every while.
             logger.exception("listening for work failed", extra={"event": "worker.listening_failed"})
             await asyncio.sleep(pause_s())
-        self._event.set()
+        finally:
+            self.is_wide = False
+        wakeup.set()
+
+    async def _wait(self, interest: Interest) -> bool:
+        """
+        Wait until there may be work, and claim it in the same round trip; return False if it is still to be claimed.
+
+        Canceled, the claim is withdrawn; what it was granted is taken in.
+
+        The main task repeats a claim of which nothing is known, whatever went wrong.
+
+        Raises:
+            BackendError: the store cannot be asked.
+        """
+        state = self._state
+        if not (self._may_claim_behind and interest.pools and state.free and state.started.is_set()):
+            await state.backend.wait(interest, WAIT_CEILING_S)
+            return False
+        to = state.empty
+        limit = min(state.free, BEHIND_MAX)
+        operation = state.behind = Exchange(
+            to.worker, (), to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
+        )
+        sent_s = state.now_s()
+
+        def take(reply: Exchanged) -> None:
+            # The leases of a worker that has ended meanwhile, by an error, end too.
+            if state.behind is operation:
+                state.behind = None
+                state.take_in(operation, reply, sent_s)
+
+        try:
+            return await state.backend.wait_and_call(interest, WAIT_CEILING_S, operation, take)
+        except Exception as error:
+            if state.behind is operation:
+                state.unanswered.append((operation, sent_s))
+            if not isinstance(error, OutcomeUnknownError):
+                raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            return False
+        finally:
+            state.behind = None
 
     def cancel(self) -> None:
         """Stop listening, soon."""
+        self.is_wide = False
         if self._task is not None:
             self._task.cancel()
 
     async def end(self) -> None:
         """Stop listening, and return when that is over."""
+        self.is_wide = False
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))

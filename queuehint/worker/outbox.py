@@ -29,11 +29,12 @@ from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.worker.failures import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.values.outcome import Progress
+    from queuehint.worker.slots import Wakeup
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -139,10 +140,10 @@ class Outbox:
 
     Args:
         codec: how partial results travel.
-        due: called on the loop of the worker as soon as there are notes that may be sent.
+        wakeup: set on the loop of the worker as soon as there are notes that may be sent.
     """
 
-    def __init__(self, backend: Backend, codec: Codec, due: Callable[[], None]) -> None:
+    def __init__(self, backend: Backend, codec: Codec, wakeup: Wakeup) -> None:
         self.buffer = OutboxBuffer()
         self.dropped = 0
         """How many lines, reports of progress and partial results were dropped."""
@@ -150,7 +151,7 @@ class Outbox:
         """True from the first message on: until then there is nothing to be sent."""
         self._backend = backend
         self._codec = codec
-        self._due = due
+        self._wakeup = wakeup
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_posting = False
@@ -202,7 +203,7 @@ class Outbox:
         else:
             # A later message schedules again.
             self._is_posting = False
-            self._due()
+            self._wakeup.set_for_notes()
 
     def stop(self) -> None:
         """Cancel the timer."""

@@ -33,7 +33,7 @@ from queuehint.values.outcome import (
 from queuehint.worker.failures import Failures, qualified_name, safe_str
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
@@ -223,28 +223,23 @@ class Settlements:
     """
 
     def __init__(self) -> None:
-        self._outcomes: deque[Outcome] = deque()
-        self.append = self._outcomes.append
+        self.waiting: deque[Outcome] = deque()
+        """Those that are not sent."""
+        self.append = self.waiting.append
         """Takes one outcome in."""
         self._most = JOBS_AT_ONCE
         self._suspect: Outcome | None = None
         self._replaced: Outcome | None = None
 
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    def __iter__(self) -> Iterator[Outcome]:
-        return iter(list(self._outcomes))
-
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Take outcomes in."""
-        self._outcomes += outcomes
+        self.waiting += outcomes
 
     def batch(self) -> tuple[Outcome, ...]:
         """Return those to be sent next."""
         batch: list[Outcome] = []
         size = 0
-        for outcome in islice(self._outcomes, self._most):
+        for outcome in islice(self.waiting, self._most):
             if outcome.result is not None:
                 size += len(outcome.result)
                 if batch and size > BATCH_BYTES_MAX:
@@ -254,15 +249,15 @@ class Settlements:
 
     def take(self, count: int) -> None:
         """Remove the first ones, which are sent now."""
-        if count == len(self._outcomes):
-            self._outcomes.clear()
+        if count == len(self.waiting):
+            self.waiting.clear()
             return
         for _ in range(count):
-            self._outcomes.popleft()
+            self.waiting.popleft()
 
     def give_back(self, outcomes: Sequence[Outcome]) -> None:
         """Put some that were taken first again, because they were refused."""
-        self._outcomes.extendleft(reversed(outcomes))
+        self.waiting.extendleft(reversed(outcomes))
 
     def settled(self, count: int) -> None:
         """Record that the store has accepted so many."""
@@ -286,11 +281,11 @@ class Settlements:
 
     def replace(self, old: Outcome, outcome: Outcome) -> Outcome | None:
         """Replace an outcome by another one; return the old one, and remove it, if it was replaced before."""
-        at = next(index for index, each in enumerate(self._outcomes) if each is old)
+        at = next(index for index, each in enumerate(self.waiting) if each is old)
         if old is self._replaced:
-            del self._outcomes[at]
+            del self.waiting[at]
             return old
-        self._replaced = self._outcomes[at] = outcome
+        self._replaced = self.waiting[at] = outcome
         return None
 
 

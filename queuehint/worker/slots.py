@@ -1,5 +1,6 @@
 """
-The slots of one worker, one for each running grant, and the steps in which code and worker stop.
+The slots of one worker, one for each running grant, what wakes its main task, and the steps in which code and worker
+stop.
 
 A lease may expire while its code runs: the worker could not renew it, and the job was reaped. The job may then be
 granted to the same worker again. Its slot is the **previous** one from then on, and the new slot waits for it, so that
@@ -18,8 +19,27 @@ if TYPE_CHECKING:
 
     from queuehint.handlers.context import JobContext
     from queuehint.values.outcome import Grant, Outcome
+    from queuehint.worker.leases.held import Lease
 
 logger = logging.getLogger("queuehint.worker")
+
+
+class Wakeup(asyncio.Event):
+    """Wakes the main task: for an exchange, or for no more than notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = True
+        """An exchange is wanted; unset when a turn begins."""
+
+    def set(self) -> None:
+        """Request an exchange."""
+        self.is_full = True
+        super().set()
+
+    def set_for_notes(self) -> None:
+        """Request a turn that sends notes, and outcomes if there are any by then, without an exchange of its own."""
+        super().set()
 
 
 class Slot:
@@ -31,6 +51,7 @@ class Slot:
         "grant",
         "is_given_back",
         "is_overdue",
+        "lease",
         "previous",
         "stoppable",
         "task",
@@ -38,9 +59,11 @@ class Slot:
         "why_stop",
     )
 
-    def __init__(self, grant: Grant, context: JobContext) -> None:
+    def __init__(self, grant: Grant, context: JobContext, lease: Lease) -> None:
         self.grant = grant
         self.context = context
+        self.lease = lease
+        """Says whether the job is on its last life, and its code may not begin before the store knows."""
         self.previous: Slot | None = None
         """Runs the same job for a lease that has ended; nothing of this one begins before it is over."""
         self.task: asyncio.Task[Outcome] | None = None
@@ -112,7 +135,7 @@ class Stopping:
 
     Args:
         worker: its name.
-        wake: wakes its main task.
+        wakeup: wakes its main task.
         grace_s: how long jobs may go on once the worker stops.
         overdue_after_s: how long code that was asked to stop may go on before it is reported.
         release_s: how long jobs have to end when their worker gives up another one.
@@ -123,8 +146,8 @@ class Stopping:
         self,
         worker: str,
         slots: Slots,
+        wakeup: Wakeup,
         *,
-        wake: Callable[[], None],
         grace_s: float,
         overdue_after_s: float,
         release_s: float,
@@ -132,7 +155,7 @@ class Stopping:
     ) -> None:
         self._worker = worker
         self._slots = slots
-        self._wake = wake
+        self._wakeup = wakeup
         self._grace_s = grace_s
         self._overdue_after_s = overdue_after_s
         self._release_s = release_s
@@ -174,7 +197,7 @@ class Stopping:
         self.is_begun = True
         if at_once:
             self._grace_s = 0
-        self._wake()
+        self._wakeup.set()
 
     def abandon(self) -> None:
         """Stop at once, and end the process a while later if code goes on."""
@@ -197,7 +220,7 @@ class Stopping:
             extra={"event": "worker.gives_up", "worker": self._worker, "job_ids": job_ids},
         )
         self.has_given_up = True
-        self._wake()
+        self._wakeup.set()
         self._give_up(job_ids)
 
     def hold_back(self, slot: Slot, previous: Slot) -> None:

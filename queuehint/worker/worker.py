@@ -28,8 +28,7 @@ import attrs
 
 from queuehint.clock import now_s
 from queuehint.errors import BackendError
-from queuehint.handlers.context import JobContext
-from queuehint.operations import GRANTS_MAX, Announce, Exchange
+from queuehint.operations import GRANTS_MAX, Announce
 from queuehint.schema.checks import (
     LEASE_MAX_MS,
     LEASE_MIN_MS,
@@ -45,30 +44,24 @@ from queuehint.schema.checks import (
 from queuehint.worker.attempts import AttemptRunner, check_executor
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.failures import Failures
-from queuehint.worker.leases.begins import Begins
-from queuehint.worker.leases.blocking import BlockWatch
 from queuehint.worker.leases.loop_watch import LoopWatch
 from queuehint.worker.leases.presence import Presence, host_name, new_worker_name
 from queuehint.worker.leases.release import Release
-from queuehint.worker.leases.renewal import Renewal, marks_of
+from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.lifespan import Lifespan, Resources, Setup, check_setup
-from queuehint.worker.listening import Listening, Wakeup, check_served
-from queuehint.worker.outbox import Outbox
-from queuehint.worker.outcomes import Settlements
+from queuehint.worker.listening import Listening, check_served
 from queuehint.worker.schedules.firing import Timekeeper
-from queuehint.worker.slots import Slot, Slots, Stopping
+from queuehint.worker.state import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
     from concurrent.futures import Executor
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
-    from queuehint.handlers.partial_result import PartialResult
-    from queuehint.values.outcome import Grant, Outcome, Progress
-    from queuehint.worker.leases.renewal import Helper
+    from queuehint.worker.leases.held import Helper
     from queuehint.worker.schedules.firing import Definition
 
 logger = logging.getLogger("queuehint.worker")
@@ -147,101 +140,62 @@ class Worker:
         lifespan: Lifespan | None = None,
         version: str | None = None,
     ) -> None:
-        self.scheduler = scheduler
-        self._backend = check_object(backend, "call", "wait", parameter="backend", what="a Backend")
+        check_object(backend, "call", "wait", parameter="backend", what="a Backend")
         handlers = check_instance(handlers, Mapping, parameter="handlers")  # type: ignore[type-abstract]
         setups = [check_setup(setup) for setup in check_items(setups, parameter="setups")]
-        self._concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
-        self._pools, among, helped = check_served(pools, users, steal)
-        self._lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
+        concurrency = check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)
+        served, among, helped = check_served(pools, users, steal)
+        lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         grace_s = check_duration(grace, parameter="grace") / 1000
         abandon_after = ABANDON_AFTER_S if abandon_after is None else abandon_after
-        abandon_after_s = check_duration(abandon_after, parameter="abandon_after") / 1000
+        self._abandon_after_s = check_duration(abandon_after, parameter="abandon_after") / 1000
         give_up = None if give_up is None else check_callable(give_up, parameter="give_up")
         executor = None if executor is None else check_executor(executor)
         version = None if version is None else check_name(version, parameter="version")
         self.name = self.make_name()
-        self._event = Wakeup()
-        self._slots = Slots()
-        self._stopping = Stopping(
+        state = self._state = WorkerState(
+            backend,
+            codec,
             self.name,
-            self._slots,
-            wake=self._event.set,
+            pools=served,
+            users=among,
+            steal=helped,
+            lease_ms=lease_ms,
+            scheduler=scheduler,
+            concurrency=concurrency,
+            failures=Failures(redact, log_errors=check_bool(log_errors, parameter="log_errors")),
+            now_s=self.make_clock(),
             grace_s=grace_s,
-            overdue_after_s=abandon_after_s,
+            overdue_after_s=self._abandon_after_s,
             release_s=RELEASE_S,
             give_up=give_up,
+            helper=helper,
         )
         self._runner = AttemptRunner(
-            handlers=handlers,
-            codec=codec,
-            backend=backend,
-            before=before,
-            after=after,
-            failures=Failures(redact, log_errors=check_bool(log_errors, parameter="log_errors")),
-            threads=self._concurrency,
-            executor=executor,
-            uses_processes=self.uses_processes,
-            scheduler=scheduler,
-            stop=self._stopping.ask,
-            begin=self._begin_last_life,
-            ended=self._end,
-            marks=marks_of(helper),
+            state, handlers, before=before, after=after, executor=executor, uses_processes=self.uses_processes
         )
-        self._resources = Resources(self.name, lifespan, self._runner.outcomes.failures)
-        self._watch = self.watch_class(self.name, backend, self._slots, abandon_after_s)
-        self._block_watch = BlockWatch(self._slots)
-        self._watch.is_to_blame = self._block_watch.is_to_blame
-        self._outcomes = Settlements()
-        self._renewal: Renewal | None = None
-        if not backend.is_local:
-            self._renewal = self.renewal_class(
-                backend,
-                self._lease_ms,
-                tell=self._stopping.tell,
-                more=self._wake,
-                returned=self._slots.note_given_back,
-                look=self._watch.look,
-                blocked_ms=self._watch.blocked_ms,
-                helper=helper,
-            )
-            self._watch.attach(self._renewal)
-        self._setup = Setup(self.name, setups, self._runner.outcomes.failures)
-        worker_now_s = now_s if self._renewal is None else self._renewal.now_s
-        self._timekeeper = Timekeeper(backend, definitions, worker_now_s, self._setup.begin)
+        self._resources = Resources(state, lifespan)
+        self._watch = self.watch_class(state)
+        self._renewal: Renewal | None = None if backend.is_local else self.renewal_class(state)
+        self._setup = Setup(state, setups)
+        self._timekeeper = Timekeeper(backend, definitions, state.now_s, self._setup.begin)
         self._presence = self.presence_class(
-            backend,
-            Announce(self.name, host_name(), os.getpid(), self._concurrency, 0, self._pools, among, helped, version),
-            lambda: self._exchanges.announced(),  # noqa: PLW0108 - they are made below
-            self._timekeeper.begin_again,
+            state, Announce(self.name, host_name(), os.getpid(), concurrency, 0, served, among, helped, version)
         )
-        self._outbox = Outbox(backend, codec, self._event.set_for_notes)
-        self._exchanges = Exchanges(
-            Exchange(self.name, (), self._pools, 0, self._lease_ms, among, helped, announces=True),
-            backend,
-            concurrency=self._concurrency,
-            slots=self._slots,
-            settlements=self._outcomes,
-            outcomes=self._runner.outcomes,
-            outbox=self._outbox,
-            release=Release(handlers, version),
-            stopping=self._stopping,
-            timekeeper=self._timekeeper,
-            renewal=self._renewal,
-            wake=self._event.set,
-            begin=self._begin,
-            see_epoch=self._presence.announce_soon,
-        )
-        self._begins = Begins(self._exchanges.call, self._lease_ms, self._renewal)
-        self._listening = Listening(lambda: self._exchanges.empty, self._exchanges.wait, self._event)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.started = self._exchanges.started
+        self._exchanges = Exchanges(state, Release(handlers, version))
+        self._listening = Listening(state)
+        self.started = state.started
         """Set once the backend has answered for the first time."""
 
     @staticmethod
     def make_name() -> str:
         """Return a name that no other worker has or had."""
         return new_worker_name()
+
+    @staticmethod
+    def make_clock() -> Callable[[], float]:
+        """Return the clock by which leases are held to last."""
+        return now_s
 
     # --- the main task -------------------------------------------------------------------------------------------
 
@@ -262,32 +216,33 @@ class Worker:
         return self._work() if self._resources.are_none else self._work_with_resources()
 
     def _open(self) -> None:
-        if self._loop is not None:
+        state = self._state
+        if state.loop is not None:
             raise RuntimeError("this worker has been run already; make another one by Scheduler.make_worker")
-        self._loop = asyncio.get_running_loop()
-        self._stopping.open()
+        state.loop = asyncio.get_running_loop()
+        state.stopping.open()
 
     async def _work_with_resources(self) -> None:
         self._open()
         try:
             await self._resources.around(self._work, self._let_end)
         finally:
-            self._stopping.close()
+            self._state.stopping.close()
 
     async def _work(self) -> None:
         if self._resources.are_none:
             self._open()
-        self._outbox.open()
-        forget = self._backend.adopt(self._leases, self._watch.blocked_ms)
+        state = self._state
+        state.outbox.open()
+        forget = state.backend.adopt(state.leases.all, state.pulse.blocked_ms)
         canceled: asyncio.CancelledError | None = None
         if self._renewal is not None:
             self._renewal.start()
         self._watch.start()
-        self._block_watch.start()
-        served = {"pools": ",".join(self._pools), "concurrency": self._concurrency}
+        served = {"pools": ",".join(state.empty.pools), "concurrency": state.concurrency}
         logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
-            self._presence.announce(now_s() if self._renewal is None else self._renewal.now_s())
+            self._presence.announce(state.now_s())
             while True:
                 try:
                     if await self._turn():
@@ -300,7 +255,7 @@ class Worker:
                 extra = {"event": "worker.died", "worker": self.name, "running": self.running}
                 logger.exception("a worker ended because of an error", extra=extra)
             # Running jobs are neither renewed nor settled any more: other workers will get them.
-            self._stopping.ask_all("lease lost")
+            state.stopping.ask_all("lease lost")
             raise
         finally:
             forget()
@@ -311,93 +266,109 @@ class Worker:
             self._listening.cancel()
             self._timekeeper.stop()
             self._setup.cancel()
-            self._outbox.stop()
+            state.outbox.stop()
             self._watch.stop()
-            self._block_watch.stop()
             if self._resources.are_none:
-                self._stopping.close()
+                state.stopping.close()
             self._runner.close()
-            self._runner.outcomes.failures.given_back.flush(at_end=True)
+            state.outcomes.failures.given_back.flush(at_end=True)
             logger.info("worker ended", extra={"event": "worker.ended", "worker": self.name})
         if canceled is not None:
             raise canceled
 
     async def _let_end(self) -> None:
         """After an error that ended the worker, wait a while for the code that was asked to stop."""
-        tasks = [slot.task for slot in self._slots if slot.task is not None]
+        tasks = [slot.task for slot in self._state.slots if slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=RELEASE_S)
 
     async def _turn(self) -> bool:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
+        state, stopping, wakeup = self._state, self._state.stopping, self._state.wakeup
         # One turn of the loop: jobs that are about to end are settled in this exchange, and no other task starves.
-        if self._renewal is None or self._slots.taken:
+        if state.is_local or state.slots.taken:
             await asyncio.sleep(0)
-        is_full = self._event.take() or self._stopping.is_begun or self._outcomes or self._exchanges.is_due
-        if not is_full:
-            if self._exchanges.answered_s >= self._presence.due_s:
-                self._presence.announce(self._exchanges.answered_s)
-            await self._outbox.send()
-            self._listening.listen(takes_more=self._exchanges.free > 0)
-            await self._event.wait()
+        wakeup.clear()
+        is_full, wakeup.is_full = wakeup.is_full, False
+        if not (is_full or stopping.is_begun or state.settlements.waiting or self._exchanges.is_due):
+            self._look_around()
+            await state.outbox.send()
+            self._listen(takes_more=state.free > 0)
+            await wakeup.wait()
             return False
-        if self._stopping.is_begun:
-            self._stopping.begin_grace()
-            if self._exchanges.is_claiming_behind:
+        if stopping.is_begun:
+            stopping.begin_grace()
+            if state.behind is not None:
                 await self._listening.end()
-        is_answered = await self._exchanges.exchange()
-        if self._exchanges.answered_s >= self._presence.due_s:
-            self._presence.announce(self._exchanges.answered_s)
-        if self._stopping.has_given_up:
+        free = await self._exchanges.exchange()
+        self._look_around()
+        if stopping.has_given_up:
             return True
-        if self._outcomes or self._exchanges.is_due:
+        if free is None:
             return False
-        if self._stopping.is_begun and not self._slots.taken:
-            await self._outbox.close()
-            await self._leave()
-            return True
-        if self._stopping.is_giving_up and all(slot.is_overdue for slot in self._slots):
-            self._stopping.end_process()
-            return True
-        takes_more = is_answered and not self._stopping.is_begun and self._exchanges.free > 0
-        self._listening.listen(takes_more=takes_more)
-        await self._event.wait()
+        if stopping.is_begun:
+            if not state.slots.taken:
+                await state.outbox.close()
+                await self._leave()
+                return True
+            if stopping.is_giving_up and all(slot.is_overdue for slot in state.slots):
+                stopping.end_process()
+                return True
+        self._listen(takes_more=free > 0)
+        await wakeup.wait()
         return False
+
+    def _look_around(self) -> None:
+        """Do what the store's answers and the time want done beside the jobs."""
+        state = self._state
+        if state.answered_s >= state.announce_due_s:
+            self._presence.announce(state.answered_s)
+        if state.has_lost_data:
+            state.has_lost_data = False
+            self._timekeeper.begin_again()
+        if state.schedule_is_due is not None:
+            is_due, state.schedule_is_due = state.schedule_is_due, None
+            if (is_due or not self._timekeeper.is_stored) and not state.stopping.is_begun:
+                self._timekeeper.see(due=is_due)
+
+    def _listen(self, *, takes_more: bool) -> None:
+        if not self._listening.is_wide:
+            self._listening.listen(takes_more=takes_more)
 
     async def _leave(self) -> None:
         """Deregister, stop waiting, and pass on wake-ups that this worker consumed; best effort."""
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._presence.leave()
-                if self._backend.is_local:
+                if self._state.is_local:
                     return
                 await self._listening.end()
-                await self._backend.call(attrs.evolve(self._exchanges.empty, is_last=True))
+                await self._state.backend.call(attrs.evolve(self._state.empty, is_last=True))
 
     def stop(self, *, at_once: bool = False) -> None:
         """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
-        self._stopping.begin(at_once=at_once)
+        self._state.stopping.begin(at_once=at_once)
         self._resources.stop()
 
     def abandon(self) -> None:
         """Stop at once, and give up the process `RELEASE_S` later with what has not ended by then."""
-        self._stopping.abandon()
+        self._state.stopping.abandon()
         self._resources.stop()
 
     @property
     def running(self) -> int:
         """How many slots are taken."""
-        return len(self._slots)
+        return len(self._state.slots)
 
     @property
     def is_stopping(self) -> bool:
         """True once a stop was requested."""
-        return self._stopping.is_begun
+        return self._state.stopping.is_begun
 
     @property
     def gave_up(self) -> bool:
         """True once it has stopped by itself, because of code that was asked to stop and did not."""
-        return self._stopping.gave_up
+        return self._state.stopping.gave_up
 
     @property
     def has_broken_lifespan(self) -> bool:
@@ -407,88 +378,28 @@ class Worker:
     @property
     def notes_dropped(self) -> int:
         """How many log lines, reports of progress and partial results the store has refused, or could not be sent."""
-        return self._outbox.dropped
+        return self._state.outbox.dropped
 
     @property
     def answered_s(self) -> float:
         """When the newest call that the store has answered was sent, by `queuehint.clock.now_s`; 0 before."""
-        answered_s = self._exchanges.answered_s
-        if self._renewal is not None:
-            return max(answered_s, self._renewal.answered_s)
+        answered_s = self._state.answered_s
+        if not self._state.is_local:
+            return max(answered_s, self._state.leases.answered_s)
         # A store of this process is asked by the loop alone: while the loop is blocked, no answer is missing.
         return answered_s and answered_s + self.blocked_s
 
     @property
     def blocked_s(self) -> float:
         """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
-        return self._watch.blocked_s
+        return self._state.pulse.blocked_s
 
     @property
     def is_stuck(self) -> bool:
         """True once code has held up the loop for as long as code that was asked to stop may go on."""
-        return self._watch.is_stuck
+        return self._state.pulse.is_stuck(self._abandon_after_s)
 
     async def join_helper(self) -> None:
         """Wait until the process that renews has ended, once `run` has returned."""
         if self._renewal is not None:
             await asyncio.to_thread(self._renewal.join, RELEASE_S)
-
-    def _leases(self) -> tuple[tuple[str, int], ...]:
-        """Return the leases of running and of unsettled jobs: neither may be reaped."""
-        leases = [(slot.grant.spec.id, slot.grant.token) for slot in self._slots] + self._exchanges.leases
-        return tuple(leases + [(outcome.job_id, outcome.token) for outcome in self._outcomes])
-
-    # --- one job -------------------------------------------------------------------------------------------------
-
-    def _begin(self, grants: Iterable[Grant]) -> None:
-        assert self._loop is not None
-        loop, run, enter = self._loop, self._runner.run, self._slots.enter
-        task_class, has_factory = asyncio.Task, loop.get_task_factory() is not None
-        for grant in grants:
-            slot = Slot(grant, JobContext(grant, self))
-            enter(slot)
-            if slot.previous is not None:
-                self._stopping.hold_back(slot, slot.previous)
-            # Without a factory of the application's, `create_task` does nothing more than make a task.
-            slot.task = loop.create_task(run(slot)) if has_factory else task_class(run(slot), loop=loop)
-
-    def _begin_last_life(self, grant: Grant) -> Awaitable[bool]:
-        return self._begins.announce(grant)
-
-    def _end(self, slot: Slot, outcome: Outcome) -> None:
-        """Leave the outcome of an attempt to the main task."""
-        if not slot.is_given_back:
-            self._outcomes.append(outcome)
-            # An exchange is wanted as long as this is not sent, by a second one maybe.
-            self._event.set_for_outcomes()
-        else:
-            if self._renewal is not None:
-                self._renewal.exchange((outcome,), (), 0.0)
-            self._event.set()
-        self._slots.leave(slot)
-        if self._exchanges.may_be_two:
-            self._exchanges.look_beside()
-
-    # --- what contexts ask of their worker -------------------------------------------------------------------------
-
-    @property
-    def state(self) -> Any:
-        """The value that its lifespan has yielded; None without one."""
-        return self._resources.state
-
-    def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Send progress soon, and before the job is settled; from any thread."""
-        self._outbox.report(job_id, token, progress)
-
-    def log(self, job_id: str, token: int, line: str) -> None:
-        """Send a log line soon, and before the job is settled; from any thread."""
-        self._outbox.log(job_id, token, line)
-
-    def store(self, partial_result: PartialResult) -> None:
-        """Send a partial result soon, and before the job is settled; from any thread."""
-        self._outbox.store(partial_result)
-
-    def _wake(self) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
-                self._loop.call_soon_threadsafe(self._event.set)

@@ -90,7 +90,7 @@ def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            assert not worker._slots
+            assert not worker._state.slots
             assert (await handle.record()).attempts == 0
             assert await handle.state() is JobState.QUEUED
 
@@ -157,7 +157,7 @@ async def test_what_fails_around_a_handler_fails_the_attempt_and_frees_its_slot(
         handle = await returns_a_generator.enqueue()
         with pytest.raises(JobFailedError, match="closing"):
             await handle.result(5)
-        assert not worker._slots
+        assert not worker._state.slots
 
 
 def test_a_log_filter_that_raises_costs_no_slot() -> None:
@@ -175,7 +175,7 @@ def test_a_log_filter_that_raises_costs_no_slot() -> None:
             handle = await fails.enqueue()
             with pytest.raises(JobFailedError):
                 await handle.result(5)
-            assert not worker._slots
+            assert not worker._state.slots
 
     logger = logging.getLogger("queuehint.worker")
     logger.addFilter(broken)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LIMITS = {
     "enqueue in memory": (29, 41),
     "enqueue on Redis": (24, 38),
-    "a worker's turn": (32, 145),
-    "a retry": (35, 161),
+    "a worker's turn": (31, 127),
+    "a retry": (34, 142),
     "why": (17, 27),
 }
 """Of each journey: the files it enters, and the calls from one to another."""

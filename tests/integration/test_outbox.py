@@ -41,6 +41,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import listening as listening_module
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox
+from queuehint.worker.slots import Wakeup
 from tests.calls import scripts_run
 from tests.manual_jobs import on
 from tests.schedulers import Gate, run, scheduler, until
@@ -563,7 +564,7 @@ async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest
     monkeypatch.setattr(outbox_module, "PACE_MAX_S", 100.0)
 
     sched, _ = scheduler()
-    outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
+    outbox = Outbox(sched.backend, JsonCodec(), Wakeup())
     outbox.buffer.log("a", 1, "line")
     assert outbox.left_s == 0
     await outbox.send()
@@ -590,7 +591,7 @@ class Talk:
         self.asked: list[Any] = []
         self.answer: Callable[[Any], Exception | None] = lambda _: None
         monkeypatch.setattr(sched.backend, "call", self._calling)
-        self.outbox = Outbox(sched.backend, JsonCodec(), lambda: None)
+        self.outbox = Outbox(sched.backend, JsonCodec(), Wakeup())
 
     async def begin(self) -> None:
         await self.call(Enqueue(tuple([JobSpec(id=job_id, task="work") for job_id in "abc"])))

@@ -200,7 +200,7 @@ async def test_only_a_handler_that_can_see_it_and_has_time_is_told_before_it_is_
         job = await getattr(tasks, task).enqueue("file")
         await asyncio.to_thread(runs.wait, LIMIT_S)
         assert told == []
-        worker._stopping.find_and_ask(job.id, None, why)
+        worker._state.stopping.find_and_ask(job.id, None, why)
         await asyncio.to_thread(ended.wait, LIMIT_S)
     assert told == [is_told]
 

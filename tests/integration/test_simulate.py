@@ -24,7 +24,7 @@ from queuehint.testing.simulation.worker_world import HandlerWorld
 from queuehint.values.hint import Claim
 from queuehint.values.report import WorkerInfo
 from queuehint.worker.exchanges import Exchanges
-from queuehint.worker.leases.renewal import BLOCKED_S
+from queuehint.worker.leases.pulse import BLOCKED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -427,7 +427,7 @@ def test_what_is_taken_from_one_worker_is_found_although_another_stood_still() -
     lives, still = Process("worker 1"), Process("worker 2")
     crew = Crew(has_time=True)
     for process in (lives, still):
-        crew.join(process, SimpleNamespace(_slots=()))  # type: ignore[arg-type]
+        crew.join(process, SimpleNamespace(_state=SimpleNamespace(slots=())))  # type: ignore[arg-type]
     crew.excuse(still)
 
     def moved(kind: str, job_id: str, worker: str) -> Any:
@@ -443,8 +443,8 @@ def test_what_is_taken_from_one_worker_is_found_although_another_stood_still() -
 def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = Exchanges.exchange
 
-    async def forgetful(self: Exchanges) -> bool:
-        self.unanswered.clear()
+    async def forgetful(self: Exchanges) -> int | None:
+        self._state.unanswered.clear()
         return await exchange(self)
 
     monkeypatch.setattr(Exchanges, "exchange", forgetful)

@@ -237,7 +237,7 @@ async def test_a_job_canceled_while_a_before_hook_runs_does_not_run(kind: str) -
         await handle.cancel()
 
         (worker,) = sched._workers
-        (slot,) = worker._slots
+        (slot,) = worker._state.slots
         await until(lambda: slot.context.canceled)
         gate.open()
         with pytest.raises(JobCanceledError):
@@ -263,7 +263,7 @@ async def test_a_cancellation_while_an_after_hook_runs_changes_nothing(
         await gate.reached()
         assert await handle.cancel() is False
         (worker,) = sched._workers
-        (slot,) = worker._slots
+        (slot,) = worker._state.slots
         await until(lambda: slot.context.canceled)
         gate.open()
         assert await handle.result() == "done"

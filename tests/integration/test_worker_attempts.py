@@ -455,7 +455,7 @@ async def test_a_result_returned_after_the_timeout_fails_the_attempt_whatever_as
     async with sched.worker() as worker:
         handle = await work.enqueue()
         await gate.reached()
-        worker._stopping.find_and_ask(handle.id, None, why)
+        worker._state.stopping.find_and_ask(handle.id, None, why)
         record = await in_state(handle, QUEUED, 1)
         assert [error.type for error in record.errors] == ["timeout"]
 
@@ -511,7 +511,7 @@ async def test_a_thread_keeps_its_path_although_the_task_that_waits_for_it_is_ca
     async with sched.worker() as worker:
         handle = await work.enqueue()
         await gate.reached()
-        (slot,) = worker._slots
+        (slot,) = worker._state.slots
         assert slot.task is not None
         for _ in range(3):
             slot.task.cancel()  # as a loop does that is closed over it

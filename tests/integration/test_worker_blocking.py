@@ -22,6 +22,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.report import Reason, ReasonKind
 from queuehint.worker import listening as listening_module
 from queuehint.worker.leases import loop_watch as watch_module
+from queuehint.worker.leases import pulse as pulse_module
 from tests.handlers import events
 from tests.schedulers import Gate, run, until
 
@@ -45,8 +46,9 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
+    for module in (watch_module, pulse_module):
+        monkeypatch.setattr(module, "BLOCKED_S", 0.2)
+        monkeypatch.setattr(module, "BEAT_S", 0.05)
 
     async def main() -> None:
         sched = far(lease=1)
@@ -110,8 +112,9 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
 async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
+    for module in (watch_module, pulse_module):
+        monkeypatch.setattr(module, "BLOCKED_S", 0.2)
+        monkeypatch.setattr(module, "BEAT_S", 0.05)
 
     sched = Scheduler("memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}")
     go_on = threading.Event()
@@ -147,8 +150,9 @@ async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process
 async def test_code_that_holds_the_gil_is_told_once_it_is_over(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch_module, "BLOCKED_S", 0.2)
-    monkeypatch.setattr(watch_module, "BEAT_S", 0.05)
+    for module in (watch_module, pulse_module):
+        monkeypatch.setattr(module, "BLOCKED_S", 0.2)
+        monkeypatch.setattr(module, "BEAT_S", 0.05)
     monkeypatch.setattr(watch_module, "STOOD_STILL_S", 0.3)
 
     sched = far()

@@ -183,7 +183,7 @@ async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_
         assert [(len(call.operation.settle), call.operation.limit) for call in held.calls] == [(0, 4), (4, 4)]
         first, second = held.calls
         settled = {(outcome.job_id, outcome.token) for outcome in second.operation.settle}
-        assert set(crew.worker._leases()) == settled
+        assert set(crew.worker._state.leases.all()) == settled
         held.answer(second)
         await turns()
         assert [(len(call.operation.settle), call.operation.limit) for call in held.calls] == [(0, 4), (4, 4)]

@@ -336,11 +336,11 @@ async def test_lifespan_receives_the_error_that_ends_its_worker_and_cannot_suppr
     task = asyncio.create_task(worker.run())
     await gate.reached()
 
-    async def denied() -> bool:
+    async def denied() -> int | None:
         raise BackendDeniedError("no")
 
     monkeypatch.setattr(worker._exchanges, "exchange", denied)
-    worker._wake()
+    worker._state.wakeup.set()
     with pytest.raises(BackendDeniedError):
         await task
     assert story == ["ended", "left"]

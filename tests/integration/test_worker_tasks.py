@@ -178,8 +178,8 @@ async def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are
     def fail(*_: Any, **__: Any) -> None:
         raise ERROR
 
-    worker._outcomes.settled = fail
-    worker._event.set()
+    worker._state.take_in = fail
+    worker._state.wakeup.set()
     with pytest.raises(RuntimeError, match="a fault of ours"):
         await task
     await until(lambda: stopped == [True])

@@ -113,17 +113,17 @@ MUTANTS = (
     Mutant(
         name="A worker that is refused for good goes on asking",
         kind="worker",
-        file="worker/exchanges.py",
-        old="            if error.is_lasting and not self.started.is_set():\n                raise\n",
+        file="worker/state.py",
+        old="        if error.is_lasting and not self.started.is_set():\n            raise error\n",
         new="",
         caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "does_not_start and file and lifespan"),),
     ),
     Mutant(
         name="A running worker ends where the store refuses it",
         kind="worker",
-        file="worker/exchanges.py",
-        old="            if error.is_lasting and not self.started.is_set():\n",
-        new="            if error.is_lasting:\n",
+        file="worker/state.py",
+        old="        if error.is_lasting and not self.started.is_set():\n",
+        new="        if error.is_lasting:\n",
         caught_by=(tests("tests/integration/test_worker_refused.py", "-k", "survives"),),
     ),
     Mutant(

@@ -273,9 +273,9 @@ MUTANTS = (
     Mutant(
         name="Each note of a handler costs an exchange",
         kind="wire",
-        file="worker/worker.py",
-        old="        self._outbox = Outbox(backend, codec, self._event.set_for_notes)\n",
-        new="        self._outbox = Outbox(backend, codec, self._event.set)\n",
+        file="worker/outbox.py",
+        old="            self._wakeup.set_for_notes()\n",
+        new="            self._wakeup.set()\n",
         caught_by=(tests("tests/integration/test_outbox.py", "-k", "often or alone"),),
     ),
     Mutant(

@@ -212,9 +212,9 @@ MUTANTS = (
     Mutant(
         name="A helper that is started anew knows of no leases",
         kind="worker",
-        file="worker/leases/renewal.py",
-        old=('                helper.send("".join(text))\n        except OSError'),
-        new=("                pass\n        except OSError"),
+        file="worker/leases/held.py",
+        old='            self.lines = len(text)\n            helper.send("".join(text))\n',
+        new="            self.lines = len(text)\n",
         caught_by=(tests("tests/unit/test_renewal.py", "-k", "a_helper_that_is_gone_is_started_anew_and_a_thread_r"),),
     ),  # P6
     Mutant(
@@ -388,8 +388,8 @@ MUTANTS = (
         name="A worker that stops claims on",
         kind="worker",
         file="worker/exchanges.py",
-        old="        limit = 0 if self._stopping.is_begun else min(self.free, self._claims_max)\n",
-        new="        limit = min(self.free, self._claims_max)\n",
+        old="        limit = 0 if self._stopping.is_begun else min(self._state.free, self._claims_max)\n",
+        new="        limit = min(self._state.free, self._claims_max)\n",
         caught_by=(tests("tests/integration/test_worker.py", "-k", "stop"),),
     ),  # P18
     Mutant(

@@ -123,8 +123,8 @@ MUTANTS = (
         name="What older handlers lacked is refused in the name of newer ones",
         kind="worker",
         file="worker/exchanges.py",
-        old="if self._release.is_older and not any(each.kind is _UNKNOWN for each in self._settlements):",
-        new="if self._release.is_older:",
+        old="if is_older and not any(each.kind is _UNKNOWN for each in self._settlements.waiting):",
+        new="if is_older:",
         caught_by=(REFUSED,),
     ),
 )

@@ -10,20 +10,23 @@ import pytest
 from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.context import JobContext
 from queuehint.handlers.handler import Handler
+from queuehint.operations import Renewed, Verdict
 from queuehint.testing.simulation.loop import VirtualLoop
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, AttemptRunner
-from queuehint.worker.failures import Failures
 from queuehint.worker.slots import Slot
+from queuehint.worker.state import WorkerState
 
 if TYPE_CHECKING:
     from queuehint.values.outcome import Outcome
 
 
 class Stage:
-    """One worker's attempts at jobs that have lost all workers but one; it tells when each began."""
+    """One worker's attempts at jobs that have lost all workers but one, and its store; it tells when each began."""
+
+    is_local = True
 
     def __init__(self, job_s: float) -> None:
         self.job_s = job_s
@@ -31,24 +34,14 @@ class Stage:
         self.said: list[str] = []
         self.may_begin = True
         self.slots: list[Slot] = []
-        nothing = cast("Any", None)
-        self.attempts = AttemptRunner(
-            handlers={"t": Handler("t", self.work)},
-            codec=JsonCodec(),
-            backend=nothing,
-            before=(),
-            after=(),
-            failures=Failures(),
-            threads=1,
-            stop=nothing,
-            begin=self.begin,
-            ended=lambda _slot, _outcome: None,
-        )
+        self.state = WorkerState(cast("Any", self), JsonCodec(), "w")
+        self.attempts = AttemptRunner(self.state, {"t": Handler("t", self.work)})
 
-    async def begin(self, grant: Grant) -> bool:
+    async def call(self, operation: Any) -> Renewed:
+        """Answer as a store that is told of begins."""
         await asyncio.sleep(0)
-        self.said.append(grant.spec.id)
-        return self.may_begin
+        self.said += [job_id for job_id, _ in operation.leases]
+        return Renewed(tuple([Verdict.DONE if self.may_begin else Verdict.LOST] * len(operation.leases)), False)
 
     async def work(self) -> None:
         self.begun_s.append(asyncio.get_running_loop().time())
@@ -59,7 +52,9 @@ class Stage:
         for n in range(count):
             spec = JobSpec(id=f"j{n}", task="t", arguments=b"{}", policy=Policy(max_losses=3))
             grant = Grant(spec, n, 1, 2, 0)
-            slot = Slot(grant, JobContext(grant, cast("Any", None)))
+            (lease,) = self.state.leases.exchange((), (grant,), 0.0)
+            slot = Slot(grant, JobContext(grant, self.state), lease)
+            self.state.slots.enter(slot)
             slot.task = asyncio.ensure_future(cast("Any", self.attempts.run(slot)))
             self.slots.append(slot)
             tasks.append(cast("asyncio.Task[Outcome]", slot.task))

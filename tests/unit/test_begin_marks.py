@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,12 +18,13 @@ from queuehint.operations import Exchange, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import AttemptRunner
-from queuehint.worker.failures import Failures
 from queuehint.worker.leases import helper as helper_module
 from queuehint.worker.leases.begin_marks import PLACES, SEEN_AFTER_S, BeginMarks
 from queuehint.worker.leases.helper import GIVE_BACK_AFTER_S, Renewer
-from queuehint.worker.leases.renewal import BEAT_S, Renewal
-from queuehint.worker.slots import Slot, Slots
+from queuehint.worker.leases.pulse import BEAT_S
+from queuehint.worker.leases.renewal import Renewal
+from queuehint.worker.slots import Slot
+from queuehint.worker.state import WorkerState
 
 TOKEN = (180_000_000 << 32) + 7
 
@@ -176,9 +178,17 @@ def test_what_a_store_that_is_away_was_not_told_is_given_back_later(monkeypatch:
     assert pair.look(SEEN_AFTER_S) == ["j0", "j1", "j2", "j3"]
 
 
-def slot_of(token: int) -> Slot:
+def state_of(helper: object = None) -> WorkerState:
+    backend = cast("Any", SimpleNamespace(is_local=False))
+    return WorkerState(backend, JsonCodec(), "w", helper=cast("Any", helper))
+
+
+def slot_of(state: WorkerState, token: int) -> Slot:
     grant = Grant(JobSpec(id="j", task="t", arguments=b"{}"), token, 1, 0, 0)
-    return Slot(grant, JobContext(grant, cast("Any", None)))
+    (lease,) = state.leases.exchange((), (grant,), 0.0)
+    slot = Slot(grant, JobContext(grant, state), lease)
+    state.slots.enter(slot)
+    return slot
 
 
 async def test_code_whose_lease_was_taken_does_not_begin() -> None:
@@ -188,24 +198,13 @@ async def test_code_whose_lease_was_taken_does_not_begin() -> None:
     async def work() -> None:
         ran.append(1)
 
-    nothing = cast("Any", None)
-    runner = AttemptRunner(
-        handlers={"t": Handler("t", work)},
-        codec=JsonCodec(),
-        backend=nothing,
-        before=(),
-        after=(),
-        failures=Failures(),
-        threads=1,
-        stop=nothing,
-        begin=nothing,
-        ended=lambda _slot, _outcome: None,
-        marks=worker,
-    )
+    state = state_of()
+    state.leases.marks = worker
+    runner = AttemptRunner(state, {"t": Handler("t", work)})
     assert helper.take(TOKEN + 1)
     outcomes = []
     for token in (TOKEN, TOKEN + 1):
-        slot = slot_of(token)
+        slot = slot_of(state, token)
         slot.task = asyncio.ensure_future(cast("Any", runner.run(slot)))
         outcomes.append(await cast("Any", slot.task))
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.FINISHED, OutcomeKind.RELEASED]
@@ -214,13 +213,9 @@ async def test_code_whose_lease_was_taken_does_not_begin() -> None:
 
 
 def test_a_worker_hears_what_its_helper_has_given_back(caplog: pytest.LogCaptureFixture) -> None:
-    slots = Slots()
-    slot = slot_of(TOKEN)
-    slots.enter(slot)
-    nothing = cast("Any", None)
-    renewal = Renewal(nothing, 30_000, tell=nothing, more=nothing, returned=slots.note_given_back)
-    renewal.exchange((), (slot.grant,), 0.0)
-    renewal._take([f"released {TOKEN} j", f"released {TOKEN} gone"])
+    state = state_of()
+    slot = slot_of(state, TOKEN)
+    Renewal(state)._take([f"released {TOKEN} j", f"released {TOKEN} gone"])
     assert slot.is_given_back
-    assert renewal._held == {}
+    assert state.leases.held == {}
     assert "given back by the helper" in caplog.text

@@ -122,8 +122,8 @@ def test_what_the_table_of_costs_lists_is_there() -> None:
 
 
 def test_parts_of_a_worker_hold_few_callables_of_one_another() -> None:
-    """They share one state instead. The limit is what there is: it falls, and does not rise."""
-    assert len(costs.callables_of_parts()) <= 20, costs.callables_of_parts()  # wanted: 5
+    """They share one state instead."""
+    assert len(costs.callables_of_parts()) <= 4, costs.callables_of_parts()
 
 
 def test_annotations_of_operations_and_replies_can_be_resolved() -> None:

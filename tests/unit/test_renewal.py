@@ -12,12 +12,13 @@ import threading
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from queuehint import BackendUnavailableError, Progress
 from queuehint.clock import now_s
+from queuehint.handlers.codec import JsonCodec
 from queuehint.operations import Note, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -25,10 +26,15 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import outbox as outbox_module
 from queuehint.worker.leases import helper as renewer_module
 from queuehint.worker.leases import renewal as renewal_module
+from queuehint.worker.leases.held import Leases, margin_s
 from queuehint.worker.leases.helper import Renewer, Speaker, is_stopped
-from queuehint.worker.leases.renewal import Renewal, margin_s
+from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.outbox import OutboxBuffer
+from queuehint.worker.state import WorkerState
 from tests.probes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMIT_S = 20.0
 DONE, LOST, CANCELED = Verdict.DONE, Verdict.LOST, Verdict.CANCELED
@@ -45,6 +51,8 @@ def outcome(job_id: str, token: int = 1) -> Outcome:
 
 class Store:
     """Answers renewals as told."""
+
+    is_local = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, tuple[tuple[str, int], ...]]] = []
@@ -92,17 +100,17 @@ class FakeHelper:
 
 
 class RenewalBench:
-    def __init__(self, lease_ms: int = 1000, *, helper: Any = None) -> None:
+    def __init__(self, lease_ms: int = 1000, *, helper: Any = None, clock: Callable[[], float] = now_s) -> None:
         self.store = Store()
         self.told: list[tuple[str, int, str]] = []
         self.more = threading.Event()
-        self.renewal = Renewal(
-            self.store,  # type: ignore[arg-type]
-            lease_ms,
-            tell=lambda *told: self.told.append(told),
-            more=self.more.set,
-            helper=helper,
-        )
+        backend: Any = self.store
+        state: Any = WorkerState(backend, JsonCodec(), "w", lease_ms=lease_ms, now_s=clock, helper=helper)
+        state.stopping.tell = lambda *told: self.told.append(told)
+        state.wake_soon = self.more.set
+        self.state = state
+        self.leases: Leases = state.leases
+        self.renewal = Renewal(state)
 
     def __enter__(self) -> Self:
         self.renewal.start()
@@ -121,22 +129,22 @@ class RenewalBench:
 def test_a_lease_is_renewed_after_a_third_of_it_and_no_more_once_it_is_settled() -> None:
     with RenewalBench() as bench:
         began_s = now_s()
-        bench.renewal.exchange((), [grant("a"), grant("b", 2)], began_s)
+        bench.leases.exchange((), [grant("a"), grant("b", 2)], began_s)
         until(lambda: bench.store.asked)
         at_s, leases = bench.store.asked[0]
         assert leases == (("a", 1), ("b", 2))
         assert at_s - began_s > 0.3
-        bench.renewal.exchange([outcome("a")], (), now_s())
+        bench.leases.exchange([outcome("a")], (), now_s())
         count = len(bench.store.asked)
         until(lambda: len(bench.store.asked) > count)
         assert bench.store.asked[-1][1] == (("b", 2),)
-        assert bench.renewal.answered_s >= began_s
+        assert bench.leases.answered_s >= began_s
         assert bench.told == []
 
 
 def test_all_leases_of_a_worker_are_renewed_in_one_call() -> None:
     with RenewalBench() as bench:
-        bench.renewal.exchange((), [grant(str(n), n + 1) for n in range(1000)], now_s())
+        bench.leases.exchange((), [grant(str(n), n + 1) for n in range(1000)], now_s())
         until(lambda: bench.store.asked)
         assert len(bench.store.asked[0][1]) == 1000
 
@@ -145,7 +153,7 @@ def test_more_leases_than_a_request_takes_are_renewed_in_several(monkeypatch: py
     monkeypatch.setattr("queuehint.worker.leases.renewal.LEASES_AT_ONCE", 2)
     with RenewalBench() as bench:
         bench.store.verdicts = {"2": LOST}
-        bench.renewal.exchange((), [grant(str(n), n + 1) for n in range(5)], now_s())
+        bench.leases.exchange((), [grant(str(n), n + 1) for n in range(5)], now_s())
         until(lambda: len(bench.store.asked) >= 3)
         until(lambda: bench.told)
         assert [leases for _, leases in bench.store.asked[:3]] == [
@@ -170,7 +178,7 @@ def test_canceled_and_lost_leases_are_reported() -> None:
     with RenewalBench() as bench:
         bench.store.verdicts = {"a": CANCELED, "b": LOST}
         bench.store.more = True
-        bench.renewal.exchange((), [grant("a"), grant("b"), grant("c")], now_s())
+        bench.leases.exchange((), [grant("a"), grant("b"), grant("c")], now_s())
         until(lambda: len(bench.store.asked) > 1)
         assert set(bench.told) == {("a", 1, "canceled"), ("b", 1, "lease lost")}
         assert bench.store.asked[-1][1] == (("a", 1), ("c", 1))
@@ -185,7 +193,7 @@ def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(
         bench.store.is_away = True
         # A lease whose last tenth begins soon.
         began_s = now_s() - 26.7
-        bench.renewal.exchange((), [grant("a")], began_s)
+        bench.leases.exchange((), [grant("a")], began_s)
         until(lambda: bench.told)
         assert 27 <= now_s() - began_s < 30
         assert bench.told == [("a", 1, "lease lost")]
@@ -199,7 +207,7 @@ def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(
 def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
     with RenewalBench(2000) as bench:
         bench.store.is_away = True
-        bench.renewal.exchange((), [grant("a")], now_s())
+        bench.leases.exchange((), [grant("a")], now_s())
         time.sleep(0.8)
         bench.store.is_away = False
         until(lambda: len(bench.store.asked) > 2)
@@ -208,17 +216,17 @@ def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
 
 def test_a_lease_surely_lasts_from_before_it_was_asked_for() -> None:
     bench = RenewalBench(30_000)
-    assert not bench.renewal.is_short(now_s() - 26)
-    assert bench.renewal.is_short(now_s() - 28)
-    bench.renewal.exchange((), [grant("a")], now_s() - 28)
+    assert not bench.leases.is_short(now_s() - 26)
+    assert bench.leases.is_short(now_s() - 28)
+    bench.leases.exchange((), [grant("a")], now_s() - 28)
     bench.renewal._fence(now_s())
     assert bench.told == [("a", 1, "lease lost")]
 
 
 def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
     bench = RenewalBench()
-    bench.renewal.exchange((), [grant("a")], now_s())
-    bench.renewal.exchange([outcome("a")], [grant("a", 2)], now_s())
+    bench.leases.exchange((), [grant("a")], now_s())
+    bench.leases.exchange([outcome("a")], [grant("a", 2)], now_s())
     bench.renewal._judge("a", 1, LOST)
     assert bench.told == []
 
@@ -226,7 +234,7 @@ def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
 def test_a_thread_survives_what_it_did_not_expect(caplog: pytest.LogCaptureFixture) -> None:
     with RenewalBench() as bench:
         bench.store.verdicts = None  # type: ignore[assignment]
-        bench.renewal.exchange((), [grant("a")], now_s())
+        bench.leases.exchange((), [grant("a")], now_s())
         until(lambda: any("AttributeError" in str(record.__dict__.get("error")) for record in caplog.records))
         bench.store.verdicts = {}
         count = len(bench.store.asked)
@@ -254,30 +262,29 @@ def test_the_margin_leaves_time_to_renew_twice(lease_s: float) -> None:
 def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
     helper = FakeHelper()
     with RenewalBench(helper=helper) as bench:
-        bench.renewal.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
+        bench.leases.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
         assert helper.told == ["+1 a", "+2 b 500"]
-        bench.renewal.exchange([outcome("a")], [grant("a", 3)], now_s())
+        bench.leases.exchange([outcome("a")], [grant("a", 3)], now_s())
         assert helper.told[2:] == ["-1 a", "+3 a"]
-        bench.renewal.beat()
+        bench.leases.beat()
         assert helper.told[4:] == ["."]
     assert helper.ended == 1
 
 
-def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker() -> None:
     passing = count(100)
-    monkeypatch.setattr(Renewal, "now_s", lambda _self: float(next(passing)))
     helper = FakeHelper()
-    bench = RenewalBench(helper=helper)
-    bench.renewal.exchange((), [grant("a", 1, 500), grant("b", 2, 700)], 0)
+    bench = RenewalBench(helper=helper, clock=lambda: float(next(passing)))
+    bench.leases.exchange((), [grant("a", 1, 500), grant("b", 2, 700)], 0)
     assert helper.told == ["+1 a 500", "+2 b 700"]
-    bench.renewal.begin(grant("a", 1, 500))
+    bench.leases.begin(grant("a", 1, 500))
     assert helper.told[2:] == ["+1 a 500"]
 
 
 def test_what_a_helper_renews_no_thread_renews() -> None:
     helper = FakeHelper()
     with RenewalBench(3000, helper=helper) as bench:
-        bench.renewal.exchange((), [grant("a"), grant("b")], now_s())
+        bench.leases.exchange((), [grant("a"), grant("b")], now_s())
         for _ in range(30):
             helper.says.append(f"renewed {now_s()!r} 2")
             time.sleep(0.05)
@@ -290,9 +297,9 @@ def test_a_renewal_covers_only_what_the_helper_had_heard_of() -> None:
     helper = FakeHelper()
     bench = RenewalBench(30_000, helper=helper)
     sent_s = now_s()
-    bench.renewal.exchange((), [grant("a"), grant("b")], sent_s)
+    bench.leases.exchange((), [grant("a"), grant("b")], sent_s)
     bench.renewal._take([f"renewed {sent_s + 5!r} 1", "idle", "more", "failed Any: away"])
-    held = {job_id: lease.until_s - sent_s for (job_id, _), lease in bench.renewal._held.items()}
+    held = {job_id: lease.until_s - sent_s for (job_id, _), lease in bench.leases.held.items()}
     assert held["a"] == pytest.approx(35)
     assert held["b"] == pytest.approx(30)
     assert bench.more.is_set()
@@ -300,7 +307,7 @@ def test_a_renewal_covers_only_what_the_helper_had_heard_of() -> None:
 
 def test_a_helper_s_verdicts_are_told() -> None:
     bench = RenewalBench(helper=FakeHelper())
-    bench.renewal.exchange((), [grant("a"), grant("b")], now_s())
+    bench.leases.exchange((), [grant("a"), grant("b")], now_s())
     bench.renewal._take(["canceled 1 a", "lost 1 b", "lost 1 gone"])
     assert bench.told == [("a", 1, "canceled"), ("b", 1, "lease lost")]
 
@@ -312,7 +319,7 @@ def test_a_helper_that_is_gone_is_started_anew_and_a_thread_renews_meanwhile(
     monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2)
     helper = FakeHelper()
     with RenewalBench(helper=helper) as bench:
-        bench.renewal.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
+        bench.leases.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
         helper.is_dead = way == "dies"
         until(lambda: helper.starts == 2)
         until(lambda: len(helper.told) == 2)
@@ -333,7 +340,7 @@ def test_a_helper_that_cannot_be_started_is_tried_again_later(caplog: pytest.Log
 
     helper = Failing()
     with RenewalBench(helper=helper) as bench:
-        bench.renewal.exchange((), [grant("a")], now_s())
+        bench.leases.exchange((), [grant("a")], now_s())
         helper.is_dead = True
         until(lambda: helper.starts == 3)
     assert "renewal.helper_failed" in [record.__dict__["event"] for record in caplog.records]
@@ -454,8 +461,8 @@ def test_a_thread_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_
     bench = RenewalBench(lease_ms=600_000)
     bench.renewal._tick_s = 0.01
     with bench:
-        bench.renewal._blocked_ms = lambda: blocked_ms[0]
-        bench.renewal.exchange((), (grant("a"),), now_s())
+        bench.state.pulse.blocked_ms = lambda: blocked_ms[0]
+        bench.leases.exchange((), (grant("a"),), now_s())
         blocked_ms[0] = 7_000
         until(lambda: bench.store.blocked_ms)
         blocked_ms[0] = 0

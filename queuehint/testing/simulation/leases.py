@@ -18,7 +18,9 @@ from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from queuehint.backends.base import Backend
+    from collections.abc import Callable
+
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -26,9 +28,8 @@ logger = logging.getLogger("queuehint.worker")
 class LoopRenewal(Renewal):
     """`Renewal` with two tasks in place of its threads, by the clock of the loop."""
 
-    def __init__(self, backend: Backend, lease_ms: int, **options: object) -> None:
-        super().__init__(backend, lease_ms, **options)  # type: ignore[arg-type]
-        self.now_s = asyncio.get_running_loop().time
+    def __init__(self, state: WorkerState) -> None:
+        super().__init__(state)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -46,16 +47,16 @@ class LoopRenewal(Renewal):
     async def _watch_here(self) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
-            self._fence(self.now_s())
+            self._fence(self._state.now_s())
 
     async def _renew_here(self) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
             leases = self._due()
             if leases:
-                sent_s = self.now_s()
+                sent_s = self._state.now_s()
                 try:
-                    reply = await self._backend.call(Renew(leases, self._lease_ms))
+                    reply = await self._backend.call(Renew(leases, self._leases.lease_ms))
                 except BackendError as error:
                     logger.warning("leases were not renewed", extra={"event": "renewal.failed", "error": str(error)})
                 else:
@@ -71,7 +72,7 @@ class LoopPresence(Presence):
 
     def announce(self, now_s: float) -> None:
         """Tell the store, in a callback of its own: what breaks a promise there is told by the loop."""
-        self.due_s = now_s + ANNOUNCE_EVERY_S
+        self._state.announce_due_s = now_s + ANNOUNCE_EVERY_S
         asyncio.get_running_loop().call_soon(self._say, False)
 
     async def leave(self) -> None:
@@ -79,7 +80,7 @@ class LoopPresence(Presence):
         self._say(True)
 
     def _say(self, gone: bool) -> None:
-        told = attrs.evolve(self._announcement, host="simulated", pid=1, gone=gone, **self._now())
+        told = attrs.evolve(self._now(), host="simulated", pid=1, gone=gone)
         with contextlib.suppress(BackendError):
             self._backend.call_sync(told)
 
@@ -110,6 +111,11 @@ class LoopWorker(Worker):
         process = PROCESS.get()
         assert process is not None
         return process.name
+
+    @staticmethod
+    def make_clock() -> Callable[[], float]:
+        """Return the time of the loop."""
+        return asyncio.get_running_loop().time
 
 
 def _tell(task: asyncio.Task[None]) -> None:

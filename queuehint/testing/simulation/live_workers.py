@@ -86,7 +86,7 @@ class Crew:
             (process.name, slot.grant)
             for process, worker in self._workers.items()
             if not process.is_dead and process not in self._stood_still
-            for slot in worker._slots
+            for slot in worker._state.slots
         ]
         for at, (name, grant) in enumerate(running):
             for other, before in running[:at]:

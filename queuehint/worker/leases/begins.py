@@ -9,33 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from queuehint.operations import LEASES_AT_ONCE, Renew, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from queuehint.values.outcome import Grant
-    from queuehint.worker.leases.renewal import Renewal
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
 
 class Begins:
-    """
-    Announces begins of one worker.
+    """Announces begins of one worker."""
 
-    Args:
-        call: carries an operation out; None if the store is unreachable now.
-        lease_ms: what the leases are extended to.
-        renewal: told of each begin, for its helper; None for a store of this process.
-    """
-
-    def __init__(self, call: Callable[[Renew], Awaitable[Any]], lease_ms: int, renewal: Renewal | None) -> None:
-        self._call = call
-        self._lease_ms = lease_ms
-        self._renewal = renewal
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
         self._untold: list[tuple[Grant, asyncio.Future[bool]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -57,8 +46,7 @@ class Begins:
                 grant.losses,
                 extra={"event": "job.last_life", "job_id": job_id, "losses": grant.losses},
             )
-        if self._renewal is not None:
-            self._renewal.begin(grant)
+        self._state.leases.begin(grant)
         return True
 
     async def _announce(self) -> None:
@@ -68,7 +56,7 @@ class Begins:
             leases = tuple([(grant.spec.id, grant.token) for grant, _ in batch])
             verdicts, failure = [Verdict.LOST] * len(batch), None
             try:
-                reply = await self._call(Renew(leases, self._lease_ms, begun=True))
+                reply = await self._state.call(Renew(leases, self._state.leases.lease_ms, begun=True))
                 if reply is not None:
                     verdicts = reply.verdicts
             except Exception as error:  # noqa: BLE001 - raised where the jobs are run

@@ -65,7 +65,7 @@ from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Announce, Exchang
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
 from queuehint.worker.leases.presence import host_name
-from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
+from queuehint.worker.leases.pulse import BEAT_S, BLOCKED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,20 +15,16 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from queuehint.clock import now_s
 from queuehint.errors import BackendError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.values.outcome import OutcomeKind
-from queuehint.worker.leases.blocking import blamed_frame
-from queuehint.worker.leases.renewal import BEAT_S, BLOCKED_S
+from queuehint.worker.leases.blocking import BlockWatch, blamed_frame
+from queuehint.worker.leases.pulse import BEAT_S, BLOCKED_S
 from queuehint.worker.outcomes import outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.backends.base import Backend
-    from queuehint.worker.leases.renewal import Renewal
-    from queuehint.worker.slots import Slot, Slots
+    from queuehint.worker.slots import Slot
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -41,101 +37,70 @@ class LoopWatch:
     """
     Watches the loop of one worker.
 
-    Args:
-        worker: its name.
-        slots: the jobs whose code has not begun are given back while the loop is blocked.
-        stuck_after_s: after how long the loop counts as stuck.
+    The thread that renews leases looks, if the store is elsewhere; jobs whose code has not begun are given back while
+    the loop is blocked.
     """
 
-    def __init__(self, worker: str, backend: Backend, slots: Slots, stuck_after_s: float) -> None:
-        self._worker = worker
-        self._backend = backend
-        self._slots = slots
-        self._stuck_after_s = stuck_after_s
-        self._renewal: Renewal | None = None
-        self._now_s = now_s
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+        self._worker = state.name
+        self._pulse = state.pulse
+        self._now_s = state.now_s
+        self._blocking = BlockWatch(state.slots)
         self._timer: asyncio.TimerHandle | None = None
-        self._turned_s: float | None = None
         self._looked_s = 0.0
         self._beaten_s = math.inf
         self._thread = 0
-        self._is_blocked = False
         self._unbegun: list[Slot] = []
-        self.is_to_blame: Callable[[float], bool] = lambda _blocked_s: True
-        """Returns, on the loop's thread, whether it was code that has blocked the loop so long."""
-
-    def attach(self, renewal: Renewal) -> None:
-        """Use the clock of the lease renewal, whose thread watches, and report each heartbeat to it."""
-        self._renewal = renewal
-        self._now_s = renewal.now_s
+        state.look = self.look
 
     def start(self) -> None:
         """Watch the loop that runs."""
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._beat()
+        self._blocking.start()
 
     def stop(self) -> None:
         """Watch no more: the worker has ended."""
-        self._turned_s = None
+        self._pulse.turned_s = None
         if self._timer is not None:
             self._timer.cancel()
+        self._blocking.stop()
 
     def _beat(self) -> None:
         """Send a heartbeat every second: this loop is responsive."""
-        assert self._loop is not None
-        self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._turned_s = now = self._now_s()
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+        self._pulse.turned_s = now = self._now_s()
         blocked_s, self._beaten_s = now - self._beaten_s - BEAT_S, now
-        if blocked_s >= BLOCKED_S and not self._is_blocked:
+        if blocked_s >= BLOCKED_S and not self._pulse.is_blocked:
             # No other thread checked, or no thread ran at all.
             self._report_late(blocked_s)
-        if self._renewal is not None:
-            self._renewal.beat()
+        self._state.leases.beat()
 
     def _report_late(self, blocked_s: float) -> None:
         """Report, once the loop runs again, that it did not because of code."""
-        if not self.is_to_blame(blocked_s):
+        if not self._blocking.is_to_blame(blocked_s):
             return
         logger.warning(
             "code has blocked the event loop of a worker; its other jobs did not run",
             extra={"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)},
         )
 
-    @property
-    def blocked_s(self) -> float:
-        """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
-        turned_s = self._turned_s
-        return 0.0 if turned_s is None else max(0.0, self._now_s() - turned_s - BEAT_S)
-
-    def blocked_ms(self) -> int:
-        """Return for how long code has blocked the loop, 0 below the reporting threshold."""
-        blocked_s = self.blocked_s
-        # A thread has checked that not the whole process stood still; for a local store no thread checks.
-        is_told = blocked_s >= BLOCKED_S if self._renewal is None else self._is_blocked
-        return round(blocked_s * 1000) if is_told else 0
-
-    @property
-    def is_stuck(self) -> bool:
-        """True once code has held up the loop for as long as code that was asked to stop may go on."""
-        return self.blocked_s > max(self._stuck_after_s, BLOCKED_S)
-
     def look(self) -> None:
         """Report code that blocks the loop, and give back the jobs that it keeps from beginning."""
         now, looked_s = self._now_s(), self._looked_s
         self._looked_s = now
-        if looked_s and now - looked_s > STOOD_STILL_S and self._turned_s is not None:
-            self._turned_s = now
-        blocked_s = self.blocked_s
+        if looked_s and now - looked_s > STOOD_STILL_S and self._pulse.turned_s is not None:
+            self._pulse.turned_s = now
+        blocked_s = self._pulse.blocked_s
         if blocked_s < BLOCKED_S:
-            if self._is_blocked:
+            if self._pulse.is_blocked:
                 logger.info("the event loop runs again", extra={"event": "worker.unblocked", "worker": self._worker})
-            self._is_blocked = False
+            self._pulse.is_blocked = False
             self._unbegun.clear()
             return
-        if not self._is_blocked:
-            self._is_blocked = True
+        if not self._pulse.is_blocked:
+            self._pulse.is_blocked = True
             extra = {"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)}
             message = "code blocks the event loop of a worker; its other jobs do not run"
             if not _is_code_to_blame(self._thread):
@@ -146,20 +111,19 @@ class LoopWatch:
 
     def _give_back_unbegun(self) -> None:
         """Give back the jobs whose code has not begun; failures are retried at the next check."""
-        self._unbegun += [slot for slot in self._slots if slot.begin()]
+        self._unbegun += [slot for slot in self._state.slots if slot.begin()]
         while self._unbegun:
             slots = self._unbegun[:JOBS_AT_ONCE]
             outcomes = tuple([outcome_of(slot.grant, OutcomeKind.RELEASED) for slot in slots])
             try:
                 # By another name: what this worker is to be told stays for it.
-                self._backend.call_sync(Exchange(f"{self._worker}-unbegun", outcomes, pools=()))
+                self._state.backend.call_sync(Exchange(f"{self._worker}-unbegun", outcomes, pools=()))
             except BackendError as error:
                 logger.warning("backend unavailable: %s", error, extra={"event": "worker.backend", "error": str(error)})
                 return
             for slot in slots:
                 slot.is_given_back = True
-            if self._renewal is not None:
-                self._renewal.exchange(outcomes, (), self._now_s())
+            self._state.leases.exchange(outcomes, (), self._now_s())
             del self._unbegun[: len(slots)]
             logger.warning(
                 "%d jobs whose code could not begin are given back",

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -21,10 +21,8 @@ from queuehint.backends.base import begins_history
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.backends.base import Backend
     from queuehint.operations import Announce
+    from queuehint.worker.state import WorkerState
 
 logger = logging.getLogger("queuehint.worker")
 
@@ -48,44 +46,40 @@ class Presence:
     Announces one worker.
 
     Args:
-        announcement: what to say of it.
-        now: returns the fields of the announcement that change.
-        has_lost: called when the store has lost data since the announcement before.
+        announcement: what to say of it, but for what changes.
     """
 
-    def __init__(
-        self, backend: Backend, announcement: Announce, now: Callable[[], dict[str, Any]], has_lost: Callable[[], None]
-    ) -> None:
-        self._backend = backend
+    def __init__(self, state: WorkerState, announcement: Announce) -> None:
+        self._state = state
+        self._backend = state.backend
         self._announcement = announcement
-        self._now = now
-        self._has_lost = has_lost
         self._token: int | None = None
         """The newest token that the store has given, as of the last announcement."""
         self._task: asyncio.Task[None] | None = None
-        self.due_s = 0.0
-        """When to announce it again, by the clock of its exchanges."""
 
     def announce(self, now_s: float) -> None:
         """Tell the store, in a task of its own; an announcement that is under way is enough."""
-        self.due_s = now_s + ANNOUNCE_EVERY_S
+        self._state.announce_due_s = now_s + ANNOUNCE_EVERY_S
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
-    def announce_soon(self) -> None:
-        """Have it announced after the next exchange: a grant shows that the store may have lost data."""
-        self.due_s = 0.0
+    def _now(self) -> Announce:
+        """Return what is to be said now; log the given-back jobs that were counted, as often."""
+        state = self._state
+        state.outcomes.failures.given_back.flush()
+        return attrs.evolve(self._announcement, running=len(state.slots), release=state.empty.release)
 
     async def _tell(self) -> None:
         try:
-            reply = await self._backend.call(attrs.evolve(self._announcement, **self._now()))
+            reply = await self._backend.call(self._now())
         except BackendError as error:
             # Exchanges say so too, and go on; this is said again in time.
             logger.debug("not announced: %s", error, extra={"event": "worker.not_announced", "error": str(error)})
             return
         before, self._token = self._token, reply.token
         if before is not None and (reply.is_new or begins_history(before, reply.token)):
-            self._has_lost()
+            self._state.has_lost_data = True
+            self._state.wakeup.set_for_notes()
 
     async def leave(self) -> None:
         """

@@ -33,21 +33,17 @@ class Release:
     """
 
     def __init__(self, handlers: Mapping[str, Handler], version: str | None) -> None:
-        self._handlers = handlers
+        self.handlers = handlers
         self._version = version
-        self._count = 0
+        self.count = 0
+        """Of how many handlers the digest is: with others there it is to be renewed."""
         self.digest = ""
         self.renew()
 
-    @property
-    def is_older(self) -> bool:
-        """Whether handlers were added since the digest was made."""
-        return len(self._handlers) != self._count
-
     def renew(self) -> str:
         """Return the digest of the handlers there are now."""
-        self._count = len(self._handlers)
-        text = "\n".join([digest_of(self._handlers), self._version or "", own_release()])
+        self.count = len(self.handlers)
+        text = "\n".join([digest_of(self.handlers), self._version or "", own_release()])
         number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
         self.digest = "".join([LETTERS[number >> 5 * at & 31] for at in range(LENGTH)])
         return self.digest
