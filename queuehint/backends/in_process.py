@@ -24,7 +24,7 @@ from queuehint.backends.waiters import Waiter, WaitingRoom
 from queuehint.clock import now_s
 from queuehint.core.asking.why import blocked_text
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import ChangeSchedule, CountRecords, List, Operation, PutSchedule, Tick
+from queuehint.operations import Chain, ChangeSchedule, CountRecords, List, Operation, PutSchedule, Tick
 from queuehint.operations.bounds import check_limits
 from queuehint.values.ids import this_process
 from queuehint.values.record import JobState
@@ -288,13 +288,18 @@ class LocalBackend(Backend):
         return [lease for held, _ in list(self._adopted.values()) for lease in held()]
 
     def _say_blocked(self, reply: Reply) -> Reply:
-        """Add to why a job is where it is that the event loop of its worker is blocked, if it is."""
-        if isinstance(reply, Reason) and reply.state is JobState.STARTED:
+        """Add to why running jobs are where they are that the event loop of their worker is blocked, if it is."""
+        if not isinstance(reply, Chain):
+            return reply
+        return attrs.evolve(reply, reasons=tuple(map(self._with_blocked, reply.reasons)))
+
+    def _with_blocked(self, reason: Reason) -> Reason:
+        if reason.state is JobState.STARTED:
             for held, ask_blocked_ms in list(self._adopted.values()):
                 blocked_ms = ask_blocked_ms()
-                if blocked_ms and any(job_id == reply.job_id for job_id, _ in held()):
-                    return attrs.evolve(reply, detail=f"{reply.detail}{blocked_text(blocked_ms)}")
-        return reply
+                if blocked_ms and any(job_id == reason.job_id for job_id, _ in held()):
+                    return attrs.evolve(reason, detail=f"{reason.detail}{blocked_text(blocked_ms)}")
+        return reason
 
     # --- care ----------------------------------------------------------------------------------------------------
 

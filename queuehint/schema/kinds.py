@@ -11,7 +11,7 @@ a subclass may behave in any way, and stores treat fields in different ways: the
 text for another, and impossible to write for a third.
 
 >>> kind_of(tuple[JobId, ...] | None)
-Optional(kind=Many(item=Id(), most=None), words=(), takes_none=True, takes_bool=False)
+Optional(kind=Many(item=Id(), most=None), takes_bool=False, takes_none=True, words=())
 """
 
 from __future__ import annotations

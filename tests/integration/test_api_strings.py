@@ -126,8 +126,8 @@ class NotOne:
 def test_a_worker_helps_users_by_their_checked_names() -> None:
     sched, _ = scheduler()
     one = sched.make_worker(users=["ben"], steal=HostileStr(ANYONE))
-    assert (type(one._exchanges.empty.steal), one._exchanges.empty.steal) == (str, ANYONE)
-    assert sched.make_worker(users=["ben"], steal=NotOne())._exchanges.empty.steal == ("ann",)
+    assert (type(one._state.empty.steal), one._state.empty.steal) == (str, ANYONE)
+    assert sched.make_worker(users=["ben"], steal=NotOne())._state.empty.steal == ("ann",)
     with sched.worker_sync(users=["ben"], steal=HostileStr(ANYONE)):
         pass
 

@@ -1,6 +1,6 @@
 """Mutants of the outbox, and of messages that are too large or malformed."""
 
-from tests.mutants.catchers import CONFORMANCE, ON_REDIS
+from tests.mutants.catchers import CONFORMANCE, CONFORMANCE_ON_REDIS
 from tests.mutants.gate import Mutant, tests
 
 OUTBOX = tests("tests/integration/test_outbox.py")
@@ -256,7 +256,7 @@ MUTANTS = (
     ),
     Mutant(
         name="A note without a token may have a result",
-        kind="leases",
+        kind="bounds",
         file="operations/bounds.py",
         old="    op.Post: _check_post,\n",
         new="",
@@ -268,7 +268,7 @@ MUTANTS = (
         file="backends/redis/lua/post.lua",
         old="  if job and token ~= '' and (job[STATE] ~= STARTED or job[TOKEN] ~= token) then job = false end\n",
         new="",
-        caught_by=(tests("tests/contract/test_redis.py", "-k", f"{ON_REDIS} and old_grant_writes"),),
+        caught_by=(CONFORMANCE_ON_REDIS,),
     ),
     Mutant(
         name="Each note of a handler costs an exchange",
