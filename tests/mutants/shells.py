@@ -971,7 +971,7 @@ MUTANTS = (
         file="core/work.py",
         old=("            item = leftovers.popleft()\n"),
         new=("            item = leftovers.pop()\n"),
-        caught_by=(AGREEMENT,),
+        caught_by=(tests("tests/unit/test_sweeps.py", "-k", "take_turns"),),
     ),
     Mutant(
         name="A lease is taken to last from the answer on, not from the question",

@@ -75,6 +75,16 @@ def test_a_sweep_of_nothing_costs_nothing() -> None:
     assert step(queue.engine.lifecycle, cancel_sweep(queue, ("b",), seen=[]), 10) == (0, False)
 
 
+def test_sweeps_take_turns_the_first_that_was_left_over_first() -> None:
+    queue = Queue(*[job(f"{path}{number}", [path]) for path in "ab" for number in range(3)], budget=1)
+    seen: list[str] = []
+    for path in "ab":
+        queue.engine.table.leftovers.append(cancel_sweep(queue, (path,), seen=seen))
+    while queue.tick().more:
+        pass
+    assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
 @pytest.mark.parametrize("budget", [1, 2, 5])
 def test_a_dead_job_s_place_is_freed_when_all_behind_it_are_canceled(budget: int) -> None:
     queue = Queue(job("dies", ["a"], on_dead="cancel_behind", max_attempts=1), budget=budget, now_ms=0)
