@@ -109,7 +109,7 @@ def files_of_an_operation() -> float:
 def files_of_an_option() -> int:
     """Return how many files of product, kit and tests name an option, with or without its unit."""
     named = re.compile(rf"\b{OPTION}(_ms)?\b")
-    every = [*files(PRODUCT, ".py", ".lua"), *files(TESTS, ".py")]
+    every = [*files(PRODUCT, ".py", ".lua"), *files(TESTS, ".py", ".txt")]
     return sum(named.search(path.read_text("utf-8")) is not None for path in every)
 
 

@@ -1,10 +1,11 @@
 """
 The mutation gate: deliberate faults in the package, each of which some test must notice.
 
-A mutant is a text in one file of the package and its replacement. To try it, the package and the tests are
-copied into a folder of their own, the text is replaced in the copy, and its *catchers* run there in processes of their
-own: as few tests as possible. Each catcher has to fail, by a test and not while tests are collected: a copy that cannot
-be imported proves nothing. Nor does a catcher that fails without a mutant: `try_catcher` runs one on an unchanged copy.
+A mutant is a text in one function of the package and its replacement (`tests/mutants/texts` holds them all). To try it,
+the package and the tests are copied into a folder of their own, the text is replaced in the copy, and its *catchers*
+run there in processes of their own: as few tests as possible. Each catcher has to fail, by a test and not while tests
+are collected: a copy that cannot be imported proves nothing. Nor does a catcher that fails without a mutant:
+`try_catcher` runs one on an unchanged copy.
 
 Mutants of order, exclusion, leases and edges have to be caught by the kit, `queuehint.testing`, because authors of
 other backends rely on it alone.
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import attrs
+
+from tests.mutants.functions import spans_by_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,16 +93,21 @@ class Mutant:
     Args:
         name: a sentence that says what is wrong.
         file: below `queuehint/`.
-        old: what stands in it, once.
+        function: in which it is, such as `Class.method`; `FILE_LEVEL` is what is in no function and no class.
+        old: the lines of a text that stands in it once, without the indentation of the first.
+        new: the lines of its replacement; ``None`` takes the lines of *old* away.
         caught_by: all of these have to fail.
+        where: the file and the line that it is read from.
     """
 
     name: str
     kind: Kind
     file: str
-    old: str
-    new: str
+    function: str
+    old: tuple[str, ...]
+    new: tuple[str, ...] | None
     caught_by: tuple[Catcher, ...]
+    where: str
 
     @property
     def path(self) -> Path:
@@ -111,25 +119,64 @@ class Mutant:
         Return the text of the file with the fault in it.
 
         Raises:
-            StaleMutantError: what is to be replaced is not there, or more than once.
+            StaleMutantError: the function is not there, or what is to be replaced is not in it, or more than once.
         """
-        count = text.count(self.old)
-        if count != 1:
-            raise StaleMutantError(self, count)
-        return text.replace(self.old, self.new)
+        spans = spans_by_function(text, self.path.suffix).get(self.function)
+        if spans is None:
+            raise StaleMutantError(self, None)
+        found = list(self._find(text, spans))
+        if len(found) != 1:
+            raise StaleMutantError(self, len(found))
+        [(start, end, indent)] = found
+        if self.new is None:
+            return text[: start - len(indent)] + text[end + 1 :]
+        return text[:start] + _indented(self.new, indent) + text[end:]
+
+    def _find(self, text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+        """Yield where *old* starts and ends, as whole words, and the indentation of the line that it starts in."""
+        start = -1
+        while (start := text.find(self.old[0], start + 1)) >= 0:
+            line = text[text.rfind("\n", 0, start) + 1 : start]
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            whole = _indented(self.old, indent)
+            end = start + len(whole)
+            if (
+                text.startswith(whole, start)
+                and any(first <= start and end <= last for first, last in spans)
+                and not _is_in_word(text, start)
+                and not _is_in_word(text, end)
+                and (self.new is not None or (line == indent and text.startswith("\n", end)))
+            ):
+                yield start, end, indent
+
+
+def _indented(lines: tuple[str, ...], indent: str) -> str:
+    """Return lines as a text of which all but the first are indented by as much more."""
+    return "\n".join([lines[0], *(indent + line if line else "" for line in lines[1:])])
+
+
+def _is_in_word(text: str, at: int) -> bool:
+    return re.fullmatch(r"\w\w", text[at - 1 : at + 1]) is not None
 
 
 class StaleMutantError(Exception):
-    """The package has changed and the list of mutants has not."""
+    """The package has changed and the list of mutants has not: *count* is ``None`` if the function is gone."""
 
-    def __init__(self, mutant: Mutant, count: int) -> None:
+    def __init__(self, mutant: Mutant, count: int | None) -> None:
         self.mutant = mutant
         self.count = count
 
     def __str__(self) -> str:
+        mutant = self.mutant
+        said = f"{mutant.where}: the mutant {mutant.name!r} is out of date:"
+        file = f"{PACKAGE}/{mutant.file}"
+        if self.count is None:
+            return f"{said} there is no function {mutant.function} in {file}"
+        level = f"the function {mutant.function}" if mutant.function else "the lines outside functions and classes"
+        what = "\n".join(mutant.old)
+        whole = " as a line of its own" if mutant.new is None else ""
         return (
-            f"the mutant {self.mutant.name!r} is out of date: the text it replaces stands {self.count} times in "
-            f"{PACKAGE}/{self.mutant.file}, and has to stand there once:\n{self.mutant.old}"
+            f"{said} this stands {self.count} times{whole} in {level} of {file}, and has to stand there once:\n{what}"
         )
 
 

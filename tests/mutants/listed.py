@@ -1,53 +1,6 @@
 """All mutants of the gate."""
 
-from tests.mutants import (
-    api,
-    events,
-    flows,
-    graphs,
-    limits,
-    links,
-    lives,
-    lua,
-    operators,
-    outbox,
-    payloads,
-    places,
-    promises,
-    readings,
-    releases,
-    shared,
-    shells,
-    submissions,
-    trees,
-    twin_edges,
-    twin_ends,
-    twin_lua,
-    twins,
-)
+from tests.mutants.gate import ROOT
+from tests.mutants.loading import load
 
-MUTANTS = (
-    *places.MUTANTS,
-    *graphs.MUTANTS,
-    *lives.MUTANTS,
-    *limits.MUTANTS,
-    *flows.MUTANTS,
-    *submissions.MUTANTS,
-    *shared.MUTANTS,
-    *lua.MUTANTS,
-    *shells.MUTANTS,
-    *links.MUTANTS,
-    *trees.MUTANTS,
-    *api.MUTANTS,
-    *outbox.MUTANTS,
-    *operators.MUTANTS,
-    *payloads.MUTANTS,
-    *events.MUTANTS,
-    *promises.MUTANTS,
-    *readings.MUTANTS,
-    *releases.MUTANTS,
-    *twins.MUTANTS,
-    *twin_ends.MUTANTS,
-    *twin_edges.MUTANTS,
-    *twin_lua.MUTANTS,
-)
+MUTANTS = load(ROOT / "tests" / "mutants" / "texts")
