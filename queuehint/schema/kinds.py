@@ -55,8 +55,10 @@ class Kind:
 
     def __repr__(self) -> str:
         names = [name for cls in reversed(type(self).__mro__) for name in getattr(cls, "__slots__", ())]
-        facts = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
-        return f"{type(self).__name__}({facts})"
+        facts = [(name, getattr(self, name)) for name in names]
+        # A function by its name: its address is another in each process, and tests are named after kinds.
+        told = [f"{name}={getattr(fact, '__qualname__', None) or repr(fact)}" for name, fact in facts]
+        return f"{type(self).__name__}({', '.join(told)})"
 
 
 class Single(Kind):
