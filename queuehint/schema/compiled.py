@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError
+from queuehint.schema.annotations import kind_of
 from queuehint.schema.kinds import (
     Also,
     Kind,
@@ -26,7 +27,6 @@ from queuehint.schema.kinds import (
     Row,
     Single,
     Value,
-    kind_of,
     refuse,
 )
 

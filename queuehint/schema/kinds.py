@@ -1,26 +1,21 @@
 """
 Kinds of fields: what a field of a value may hold, as data.
 
-A field says its kind in its annotation, as ``Annotated[int, Count(1, 100)]`` or by a name for that, such as `JobId`.
-What an annotation says already is not said again: `kind_of` finds that a tuple holds many of a kind, that a `Literal`
-is one of some words, that a class of ours has fields of its own.
+A field says its kind in its annotation, as ``Annotated[int, Count(1, 100)]`` or by a name for that, such as `JobId`;
+`queuehint.schema.annotations` reads it.
 
 Each kind of a single thing has a `test`, an expression that is true of nearly all that fits, for `compiled`; and
 `check`, which decides, and raises with the words of the error. A value must be of exactly the class that is named, for
 a subclass may behave in any way, and stores treat fields in different ways: the same value may be a number for one, a
 text for another, and impossible to write for a third.
 
->>> kind_of(tuple[JobId, ...] | None)
-Optional(kind=Many(item=Id(), most=None), takes_bool=False, takes_none=True, words=())
+>>> Count(1, 100).take(7, "limit")
+7
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
-
-import attrs
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import (
@@ -430,62 +425,6 @@ class AtMost:
 
     def __init__(self, most: int) -> None:
         self.most = most
-
-
-def kind_of(hint: Any) -> Kind:
-    """
-    Return the kind that an annotation says.
-
-    Raises:
-        TypeError: it says none: a bare text or number has no limit.
-    """
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _annotated(*args)
-    if origin in (Union, UnionType):
-        return _either(args)
-    if origin is Literal:
-        return Choice(*args)
-    if origin is tuple:
-        if args[-1] is Ellipsis:
-            return Many(kind_of(args[0]))
-        return Row(tuple(map(kind_of, args)))
-    if hint is bool:
-        return Flag()
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return Member(hint)
-    if isinstance(hint, type) and attrs.has(hint):
-        return Value(hint)
-    raise TypeError(f"{hint} says no kind of field: give it one of queuehint.schema.kinds")
-
-
-def _annotated(hint: Any, *said: object) -> Kind:
-    kind: Kind | None = None
-    for each in said:
-        if isinstance(each, Kind) and not isinstance(each, (Also, Repeated)):
-            kind = each
-            continue
-        kind = kind or kind_of(hint)
-        if isinstance(each, AtMost):
-            assert isinstance(kind, Many)
-            kind = Many(kind.item, each.most)
-        elif isinstance(each, Also):
-            kind = Also(each.parse, kind)
-        elif isinstance(each, Repeated):
-            kind = Repeated(kind)
-    return kind or kind_of(hint)
-
-
-def _either(hints: tuple[Any, ...]) -> Kind:
-    rest = [hint for hint in hints if hint not in (NoneType, bool) and get_origin(hint) is not Literal]
-    words = tuple([word for hint in hints if get_origin(hint) is Literal for word in get_args(hint)])
-    if not rest:
-        kind: Kind = Choice(*words)
-        words = ()
-    else:
-        (hint,) = rest
-        kind = kind_of(hint)
-    return Optional(kind, words=words, takes_none=NoneType in hints, takes_bool=bool in hints)
 
 
 # --- names of those that many fields have ----------------------------------------------------------------------------

@@ -39,8 +39,9 @@ from queuehint.operations import (
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
 from queuehint.schema import kinds
+from queuehint.schema.annotations import kind_of
 from queuehint.schema.compiled import kinds_of, maker, source_of
-from queuehint.schema.kinds import JobId, Kind, Single, kind_of
+from queuehint.schema.kinds import JobId, Kind, Single
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind

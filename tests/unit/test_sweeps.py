@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,27 @@ def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None
     queue.cancel("j4")
     queue.wait(0)
     assert queue.start() == ["j0", "j1", "j2", "j3"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize("user", ["served", "helped"])
+@pytest.mark.parametrize("budget", [4, 6, 100])
+def test_a_claim_that_is_cut_while_it_puts_jobs_aside_is_ended_by_the_next(
+    budget: int, user: str, is_refused: bool
+) -> None:
+    queue = Queue(*[job(f"j{number}", ["a", str(number)], user=user) for number in range(5)], budget=budget)
+    queue.enqueue(job("free", ["b"], user=user))
+    claims: dict[str, Any] = {"users": ("served",), "steal": "*"}
+    if is_refused:
+        while ids := queue.start(release="old", **claims):
+            queue.exchange(*[queue.outcome(each, OutcomeKind.UNKNOWN_TASK) for each in ids], release="old")
+    queue.pause("a")
+    started, rounds = queue.start(release="new", **claims), 1
+    while queue.engine.state.cut:
+        assert started == []
+        started, rounds = queue.start(release="new", **claims), rounds + 1
+    assert started == ["free"]
+    assert rounds == {4: 3, 6: 2, 100: 1}[budget]
 
 
 # --- edges -----------------------------------------------------------------------------------------------------------
