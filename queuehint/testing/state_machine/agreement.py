@@ -118,7 +118,7 @@ def with_tokens(value: Any, others: Mapping[int, int]) -> Any:
         item = getattr(value, field.name)
         if field.name in {"token", "presence_token"}:
             new = others.get(item, item)
-        elif field.name in {"settle", "grants", "jobs", "records"}:
+        elif field.name in {"settle", "notes", "grants", "jobs", "records"}:
             new = with_tokens(item, others)
         else:
             continue
