@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.handlers.handler import USING
 from queuehint.handlers.placement import UserTemplate
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.schema.checks import (
     check_bool,
     check_choice,
-    check_duration,
     check_headers,
     check_id,
     check_items,
@@ -32,12 +32,12 @@ from queuehint.values.ids import new_id
 from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Backoff, Policy
 from queuehint.values.spec import (
     DEPENDENCIES_MAX,
-    ON_CONFLICT,
     WHEN,
     Dependency,
     JobSpec,
     OnConflict,
     When,
+    ask_spec,
     check_call_size,
     check_max_delay,
     check_priority,
@@ -118,9 +118,11 @@ class Options:
             elif name in POLICY_OPTIONS:
                 given[name] = value
                 changes["given"] = given
+            elif name in _BY_HAND:
+                changes.update(_BY_HAND[name](value))
             else:
-                check = _OF_A_TASK.get(name) or _OF_A_CALL[name]
-                changes.update(check(value))
+                field, held = ask_spec(name, value)
+                changes[field] = held
         if "given" in changes:
             changes["policy"] = Policy.checked(**given)
         if options.get("claims") is not None and "queue_hint" in options:
@@ -142,14 +144,6 @@ def _check_run_at(value: Any) -> dict[str, Any]:
     if value is None:
         return {"run_at_ms": None}
     return {"run_at_ms": check_run_at(value, now_ms=time.time_ns() // 1_000_000)}
-
-
-def _optional_name(parameter: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda value: {parameter: None if value is None else check_name(value, parameter=parameter)}
-
-
-def _optional_duration(parameter: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda value: {f"{parameter}_ms": None if value is None else check_duration(value, parameter=parameter)}
 
 
 def _check_after(value: Any) -> dict[str, Any]:
@@ -180,32 +174,24 @@ def _check_tasks(value: Any) -> dict[str, Any]:
 
 _Check = Callable[[Any], dict[str, Any]]
 
-_OF_A_TASK: dict[str, _Check] = {
-    "mode": lambda value: {"mode": parse_mode(value)},
+_BY_HAND: dict[str, _Check] = {
+    "id": lambda value: {"id": None if value is None else check_id(value)},
     "priority": lambda value: {"priority": check_priority(value)},
-    "pool": lambda value: {"pool": check_name(value, parameter="pool")},
-    "service": _optional_name("service"),
+    "mode": lambda value: {"mode": parse_mode(value)},
     "tags": lambda value: {"tags": check_tags(value)},
     "headers": lambda value: {"headers": check_headers(value)},
     "depends_on": _check_tasks,
     "check_arguments": lambda value: {"check_arguments": check_bool(value, parameter="check_arguments")},
-}
-_OF_A_CALL: dict[str, _Check] = {
     "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},
     "claims": lambda value: {"claims": None if value is None else parse_claims(value)},
-    "user": _optional_name("user"),
-    "key": _optional_name("key"),
-    "id": lambda value: {"id": None if value is None else check_id(value)},
-    "name": lambda value: {"name": None if value is None else check_id(value, parameter="name")},
-    "on_conflict": lambda value: {"on_conflict": check_choice(value, ON_CONFLICT, parameter="on_conflict")},
-    "delay": _optional_duration("delay"),
-    "max_delay": _optional_duration("max_delay"),
     "run_at": _check_run_at,
     "after": _check_after,
     "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},
 }
+"""Options that are no fields of a job, or that users pass in another form than their kind says."""
 _BACKOFF_NAMES = ("backoff", "retry")
-TASK_OPTIONS = POLICY_OPTIONS | _OF_A_TASK.keys() | set(_BACKOFF_NAMES)
+_OF_A_CALL = {"after", "claims", "delay", "id", "key", "max_delay", "name", "on_conflict", "run_at", "user", "when"}
+TASK_OPTIONS = (USING - _OF_A_CALL) - {"queue_hint"}
 """Options of `Scheduler.job` besides the place and the name; `Job.using` takes all of them and more."""
 
 

@@ -29,17 +29,14 @@ from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.policy import POLICY_OPTIONS
-from queuehint.values.spec import PAYLOAD_BYTES_MAX
+from queuehint.values.spec import JOB_OPTIONS, PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from queuehint.handlers.codec import Codec
 
-USING = POLICY_OPTIONS | {
-    *("after", "check_arguments", "claims", "delay", "depends_on", "headers", "id", "key", "max_delay", "mode", "name"),
-    *("on_conflict", "pool", "priority", "queue_hint", "retry", "run_at", "service", "tags", "user", "when"),
-}
+USING = POLICY_OPTIONS | JOB_OPTIONS | {"after", "check_arguments", "mode", "queue_hint", "retry", "when"}
 """The options of `Job.using`, which are easily given as arguments of the job."""
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -9,12 +9,14 @@ its kind, which decides. Nothing but kinds of ours is ever compiled: no name or 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
+from operator import is_
 from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
-from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError
+from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.annotations import kind_of
 from queuehint.schema.kinds import (
     Also,
@@ -89,6 +91,52 @@ def taker(find: Callable[[], type[Any]], **called: str) -> Callable[[Any], None]
         InvalidJobError, InvalidJobTypeError: naming the field.
     """
     return _at_first_use(lambda: _compiled(*_taker_source(find(), called), "take"))
+
+
+def normaliser(find: Callable[[], type[Any]], **parse: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    """
+    Return a function that checks the fields of a value as a user has made it, and returns those that change, by name.
+
+    A field of a single thing that is not in the form of its kind becomes what the kind takes it for; several members of
+    an enum become each once, in its order; what a function takes as well becomes what that returns.
+
+    Args:
+        find: returns the class, which may be made later.
+        parse: functions that return what a field becomes, or the same if it is right.
+
+    Raises (the function):
+        InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the field.
+    """
+    return _at_first_use(lambda: _compiled(*_normaliser_source(find(), parse), "normal"))
+
+
+def asker(find: Callable[[], type[Any]]) -> Callable[[str, Any], tuple[str, Any]]:
+    """
+    Return a function that takes an option of a job and its value, and returns the field of a class and what it holds.
+
+    Args:
+        find: returns the class, which may be made later.
+
+    Raises (the function):
+        InvalidJobError, InvalidJobTypeError: naming the option.
+    """
+
+    def compiled() -> Any:
+        asked = {option_of(name): (name, kind) for name, kind in kinds_of(find()).items()}
+        source = "def ask(option, value):\n    field, kind = asked[option]\n    return field, kind.ask(value, option)\n"
+        return _compiled(source, {"cls": find(), "asked": asked}, "ask")
+
+    return _at_first_use(compiled)
+
+
+def option_of(name: str) -> str:
+    """Return what users call a field when they ask for a job: times without their unit."""
+    return name.removesuffix("_ms")
+
+
+def options_of(cls: type[Any]) -> frozenset[str]:
+    """Return what users call the fields of a class."""
+    return frozenset([option_of(field.name) for field in attrs.fields(cls)])
 
 
 def _at_first_use(compiled: Callable[[], Any]) -> Callable[..., Any]:
@@ -291,6 +339,20 @@ def check_by(rules: Callable[[Any], object], value: Any, where: str) -> None:
         raise
 
 
+def members(cls: type[Enum], value: Any, parameter: str) -> tuple[Any, ...]:
+    """Return the members of an enum that are named, each once and in its order."""
+    if type(value) is not tuple or not all(isinstance(member, cls) for member in value):
+        raise InvalidJobTypeError(f"{parameter} must be a tuple of {cls.__name__}, got {shown(value)}")
+    return tuple([member for member in cls if member in value])
+
+
+def are_same(items: object, others: object) -> bool:
+    """Return whether two values are equal and of the very same items, which may be of classes that lie about it."""
+    if type(items) is not tuple or type(others) is not tuple:
+        return items is others
+    return len(items) == len(others) and all(map(is_, items, others))
+
+
 def _called(cls: type[Any]) -> str:
     return f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
 
@@ -341,4 +403,37 @@ def _taker_source(cls: type[Any], called: dict[str, str]) -> tuple[str, dict[str
             writer.line(1, f"x = self.{name}")
             writer.line(1, f"if {unless}not ({kind.test.format(x='x')}):")
             writer.line(2, f"put(self, {name!r}, {writer.name(kind.take, 'take')}(x, {parameter!r}))")
+    return "\n".join(writer.lines) + "\n", writer.names
+
+
+def _normaliser_source(cls: type[Any], parse: dict[str, Callable[[Any], Any]]) -> tuple[str, dict[str, Any]]:
+    writer = _Writer({"cls": cls, "refuse": refuse, "are_same": are_same})
+    writer.line(0, "def normal(self):")
+    writer.line(1, "changed = {}")
+    kinds = kinds_of(cls)
+    for field in attrs.fields(cls):
+        name, kind = field.name, kinds[field.name]
+        conditions = [f"x is not {writer.name(field.default, name)}"]
+        if isinstance(kind, Optional):
+            conditions += ["x is not None"] * kind.takes_none + ["x is not True", "x is not False"] * kind.takes_bool
+            kind = kind.kind
+        if name in parse:
+            taken = f"{writer.name(parse[name], 'parse')}(x)"
+        elif isinstance(kind, Also):
+            taken = f"{writer.name(kind.parse, 'parse')}(x)"
+        elif isinstance(kind, Many):
+            assert isinstance(kind.item, Member), kind
+            taken = f"{writer.name(members, 'members')}({writer.name(kind.item.cls, 'cls')}, x, {name!r})"
+        elif isinstance(kind, Value):
+            writer.line(1, f"if not isinstance(self.{name}, {writer.name(kind.cls, kind.cls.__name__)}):")
+            writer.line(2, f"raise refuse({name!r}, {_called(kind.cls)!r}, self.{name})")
+            continue
+        else:
+            assert isinstance(kind, Single), kind
+            conditions.append(f"not ({kind.test.format(x='x')})")
+            taken = f"{writer.name(kind.take, 'take')}(x, {name!r})"
+        writer.line(1, f"x = self.{name}")
+        writer.line(1, f"if {' and '.join(conditions)} and not are_same(taken := {taken}, x):")
+        writer.line(2, f"changed[{name!r}] = taken")
+    writer.line(1, "return changed")
     return "\n".join(writer.lines) + "\n", writer.names

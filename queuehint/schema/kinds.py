@@ -25,9 +25,13 @@ from queuehint.schema.checks import (
     RUN_AT_MIN_MS,
     TAG_BYTES_MAX,
     TEN_YEARS_MS,
+    check_bool,
     check_choice,
+    check_duration,
     check_id,
+    check_int,
     check_name,
+    check_number,
     check_payload_size,
     check_str,
     check_tag,
@@ -83,6 +87,10 @@ class Single(Kind):
         """Return what a user has given in the form of the field, or refuse it by the name of the parameter."""
         self.check(value, parameter)
         return value
+
+    def ask(self, value: Any, parameter: str) -> Any:
+        """Like `take`, of what stands for the field where jobs are asked for: times are given as users give them."""
+        return self.take(value, parameter)
 
 
 def refuse(where: str, expected: str, value: object) -> InvalidJobTypeError:
@@ -199,10 +207,7 @@ class Count(Single):
         return f"type({{x}}) is int and {self.least} <= {{x}} <= {self.most}"
 
     def check(self, value: Any, where: str) -> None:
-        if type(value) is not int:
-            raise refuse(where, "int", value)
-        if not self.least <= value <= self.most:
-            raise InvalidJobError(f"{where} must be from {self.least} to {self.most}, got {shown(value)}")
+        check_int(value, parameter=where, least=self.least, most=self.most)
 
 
 class Asked(Count):
@@ -235,6 +240,9 @@ class Duration(Count):
     def __init__(self, least: int = 0, most: int = TEN_YEARS_MS) -> None:
         super().__init__(least, most)
 
+    def ask(self, value: Any, parameter: str) -> int:
+        return check_duration(value, parameter=parameter, least_ms=self.least, most_ms=self.most)
+
 
 class Number(Single):
     """A finite number, whole or not."""
@@ -250,10 +258,7 @@ class Number(Single):
         return f"(type({{x}}) is float or type({{x}}) is int) and {self.least!r} <= {{x}} <= {self.most!r}"
 
     def check(self, value: Any, where: str) -> None:
-        if type(value) not in (int, float):
-            raise refuse(where, "a number", value)
-        if not self.least <= value <= self.most:  # also true for NaN
-            raise InvalidJobError(f"{where} must be from {self.least:g} to {self.most:g}, got {shown(value)}")
+        check_number(value, parameter=where, least=self.least, most=self.most)
 
 
 class Payload(Single):
@@ -282,8 +287,7 @@ class Flag(Single):
         return "type({x}) is bool"
 
     def check(self, value: Any, where: str) -> None:
-        if type(value) is not bool:
-            raise refuse(where, "bool", value)
+        check_bool(value, parameter=where)
 
 
 class Choice(Single):
@@ -329,6 +333,9 @@ class PathOf(Single):
             raise InvalidHintTypeError(f"{where} must be a tuple of str, got {type(value).__name__}: {shown(value)}")
         self.parse(value, parameter=where)
 
+    def take(self, value: Any, parameter: str) -> Any:
+        return self.parse(value, parameter=parameter)
+
 
 class Parsed(Single):
     """What a function of ours takes that checks and returns it."""
@@ -349,6 +356,9 @@ class Parsed(Single):
             raise refuse(where, self.types[0].__name__, value)
         self.parse(value, parameter=where)
 
+    def take(self, value: Any, parameter: str) -> Any:
+        return self.parse(value, parameter=parameter)
+
 
 # --- kinds that annotations say --------------------------------------------------------------------------------------
 
@@ -360,6 +370,10 @@ class Value(Kind):
 
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
+
+    def ask(self, value: Any, parameter: str) -> Any:
+        """Return the value that stands for what a user passes, as its class says."""
+        return self.cls.of(value, parameter=parameter)
 
 
 class Member(Value):
@@ -378,6 +392,10 @@ class Optional(Kind):
         self.words = words
         self.takes_none = takes_none
         self.takes_bool = takes_bool
+
+    def ask(self, value: Any, parameter: str) -> Any:
+        """Return what a user passes in the form of the field."""
+        return None if value is None else self.kind.ask(value, parameter)  # type: ignore[attr-defined]
 
 
 class Many(Kind):

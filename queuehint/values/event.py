@@ -8,14 +8,13 @@ worker that died, a record that expired.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.schema.checks import check_id, check_name
+from queuehint.schema.compiled import normaliser
 from queuehint.schema.kinds import JobId, NameText
-from queuehint.values.hint import Claim, Path, gate_key, parse_path, queue_key
+from queuehint.values.hint import Claim, Path, gate_key, queue_key
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobState
 
@@ -175,14 +174,7 @@ class EventFilter:
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the field.
         """
-        if type(self.kinds) is not tuple or not all(isinstance(kind, EventKind) for kind in self.kinds):
-            raise InvalidJobTypeError(f"kinds must be a tuple of EventKind, got {shown(self.kinds)}")
-        return EventFilter(
-            kinds=tuple([kind for kind in EventKind if kind in self.kinds]),
-            path=None if self.path is None else parse_path(self.path, parameter="path"),
-            user=None if self.user is None else check_name(self.user, parameter="user"),
-            flow=None if self.flow is None else check_id(self.flow, parameter="flow"),
-        )
+        return attrs.evolve(self, **_normal_filter(self))
 
     def passes(self, event: Event) -> bool:
         """Return whether an event meets all conditions."""
@@ -193,6 +185,9 @@ class EventFilter:
             and (self.flow is None or self.flow == event.flow)
             and (path is None or any(claim.path[: len(path)] == path for claim in event.claims))
         )
+
+
+_normal_filter: Final = normaliser(lambda: EventFilter)
 
 
 class FilterIndex(Generic[Key]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import islice
@@ -14,15 +13,11 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import (
     ATTEMPTS_MAX,
     RETENTION_MAX_MS,
-    check_choice,
     check_duration,
-    check_int,
     check_name,
-    check_number,
-    check_optional_duration,
     count_of,
 )
-from queuehint.schema.compiled import taker
+from queuehint.schema.compiled import asker, options_of, taker
 from queuehint.schema.kinds import AnyNumber, Count, DurationMs, Number, SomeMs
 
 SERVICES_KEPT_MAX = 100
@@ -85,13 +80,12 @@ class Backoff:
         base_ms, cap_ms = round(self.base * 1000), round(self.cap * 1000)
         if cap_ms < base_ms:
             raise InvalidJobError(f"cap must be at least base, got cap={shown(self.cap)} and base={shown(self.base)}")
-        check_number(self.factor, parameter="factor", least=1, most=100)
-        check_number(self.jitter, parameter="jitter", least=0, most=1)
+        object.__setattr__(self, "base_ms", base_ms)
+        object.__setattr__(self, "cap_ms", cap_ms)
+        _take_backoff(self)
         # Equal waits are equal values, however they were written.
         object.__setattr__(self, "factor", float(self.factor))
         object.__setattr__(self, "jitter", float(self.jitter) + 0.0)  # no -0.0: equal values, equal bytes
-        object.__setattr__(self, "base_ms", base_ms)
-        object.__setattr__(self, "cap_ms", cap_ms)
 
     def __repr__(self) -> str:
         if self.waits:
@@ -147,6 +141,9 @@ class Backoff:
         return min(wait, self.cap_ms)
 
 
+_take_backoff: Final = taker(lambda: Backoff)
+
+
 @attrs.frozen(kw_only=True)
 class Policy:
     """
@@ -189,48 +186,26 @@ class Policy:
         _take_policy(self)
 
     @classmethod
-    def checked(
-        cls,
-        *,
-        max_attempts: object = 5,
-        max_losses: object = 3,
-        backoff: object = None,
-        timeout: object = None,
-        on_retry: object = "hold",
-        on_dead: object = "continue",
-        on_dependency_failure: object = "wait",
-        max_hold: object = 300,
-        start_within: object = None,
-        retention: object = None,
-        key_for: object = None,
-    ) -> Policy:
+    def checked(cls, **options: object) -> Policy:
         """
         Make a policy from user input: durations as timedelta or seconds, words as str, a back-off as `Backoff.of`.
 
+        Args:
+            options: those of `POLICY_OPTIONS` that are given; None for *backoff* is the default.
+
         Raises:
-            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+            InvalidJobError, InvalidJobTypeError: naming the option, the value and the limit.
         """
-        return cls(
-            max_attempts=check_int(max_attempts, parameter="max_attempts", least=1, most=ATTEMPTS_MAX),
-            max_losses=check_int(max_losses, parameter="max_losses", least=1, most=ATTEMPTS_MAX),
-            backoff=DEFAULT_BACKOFF if backoff is None else Backoff.of(backoff),
-            timeout_ms=check_optional_duration(timeout, parameter="timeout", least_ms=1),
-            on_retry=check_choice(on_retry, ON_RETRY, parameter="on_retry"),
-            on_dead=check_choice(on_dead, ON_DEAD, parameter="on_dead"),
-            on_dependency_failure=check_choice(
-                on_dependency_failure, ON_DEPENDENCY_FAILURE, parameter="on_dependency_failure"
-            ),
-            max_hold_ms=check_duration(max_hold, parameter="max_hold"),
-            start_within_ms=check_optional_duration(start_within, parameter="start_within", least_ms=1),
-            retention_ms=check_optional_duration(retention, parameter="retention", most_ms=RETENTION_MAX_MS),
-            key_for_ms=check_optional_duration(key_for, parameter="key_for", least_ms=1),
-        )
+        if options.get("backoff", 0) is None:
+            del options["backoff"]
+        return cls(**dict([_ask_policy(option, value) for option, value in options.items()]))
 
 
 _take_policy: Final = taker(lambda: Policy)
+_ask_policy: Final = asker(lambda: Policy)
 DEFAULT_BACKOFF = Backoff()
 DEFAULT_POLICY = Policy()
-POLICY_OPTIONS = frozenset(inspect.signature(Policy.checked).parameters)
+POLICY_OPTIONS = options_of(Policy)
 """The options of a job that make its policy."""
 
 

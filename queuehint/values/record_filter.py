@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 import attrs
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
-from queuehint.schema.checks import RUN_AT_MAX_MS, RUN_AT_MIN_MS, check_id, check_int, check_name, check_tag
+from queuehint.errors import InvalidJobError
+from queuehint.schema.compiled import normaliser
 from queuehint.schema.kinds import JobId, MomentMs, NameText, TagText
-from queuehint.values.hint import Path, parse_path
+from queuehint.values.hint import Path
 from queuehint.values.record import OVER, JobState
 
 _NAMES = ("service", "user", "task", "pool")
@@ -54,22 +54,9 @@ class RecordFilter:
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the field.
         """
-        plain: dict[str, Any] = {
-            name: check_name(value, parameter=name) for name in _NAMES if (value := getattr(self, name)) is not None
-        }
-        if type(self.states) is not tuple or not all(isinstance(state, JobState) for state in self.states):
-            raise InvalidJobTypeError(f"states must be a tuple of JobState, got {shown(self.states)}")
-        for name in ("since_ms", "until_ms"):
-            if (value := getattr(self, name)) is not None:
-                check_int(value, parameter=name, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
-        self.check_rules()
-        states = tuple([state for state in JobState if state in self.states])
-        path = None if self.path is None else parse_path(self.path, parameter="path")
-        for name in ("flow", "parent", "waits_for"):
-            if (value := getattr(self, name)) is not None:
-                plain[name] = check_id(value, parameter=name)
-        tag = None if self.tag is None else check_tag(self.tag)
-        return attrs.evolve(self, states=states, path=path, tag=tag, **plain)
+        wanted = attrs.evolve(self, **_normal_filter(self))
+        wanted.check_rules()
+        return wanted
 
     def check_rules(self) -> None:
         """
@@ -107,6 +94,7 @@ class RecordFilter:
         return not self.states or any(state in OVER for state in self.states)
 
 
+_normal_filter: Final = normaliser(lambda: RecordFilter)
 ALL_RECORDS = RecordFilter()
 DEAD_RECORDS = RecordFilter(states=(JobState.FAILED,))
 """Those of the dead shelf."""

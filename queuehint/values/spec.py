@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 from itertools import islice
-from operator import is_
 from typing import Annotated, Any, Final, Literal, get_args
 
 import attrs
@@ -12,25 +11,18 @@ import attrs
 from queuehint.errors import CycleError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import (
     HEADERS_BYTES_MAX,
-    RUN_AT_MAX_MS,
-    RUN_AT_MIN_MS,
     TAGS_MAX,
-    TEN_YEARS_MS,
-    check_choice,
     check_headers,
     check_id,
     check_identity,
     check_instance,
-    check_int,
-    check_name,
-    check_payload_size,
     check_str,
     check_tags,
     count_of,
     encodable,
     sized,
 )
-from queuehint.schema.compiled import Remembered, maker, taker
+from queuehint.schema.compiled import Remembered, asker, maker, normaliser, options_of, taker
 from queuehint.schema.kinds import (
     NUMBER_MAX,
     Also,
@@ -85,9 +77,10 @@ class Priority(IntEnum):
 _CRITICAL = int(Priority.CRITICAL)
 
 
-def _check_level(value: object, *, parameter: str) -> None:
-    if value != _CRITICAL:
-        check_priority(value, parameter=parameter)
+def _check_level(value: object, *, parameter: str) -> int:
+    if type(value) is int and value == _CRITICAL:
+        return value
+    return check_priority(value, parameter=parameter)
 
 
 def check_priority(value: object, *, parameter: str = "priority") -> int:
@@ -211,48 +204,7 @@ class JobSpec(Remembered):
         Raises:
             InvalidJobError, InvalidJobTypeError, InvalidHintError, PayloadError: naming the field.
         """
-        # A check returns another object only for a subclass or a value that is not normalized.
-        plain: dict[str, Any] = {"id": check_id(self.id), "task": check_name(self.task, parameter="task")}
-        claims = parse_claims(self.claims)
-        check_payload_size(self.arguments, parameter="arguments", bytes_max=PAYLOAD_BYTES_MAX)
-        if type(self.priority) is not int or self.priority != _CRITICAL:
-            plain["priority"] = check_priority(self.priority)
-        plain["pool"] = check_name(self.pool, parameter="pool")
-        for parameter in ("user", "service", "key"):
-            if (value := getattr(self, parameter)) is not None:
-                plain[parameter] = check_name(value, parameter=parameter)
-        plain["on_conflict"] = check_choice(self.on_conflict, ON_CONFLICT, parameter="on_conflict")
-        for parameter in ("delay_ms", "max_delay_ms", "presence_ms"):
-            if (value := getattr(self, parameter)) is not None:
-                check_int(value, parameter=parameter, least=0, most=TEN_YEARS_MS)
-        for parameter in ("run_at_ms", "scheduled_ms"):
-            if (value := getattr(self, parameter)) is not None:
-                check_int(value, parameter=parameter, least=RUN_AT_MIN_MS, most=RUN_AT_MAX_MS)
-        for parameter in ("name", "flow", "parent", "schedule"):
-            if (value := getattr(self, parameter)) is not None:
-                plain[parameter] = check_id(value, parameter=parameter)
-        if type(self.depends_on) is not tuple or self.depends_on:
-            plain["depends_on"] = check_dependencies(self.depends_on)
-        if self.tags != () or type(self.tags) is not tuple:
-            plain["tags"] = check_tags(self.tags)
-        if self.headers != () or type(self.headers) is not tuple:
-            plain["headers"] = check_headers(self.headers)
-        if self.identity != () or type(self.identity) is not tuple:
-            plain["identity"] = check_identity(self.identity)
-        if self.templates is not False:
-            plain["templates"] = check_templates(self.templates)
-        if not isinstance(self.policy, Policy):
-            raise InvalidJobTypeError(
-                f"policy must be a Policy, got {type(self.policy).__name__}: {shown(self.policy)}"
-            )
-        changed = {name: value for name, value in plain.items() if type(getattr(self, name)) is not type(value)}
-        for name in ("depends_on", "identity", "tags", "templates"):
-            if name in plain and not _are_the_same(plain[name], getattr(self, name)):
-                changed[name] = plain[name]
-        if "headers" in plain:
-            changed["headers"] = plain["headers"]
-        if not _are_plain(self.claims) or claims != self.claims:
-            changed["claims"] = claims
+        changed = _normal_spec(self)
         checked = attrs.evolve(self, **changed) if changed else self
         checked.check_rules()
         if checked.name is not None and any(edge.id == checked.name for edge in checked.depends_on):
@@ -321,6 +273,11 @@ class JobSpec(Remembered):
 
 
 new_spec: Final = maker(JobSpec)
+ask_spec: Final = asker(lambda: JobSpec)
+JOB_OPTIONS = options_of(JobSpec) - {
+    *("arguments", "flow", "identity", "parent", "policy", "presence", "schedule", "scheduled", "task", "templates"),
+}
+"""The options of a job that are fields of it."""
 
 
 def note_checked(spec: JobSpec) -> JobSpec:
@@ -429,19 +386,17 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
     return pointers or False
 
 
-def _are_the_same(items: object, others: object) -> bool:
-    """Return whether two values are equal and of the very same items, which may be of classes that lie about it."""
-    if type(items) is not tuple or type(others) is not tuple:
-        return items is others
-    return len(items) == len(others) and all(map(is_, items, others))
-
-
-def _are_plain(claims: tuple[Claim, ...]) -> bool:
-    """Return whether claims consist of nothing but plain tuples and strings, no subclasses."""
-    return type(claims) is tuple and all(
+def _plain_claims(value: Any) -> tuple[Claim, ...]:
+    """Return claims normalised; the same if they are, and consist of nothing but plain tuples and strings."""
+    claims = parse_claims(value)
+    is_plain = type(value) is tuple and all(
         (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
-        for claim in claims
+        for claim in value
     )
+    return value if is_plain and claims == value else claims
+
+
+_normal_spec: Final = normaliser(lambda: JobSpec, claims=_plain_claims, tags=check_tags, depends_on=check_dependencies)
 
 
 def check_call_size(size: int, *, parameter: str) -> None:

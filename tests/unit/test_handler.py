@@ -10,7 +10,7 @@ import logging
 import sys
 import types
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, ParamSpec, TypedDict, TypeVar, Unpack, get_overloads
 
 import attrs
 import pytest
@@ -30,9 +30,12 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint.client.job import Job
+from queuehint.client.options import TASK_OPTIONS
+from queuehint.client.options import Options as JobOptions
 from queuehint.handlers.handler import USING, Handler
 from queuehint.handlers.placement import Placement
 from queuehint.handlers.references import Reference, template
+from queuehint.values.policy import POLICY_OPTIONS, Policy
 from tests.each import for_each
 
 if TYPE_CHECKING:
@@ -259,7 +262,22 @@ def test_a_call_that_does_not_fit_is_refused_naming_the_task(args: Any, kwargs: 
 def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
     with pytest.raises(InvalidJobTypeError, match=r"'delay'; options go before: plain\.using\(delay=\.\.\.\)$"):
         handler(plain).bind(("a",), {"delay": 5})
+
+
+def test_signatures_name_the_options_that_are_fields_and_those_by_hand() -> None:
     assert inspect.signature(Job.using).parameters.keys() - {"self"} == USING
+    (declared,) = [each for each in get_overloads(Scheduler.job) if "pool" in inspect.signature(each).parameters]
+    of_functions = {"aliases", "fail_on", "name", "process", "queue_hint", "retry_on", "upgrade", "user"}
+    assert inspect.signature(declared).parameters.keys() - {"self", "hint"} == TASK_OPTIONS | of_functions
+    for option in POLICY_OPTIONS:
+        default = inspect.signature(declared).parameters[option].default
+        assert Policy.checked(**{option: default}) == Policy(), option
+
+
+def test_an_option_that_may_be_missing_is_taken_back_by_none() -> None:
+    some = JobOptions(id="i", key="k", name="n", service="s", tags=("t",), user="u", delay_ms=5)
+    names = ("id", "key", "name", "service", "tags", "user", "delay")
+    assert some.changed(**dict.fromkeys(names)) == JobOptions()
 
 
 @pytest.mark.parametrize(
