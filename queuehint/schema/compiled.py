@@ -273,7 +273,7 @@ class _Writer:
             self.kind(kind.kind, x, where, depth, unless)
         elif isinstance(kind, Repeated):
             assert kind.kind is not None
-            last = self.name(None, "last")
+            last = self.name(object(), "last")  # not None: a caller may give that
             self.lines.insert(1, f"    global {last}")
             self.line(depth, f"if {' and '.join([*unless, f'{x} is not {last}'])}:")
             self.kind(kind.kind, x, where, depth + 1, ())

@@ -40,8 +40,9 @@ from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
 from queuehint.schema import kinds
 from queuehint.schema.annotations import kind_of
-from queuehint.schema.compiled import kinds_of, maker, source_of
+from queuehint.schema.compiled import check_of, kinds_of, maker, source_of
 from queuehint.schema.kinds import JobId, Kind, Single
+from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -177,6 +178,14 @@ def test_what_is_compiled_is_printed() -> None:
     assert "1 <= limit_3 <= 200" in one.stdout
     assert {kind.__name__ for kind in KINDS} <= set(said().stdout.split())
     assert (said("Nothing").returncode, said("Nothing").stdout) == (2, "")
+
+
+def test_a_check_refuses_none_even_if_nothing_was_checked_before() -> None:
+    for name, operation in wrong_operations():
+        field, _, inner = name.partition(".")[2].partition(".")
+        if not inner and getattr(operation, field) is None:
+            with pytest.raises(QueueHintError):
+                check_of(type(operation))(operation)
 
 
 def calls_of(operation: Operation[Any]) -> list[str]:
