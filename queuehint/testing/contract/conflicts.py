@@ -80,6 +80,21 @@ class Conflicts:
         store.finish("c1", "c2")
         assert store.start() == ["parent"]
 
+    @pytest.mark.parametrize("mode", ["below", "shared"])
+    def test_all_that_jobs_let_through_start_when_these_end_together(self, store: Store, mode: str) -> None:
+        store.enqueue(*[job(doc, [doc]) for doc in "ab"])
+        behind = [(f"{doc}{number}", [doc]) for number in range(5) for doc in "ab"]
+        if mode == "shared":
+            store.enqueue(*[job(name, claims=(claim(*path, mode="shared"),)) for name, path in behind])
+        else:
+            store.enqueue(*[job(name, [*path, name]) for name, path in behind])
+        store.enqueue(*[job(f"{doc}-last", [doc]) for doc in "ab"])
+        assert store.start() == ["a", "b"]
+        store.exchange(store.outcome("a"), store.outcome("b"))
+        assert sorted(store.start()) == sorted([name for name, _ in behind])
+        store.finish(*[name for name, _ in behind])
+        assert store.start() == ["a-last", "b-last"]
+
     def test_a_blocked_job_never_hides_a_ready_one_however_many_stand_before_it(self, store: Store) -> None:
         store.enqueue(job("running", ["doc"]))
         store.start()

@@ -133,6 +133,7 @@ local function look_ahead()
     if job then claims[#claims + 1] = job[CLAIMS] end
   end
   gates.prefetch(claims)
+  gates.read_lines(claims)
 end
 
 look_ahead()

@@ -125,7 +125,7 @@ local function line_head(key)
   local line = line_of(key)
   while true do
     if line.at > #line.stored and not line.read then
-      local count = line.offset == 0 and 4 or 64
+      local count = line.offset == 0 and 1 or 64
       line.stored = redis.call('ZRANGE', store.line(key), line.offset, line.offset + count - 1, 'WITHSCORES')
       line.at, line.offset = 1, line.offset + count
       line.read = #line.stored < 2 * count
@@ -143,6 +143,22 @@ local function line_head(key)
       line.joined_at = line.joined_at + 1
     end
   end
+end
+
+-- Read at once the heads of the lines at gates that single claims hold, and are about to leave.
+function gates.read_lines(claims)
+  local ids = {}
+  for at = 1, #claims do
+    local key = string.sub(claims[at], 2)
+    local gate = cached[key]
+    if gate and gate[WAITING] > 0 and not gates.lines[key] then
+      local line = line_of(key)
+      line.stored, line.offset = redis.call('ZRANGE', store.line(key), 0, 0, 'WITHSCORES'), 1
+      line.read = not line.stored[1]
+      if line.stored[1] then ids[#ids + 1] = string.sub(line.stored[1], 3) end
+    end
+  end
+  if ids[2] then jobs.prefetch(ids) end
 end
 
 -- Change how many wait in a line; `was` is how many did before this step.
@@ -202,7 +218,8 @@ function gates.advance(key, mark, budget, arrive)
   local gate, used = gates.of(key), 0
   if gate[TO_ADVANCE] ~= mark then return 0, false end
   gates.dirty[key] = gate
-  while gate[WAITING] > 0 do
+  -- A gate that is held exclusively lets nobody in: who comes next is not read.
+  while gate[WAITING] > 0 and gate[X_MODE] == 0 do
     local job, index = line_head(key)
     local claim, depth = form.claims(job[CLAIMS])[index], job[WALKS][index]
     local mode = gates.mode_at(claim, depth)
@@ -227,7 +244,7 @@ local function look_at_line(key, gate)
     if key ~= '' and gate[IS] + gate[IX] + gate[S_MODE] + gate[X_MODE] == 0 then gate[TO_ADVANCE] = 0 end
     return
   end
-  if gate[TO_ADVANCE] > 0 then return end
+  if gate[TO_ADVANCE] > 0 or gate[X_MODE] > 0 then return end
   local job, index = line_head(key)
   local claim = form.claims(job[CLAIMS])[index]
   if gates.fits(gate, gates.mode_at(claim, job[WALKS][index])) then
