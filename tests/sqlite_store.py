@@ -7,15 +7,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from queuehint import FakeClock
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations import (
-    Enqueue,
-    Exchange,
-    Get,
-    Verdict,
-)
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.folders import quick_folder
@@ -80,20 +75,20 @@ def make_shelf() -> Iterator[Shelf]:
 
 
 def enqueue(store: SqliteBackend, *ids: str, **fields: Any) -> None:
-    store.call_sync(Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
+    store.call_sync(op.Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
 
 
 def claim(store: SqliteBackend, limit: int = 1, **fields: Any) -> list[Grant]:
-    return list(store.call_sync(Exchange("w", limit=limit, **fields)).grants)
+    return list(store.call_sync(op.Exchange("w", limit=limit, **fields)).grants)
 
 
-def finish(store: SqliteBackend, grant: Grant) -> Verdict:
+def finish(store: SqliteBackend, grant: Grant) -> op.Verdict:
     outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-    return store.call_sync(Exchange("w", (outcome,))).verdicts[0]
+    return store.call_sync(op.Exchange("w", (outcome,))).verdicts[0]
 
 
 def record(store: SqliteBackend, job_id: str) -> JobRecord:
-    found = store.call_sync(Get((job_id,))).records[0]
+    found = store.call_sync(op.Get((job_id,))).records[0]
     assert found is not None
     return found
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -65,11 +65,11 @@ class BackendQueue:
             priority=job.priority,
             policy=policy,
         )
-        self._do(Enqueue((spec,)))
+        self._do(op.Enqueue((spec,)))
 
     def start(self) -> str | None:
         """Claim one job."""
-        reply = self._do(Exchange("w", pools=tuple(self._pools) or ("default",), limit=1))
+        reply = self._do(op.Exchange("w", pools=tuple(self._pools) or ("default",), limit=1))
         for grant in reply.grants:
             self._tokens[grant.spec.id] = grant.token
             found: str = grant.spec.id
@@ -80,11 +80,11 @@ class BackendQueue:
         """Settle a job; a retried one is due again at once."""
         kind = OutcomeKind.FINISHED if outcome == "finished" else OutcomeKind.FAILED
         report = Outcome(job_id=job_id, token=self._tokens.pop(job_id), kind=kind, final=outcome == "failed")
-        self._do(Exchange("w", settle=(report,)))
+        self._do(op.Exchange("w", settle=(report,)))
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job that waits."""
-        self._do(Cancel((job_id,)))
+        self._do(op.Cancel((job_id,)))
 
     def close(self) -> None:
         """Close the backend."""
@@ -96,5 +96,5 @@ class BackendQueue:
         reply = self._backend.call_sync(operation)
         is_more = reply.more
         while is_more:
-            is_more = self._backend.call_sync(Tick()).more
+            is_more = self._backend.call_sync(op.Tick()).more
         return reply

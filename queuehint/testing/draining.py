@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.steps import run_steps, run_steps_sync
@@ -27,7 +28,6 @@ from queuehint.client.stuck import HoldWatch
 from queuehint.clock import FakeClock
 from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
-from queuehint.operations import CountJobs, CountPending, Get, Tick
 from queuehint.schema.checks import check_duration, check_int
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
@@ -236,7 +236,7 @@ async def _run_all(sched: Scheduler, options: _Options, watch: _Watch) -> None:
     await sched.schedules.sync()
     while True:
         next_ms = await _rest(sched, watch)
-        pending = await sched.backend.call(CountPending(include_scheduled=True))
+        pending = await sched.backend.call(op.CountPending(include_scheduled=True))
         if end_ms is None:
             if not pending.unfinished:
                 return
@@ -254,10 +254,10 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
     looks = LOOKS_HERE if backend.is_local and sched.runs_workers_here() else LOOKS_ELSEWHERE
     turns = patience = 0
     while True:
-        ticked = await backend.call(Tick())
+        ticked = await backend.call(op.Tick())
         if not ticked.more:
             await run_steps(backend, fire_due())
-            stats = await backend.call(CountJobs())
+            stats = await backend.call(op.CountJobs())
             ready = sum(stats.ready.values())
             # An attempt is noted before it is settled: what ended until now is known.
             watch.check()
@@ -267,7 +267,7 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
                 patience = 0
             elif not ready or patience == looks:
                 await watch.read()
-                return (await backend.call(Tick())).next_ms
+                return (await backend.call(op.Tick())).next_ms
             else:
                 # No worker has asked for them lately; if time has moved, one may be about to.
                 patience += 1
@@ -315,7 +315,7 @@ class _Watch:
         ended, self.ended[:] = list(dict.fromkeys(self.ended)), []
         for begin in range(0, len(ended), GET_MAX):
             ids = tuple(ended[begin : begin + GET_MAX])
-            for job_id, record in zip(ids, (await self._sched.backend.call(Get(ids))).records, strict=True):
+            for job_id, record in zip(ids, (await self._sched.backend.call(op.Get(ids))).records, strict=True):
                 if record is not None:
                     self.records.pop(job_id, None)
                     self.records[job_id] = record

@@ -8,42 +8,8 @@ from typing import Any, TypeVar
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.operations import (
-    BUDGET,
-    CHAIN_MAX,
-    TALLIES,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    Commit,
-    CountEdges,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Depend,
-    Discard,
-    Enqueue,
-    Enqueued,
-    Exchange,
-    Exchanged,
-    Get,
-    Note,
-    Operation,
-    Pause,
-    Pending,
-    Post,
-    Pull,
-    Redrive,
-    Renew,
-    Resume,
-    SetLimit,
-    Tick,
-    Ticked,
-    Verdict,
-    Why,
-    Withdraw,
-)
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
@@ -95,7 +61,7 @@ class Driver(ABC):
         """How many jobs and portions of dependencies were sent of each submission in parts."""
 
     @abstractmethod
-    def apply(self, operation: Operation[Reply]) -> Reply:
+    def apply(self, operation: op.Operation[Reply]) -> Reply:
         """Do one operation now."""
 
     @abstractmethod
@@ -104,66 +70,66 @@ class Driver(ABC):
 
     # --- producers ---
 
-    def enqueue(self, *jobs: JobSpec) -> Enqueued:
+    def enqueue(self, *jobs: JobSpec) -> op.Enqueued:
         """Enqueue jobs in one submission."""
-        return self.apply(Enqueue(jobs))
+        return self.apply(op.Enqueue(jobs))
 
-    def cancel(self, *ids: str) -> list[Verdict]:
+    def cancel(self, *ids: str) -> list[op.Verdict]:
         """Cancel jobs; a verdict each."""
-        return [verdict for verdict, _ in self.apply(Cancel(ids)).verdicts]
+        return [verdict for verdict, _ in self.apply(op.Cancel(ids)).verdicts]
 
     def cancel_path(self, *path: str) -> bool:
         """Cancel what is at or below a path; True while some of it is left to do."""
-        return self.apply(CancelPath(path)).more
+        return self.apply(op.CancelPath(path)).more
 
     def count_path(self, *path: str) -> int:
         """Cancel what is at or below a path to the end; return how many jobs were reached."""
-        reply = self.apply(CancelPath(path))
+        reply = self.apply(op.CancelPath(path))
         if reply.number is None:
             return reply.reached
         self.wait(0)
-        return int(self.apply(Pull(TALLIES, str(reply.number))).value or -1)
+        return int(self.apply(op.Pull(op.TALLIES, str(reply.number))).value or -1)
 
     def cancel_flow(self, flow: str) -> bool:
         """Cancel a flow; True while some of it is left to do."""
-        return self.apply(CancelFlow(flow)).more
+        return self.apply(op.CancelFlow(flow)).more
 
-    def stage(self, part: str, *jobs: JobSpec) -> Enqueued:
+    def stage(self, part: str, *jobs: JobSpec) -> op.Enqueued:
         """Send a part of a large submission."""
-        reply = self.apply(Enqueue(jobs, staged=part))
+        reply = self.apply(op.Enqueue(jobs, staged=part))
         self._staged.setdefault(part, Counter())["jobs"] += sum(made.created for made in reply.jobs)
         return reply
 
     def depend(self, part: str, id: str, portion: int, *after: str | Dependency, **fields: Any) -> bool:
         """Add a portion of dependencies to a job of a large submission; False if it is not to be added."""
         edges = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
-        changed = self.apply(Depend(part, id, portion, edges, **fields)).changed
+        changed = self.apply(op.Depend(part, id, portion, edges, **fields)).changed
         self._staged.setdefault(part, Counter())["portions"] += changed
         return changed
 
     def commit(self, part: str, **fields: Any) -> int:
         """Commit all parts, by default as many as were sent by this driver; return their number of jobs."""
         sent = self._staged.pop(part, Counter(jobs=0))
-        return self.apply(Commit(part, **{**sent, **fields})).jobs
+        return self.apply(op.Commit(part, **{**sent, **fields})).jobs
 
     def withdraw(self, part: str) -> bool:
         """Withdraw all parts; False if there is nothing to withdraw."""
         self._staged.pop(part, None)
-        return self.apply(Withdraw(part)).changed
+        return self.apply(op.Withdraw(part)).changed
 
-    def redrive(self, *ids: str, downstream: bool = False) -> list[Verdict]:
+    def redrive(self, *ids: str, downstream: bool = False) -> list[op.Verdict]:
         """Bring dead jobs back; a verdict each."""
-        return [verdict for verdict, _ in self.apply(Redrive(ids, downstream)).verdicts]
+        return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream)).verdicts]
 
-    def discard(self, *ids: str) -> list[Verdict]:
+    def discard(self, *ids: str) -> list[op.Verdict]:
         """Take dead jobs off the shelf; a verdict each."""
-        return [verdict for verdict, _ in self.apply(Discard(ids)).verdicts]
+        return [verdict for verdict, _ in self.apply(op.Discard(ids)).verdicts]
 
     # --- workers ---
 
-    def exchange(self, *settle: Outcome, worker: str = "w", **fields: Any) -> Exchanged:
+    def exchange(self, *settle: Outcome, worker: str = "w", **fields: Any) -> op.Exchanged:
         """Settle outcomes and claim jobs in one step; fields as of `Exchange`."""
-        reply = self.apply(Exchange(worker, settle, **fields))
+        reply = self.apply(op.Exchange(worker, settle, **fields))
         self.grants.update({grant.spec.id: grant for grant in reply.grants})
         return reply
 
@@ -175,30 +141,30 @@ class Driver(ABC):
         """Return an outcome that the newest grant of a job proves."""
         return Outcome(job_id=id, token=self.grants[id].token, kind=kind, **fields)
 
-    def settle(self, id: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Verdict:
+    def settle(self, id: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> op.Verdict:
         """Settle one job."""
         return self.exchange(self.outcome(id, kind, **fields)).verdicts[0]
 
     def finish(self, *ids: str) -> None:
         """Settle jobs as finished."""
-        assert all(self.settle(job_id) is Verdict.DONE for job_id in ids)
+        assert all(self.settle(job_id) is op.Verdict.DONE for job_id in ids)
 
     def fail(self, id: str, **fields: Any) -> None:
         """Settle a job as failed."""
-        assert self.settle(id, OutcomeKind.FAILED, **fields) is Verdict.DONE
+        assert self.settle(id, OutcomeKind.FAILED, **fields) is op.Verdict.DONE
 
-    def enqueue_from(self, parent: str, *jobs: JobSpec) -> Enqueued:
+    def enqueue_from(self, parent: str, *jobs: JobSpec) -> op.Enqueued:
         """Enqueue as the handler of a running job does."""
-        return self.apply(Enqueue(jobs, parent=(parent, self.grants[parent].token)))
+        return self.apply(op.Enqueue(jobs, parent=(parent, self.grants[parent].token)))
 
     def await_children(self, id: str, *children: str, **fields: Any) -> None:
         """Settle a running job with children: it is over when they are."""
-        assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is Verdict.DONE
+        assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is op.Verdict.DONE
 
-    def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False, blocked_ms: int = 0) -> list[Verdict]:
+    def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False, blocked_ms: int = 0) -> list[op.Verdict]:
         """Renew leases, *begun* as their code begins; a verdict each."""
         leases = tuple((job_id, self.grants[job_id].token) for job_id in ids)
-        return list(self.apply(Renew(leases, lease_ms, begun=begun, blocked_ms=blocked_ms)).verdicts)
+        return list(self.apply(op.Renew(leases, lease_ms, begun=begun, blocked_ms=blocked_ms)).verdicts)
 
     def run(self, limit: int = 1) -> list[str]:
         """Start and finish ready jobs, up to *limit* at once, until none is left; return their ids in order."""
@@ -210,9 +176,9 @@ class Driver(ABC):
 
     # --- time ---
 
-    def tick(self) -> Ticked:
+    def tick(self) -> op.Ticked:
         """Do what is due and left over."""
-        return self.apply(Tick())
+        return self.apply(op.Tick())
 
     def wait(self, ms: int) -> None:
         """Advance the time, then do what is due and all follow-up work."""
@@ -229,9 +195,9 @@ class Driver(ABC):
         lines: tuple[str, ...] = (),
         progress: Progress | None = None,
         result: bytes | None = None,
-    ) -> Verdict:
+    ) -> op.Verdict:
         """Post a note of a job."""
-        return self.apply(Post((Note(id, token, lines, progress, result),))).verdicts[0]
+        return self.apply(op.Post((op.Note(id, token, lines, progress, result),))).verdicts[0]
 
     # --- operators ---
 
@@ -245,24 +211,24 @@ class Driver(ABC):
 
     def pause_jobs(self, for_ms: int | None = None, **words: Any) -> bool:
         """Pause the jobs that a filter selects; True unless they were."""
-        return self.apply(Pause(RecordFilter(**words), for_ms)).changed
+        return self.apply(op.Pause(RecordFilter(**words), for_ms)).changed
 
     def resume_jobs(self, **words: Any) -> bool:
         """Resume the jobs that a filter selects; True unless they were not paused."""
-        return self.apply(Resume(RecordFilter(**words))).changed
+        return self.apply(op.Resume(RecordFilter(**words))).changed
 
     def unlimit(self, path: tuple[str, ...] | None = None, *, task: str | None = None, pool: str | None = None) -> bool:
         """Lift the limits of a path, that of each child of it too, or of a task, a pool or the namespace."""
-        changed = self.apply(SetLimit(Limit(path=path, task=task, pool=pool))).changed
+        changed = self.apply(op.SetLimit(Limit(path=path, task=task, pool=pool))).changed
         if path is not None:
-            changed |= self.apply(SetLimit(Limit(path=path, each=True))).changed
+            changed |= self.apply(op.SetLimit(Limit(path=path, each=True))).changed
         return changed
 
     # --- questions ---
 
     def find(self, id: str) -> JobRecord | None:
         """Return the record of a job, or None."""
-        return self.apply(Get((id,))).records[0]
+        return self.apply(op.Get((id,))).records[0]
 
     def record(self, id: str) -> JobRecord:
         """Return the record of a job that is there."""
@@ -280,27 +246,27 @@ class Driver(ABC):
 
     def why(self, id: str) -> Reason:
         """Return why a job waits."""
-        return self.apply(Why(id)).reasons[0]
+        return self.apply(op.Why(id)).reasons[0]
 
     def chain(self, id: str) -> tuple[Reason, ...]:
         """Return the reasons from a job to the root cause of its wait."""
-        return self.apply(Why(id, CHAIN_MAX)).reasons
+        return self.apply(op.Why(id, op.CHAIN_MAX)).reasons
 
     def stats(self) -> Stats:
         """Return all counts."""
-        return self.apply(CountJobs())
+        return self.apply(op.CountJobs())
 
-    def pending(self, path: tuple[str, ...] | None = None, *, include_scheduled: bool = False) -> Pending:
+    def pending(self, path: tuple[str, ...] | None = None, *, include_scheduled: bool = False) -> op.Pending:
         """Count the jobs that wait at or below a path."""
-        return self.apply(CountPending(path, include_scheduled))
+        return self.apply(op.CountPending(path, include_scheduled))
 
     def edges(self) -> EdgeStats:
         """Count edges."""
-        return self.apply(CountEdges())
+        return self.apply(op.CountEdges())
 
     def flow(self, flow: str) -> FlowStats:
         """Count the jobs of a flow."""
-        return FlowStats(states=self.apply(CountRecords(RecordFilter(flow=flow))).states)
+        return FlowStats(states=self.apply(op.CountRecords(RecordFilter(flow=flow))).states)
 
 
 class Queue(Driver):
@@ -315,7 +281,7 @@ class Queue(Driver):
     def __init__(
         self,
         *jobs: JobSpec,
-        budget: int = BUDGET,
+        budget: int = op.BUDGET,
         retention: Retention | None = None,
         now_ms: int = 1_000_000,
         checked: bool = True,
@@ -327,7 +293,7 @@ class Queue(Driver):
         if jobs:
             self.enqueue(*jobs)
 
-    def apply(self, operation: Operation[Reply]) -> Reply:
+    def apply(self, operation: op.Operation[Reply]) -> Reply:
         """Do one operation now."""
         try:
             return self.engine.apply(operation, self.now_ms)
@@ -343,7 +309,7 @@ class Queue(Driver):
         """Return all that can be seen of the engine and all that decides what it does next, to be compared."""
         table = self.engine.table
         return (
-            self.apply(Get(tuple([job.id for job in table.jobs.values() if not job.is_start])))
+            self.apply(op.Get(tuple([job.id for job in table.jobs.values() if not job.is_start])))
             if len(table.jobs) <= 1000
             else None,
             len(table.jobs),

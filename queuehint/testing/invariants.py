@@ -6,10 +6,10 @@ from graphlib import CycleError as GraphCycleError
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from queuehint import operations as op
 from queuehint.core.jobs.settled import compare, standings_of
 from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.errors import CycleError, QueueHintError
-from queuehint.operations import Announce, Close, Enqueue, Operation, Resume, Weigh
 from queuehint.testing.model.places import at_or_below, conflict, shape
 from queuehint.values.record import OVER, JobState
 
@@ -100,13 +100,13 @@ def check_cycles(engine: Engine) -> None:
         raise AssertionError(f"{' <- '.join(error.args[1])} wait for one another") from None
 
 
-def undo_marks(engine: Engine) -> list[Operation[Any]]:
+def undo_marks(engine: Engine) -> list[op.Operation[Any]]:
     """Return the operations that take back what was set: pauses, closed paths, weights, workers."""
     return [
-        *[Resume(pause.filter) for pause in engine.table.pauses.all()],
-        *[Close(path, reopen=True) for path in sorted(engine.table.closed)],
-        *[Weigh(user, 1) for user in engine.table.ready.weights],
-        *[Announce(name, "host", 1, 1, gone=True) for name in engine.state.workers],
+        *[op.Resume(pause.filter) for pause in engine.table.pauses.all()],
+        *[op.Close(path, reopen=True) for path in sorted(engine.table.closed)],
+        *[op.Weigh(user, 1) for user in engine.table.ready.weights],
+        *[op.Announce(name, "host", 1, 1, gone=True) for name in engine.state.workers],
     ]
 
 
@@ -148,9 +148,9 @@ def check_empty(engine: Engine) -> None:
     assert not any(table.counts.values())
 
 
-def check_refusal(error: QueueHintError, operation: Operation[Any]) -> None:
+def check_refusal(error: QueueHintError, operation: op.Operation[Any]) -> None:
     """A cycle that is named is one: each job on it depends on the next, and the last on the first."""
-    if isinstance(error, CycleError) and isinstance(operation, Enqueue):
+    if isinstance(error, CycleError) and isinstance(operation, op.Enqueue):
         needs = {spec.id: {edge.id for edge in spec.depends_on} for spec in operation.jobs}
         if operation.parent is not None and operation.parent[0] in error.cycle:
             return

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from queuehint import FakeClock, JobState, SystemClock
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
-from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord
@@ -104,7 +104,7 @@ class History:
         """Enqueue, and keep what came of it; an unknown outcome is asked again until it is known, with the same ids."""
         ids = {spec.id for spec in specs}
         try:
-            reply = store.call_sync(Enqueue(specs))
+            reply = store.call_sync(op.Enqueue(specs))
         except OutcomeUnknownError:
             self.unknown |= ids
         except BackendUnavailableError:
@@ -252,7 +252,7 @@ def records(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
     ids = [job_id.decode() for job_id in stored]
     found: dict[str, JobRecord] = {}
     for begin in range(0, len(ids), 500):
-        for record in store.call_sync(Get(tuple(ids[begin : begin + 500]))).records:
+        for record in store.call_sync(op.Get(tuple(ids[begin : begin + 500]))).records:
             if record is not None:
                 found[record.id] = record
     return found
@@ -272,7 +272,7 @@ def check_keys(client: Redis, namespace: str) -> set[str]:
 
 def check_counts(store: RedisBackend, client: Redis) -> dict[str, JobRecord]:
     """Check that totals, states and records tell the same; return the records."""
-    stats = store.call_sync(CountJobs())
+    stats = store.call_sync(op.CountJobs())
     found = records(store, client)
     assert stats.enqueued == sum(stats.states.values()) + stats.pruned, stats
     told = {state: count for state, count in stats.states.items() if count}
@@ -294,7 +294,7 @@ def check_audit(client: Redis, namespace: str) -> int:
     for entry in audit.entries(client, namespace):
         assert entry.now_ms >= last_ms, entry
         last_ms = entry.now_ms
-        if isinstance(entry.operation, Exchange):
+        if isinstance(entry.operation, op.Exchange):
             for grant in entry.answer().grants:
                 assert grant.token > last_token, grant
                 last_token = grant.token
@@ -349,8 +349,8 @@ def check_no_residue(client: Redis, url: str, namespace: str, clock: FakeClock |
         for seconds in (TEN_YEARS_S, 3_600, 3_600, 3_600):
             clock.advance(seconds=seconds)
             prune(store)
-        store.call_sync(Exchange("checks", pools=()))
-        stats = store.call_sync(CountJobs())
+        store.call_sync(op.Exchange("checks", pools=()))
+        stats = store.call_sync(op.CountJobs())
         assert (stats.enqueued, stats.leftovers, stats.nodes) == (stats.pruned, 0, 0), stats
         left = names_of(client, namespace)
         assert set(left) <= FIXED | {"wake:timer"}, left
@@ -362,5 +362,5 @@ def check_no_residue(client: Redis, url: str, namespace: str, clock: FakeClock |
 
 def prune(store: RedisBackend) -> None:
     """Do all that is due."""
-    while store.call_sync(Tick()).more:
+    while store.call_sync(op.Tick()).more:
         pass

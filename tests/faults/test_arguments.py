@@ -13,6 +13,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from queuehint import FakeClock
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
@@ -20,42 +21,6 @@ from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.scripts import names, script
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import Send
-from queuehint.operations import (
-    KINDS,
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    ChangeSchedule,
-    Close,
-    Closing,
-    Commit,
-    CountPending,
-    CountRecords,
-    Delete,
-    Discard,
-    Draw,
-    DueSchedules,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Firing,
-    Follow,
-    Get,
-    List,
-    Note,
-    Operation,
-    Pause,
-    Post,
-    Push,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Resume,
-    SetLimit,
-    Tick,
-    Withdraw,
-)
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -136,91 +101,91 @@ class Shop:
         self.session = Session(parse_url(server.url), options)
         self.session._checked_s = float("inf")
         self.session._may_write = True
-        self.apply(SetLimit(Limit(path=("x",), most=5)))
-        self.apply(PutSchedule("every", job("every"), Recurrence(every_ms=1000), 1000))
-        self.apply(Enqueue(tuple([job(f"r{number}", [f"r{number}"], max_attempts=99) for number in range(8)])))
+        self.apply(op.SetLimit(Limit(path=("x",), most=5)))
+        self.apply(op.PutSchedule("every", job("every"), Recurrence(every_ms=1000), 1000))
+        self.apply(op.Enqueue(tuple([job(f"r{number}", [f"r{number}"], max_attempts=99) for number in range(8)])))
         self.tokens = {
-            grant.spec.id: grant.token for grant in self.apply(Exchange("w", lease_ms=600_000, limit=8)).grants
+            grant.spec.id: grant.token for grant in self.apply(op.Exchange("w", lease_ms=600_000, limit=8)).grants
         }
-        self.apply(Enqueue((job("dead", ["d"], on_dead="hold"), job("over"))))
-        for grant in self.apply(Exchange("w", lease_ms=600_000, limit=2)).grants:
+        self.apply(op.Enqueue((job("dead", ["d"], on_dead="hold"), job("over"))))
+        for grant in self.apply(op.Exchange("w", lease_ms=600_000, limit=2)).grants:
             kind = OutcomeKind.FAILED if grant.spec.id == "dead" else OutcomeKind.FINISHED
             outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, final=kind is OutcomeKind.FAILED)
-            self.apply(Exchange("w", (outcome,), lease_ms=600_000))
-        self.apply(Enqueue((job("waits", after=["r0"]), job("part", ["p"])), staged="parts"))
-        self.apply(Enqueue((job("queued", ["r0"], user="ann", service="s"), job("later", delay_ms=600_000))))
+            self.apply(op.Exchange("w", (outcome,), lease_ms=600_000))
+        self.apply(op.Enqueue((job("waits", after=["r0"]), job("part", ["p"])), staged="parts"))
+        self.apply(op.Enqueue((job("queued", ["r0"], user="ann", service="s"), job("later", delay_ms=600_000))))
 
-    def apply(self, operation: Operation[Any]) -> Any:
+    def apply(self, operation: op.Operation[Any]) -> Any:
         return self.store.call_sync(operation)
 
     def outcome(self, job_id: str, kind: OutcomeKind, **fields: Any) -> Outcome:
         return Outcome(job_id=job_id, token=self.tokens[job_id], kind=kind, **fields)
 
-    def operations(self) -> Iterator[Operation[Any]]:
+    def operations(self) -> Iterator[op.Operation[Any]]:
         """Yield what each script is asked that changes something."""
         seen = set()
         for operation in self._to_do():
             seen.add(type(operation))
             yield operation
-        yield from [example(kind) for kind in KINDS if not kind.is_question and kind not in seen]
+        yield from [example(kind) for kind in op.KINDS if not kind.is_question and kind not in seen]
 
-    def _to_do(self) -> Iterator[Operation[Any]]:
+    def _to_do(self) -> Iterator[op.Operation[Any]]:
         """Yield operations for which there is something to do here."""
         fails = JobError(type="E", message="no", traceback="lines")
         after = job("e2", ["e"], after=["r0"], delay_ms=1, max_attempts=2, key="k", user="ann")
-        yield Enqueue((job("e1", ["e"], presence_ms=60_000), after))
-        yield Enqueue((job("e3", run_at_ms=10, flow="f"),), flow="f", parent=("r0", self.tokens["r0"]))
-        yield Enqueue((job("e4", ["e"]),), firing=Firing("every", 1, 1000, 2000))
-        yield Enqueue((job("e5", ["e"]),), staged="parts")
-        yield Enqueue((job("e7", ["e"]),), staged="parts", is_further=True)
-        yield Enqueue((job("e6", ["e6"]),), closing=Closing(("e6",)))
-        yield Exchange(
+        yield op.Enqueue((job("e1", ["e"], presence_ms=60_000), after))
+        yield op.Enqueue((job("e3", run_at_ms=10, flow="f"),), flow="f", parent=("r0", self.tokens["r0"]))
+        yield op.Enqueue((job("e4", ["e"]),), firing=op.Firing("every", 1, 1000, 2000))
+        yield op.Enqueue((job("e5", ["e"]),), staged="parts")
+        yield op.Enqueue((job("e7", ["e"]),), staged="parts", is_further=True)
+        yield op.Enqueue((job("e6", ["e6"]),), closing=op.Closing(("e6",)))
+        yield op.Exchange(
             "w", (self.outcome("r1", OutcomeKind.FAILED, error=fails, delay_ms=9000),), lease_ms=600_000, limit=1
         )
-        yield Exchange("w", (self.outcome("r2", OutcomeKind.SNOOZED, delay_ms=60_000),), lease_ms=600_000, limit=1)
-        yield Exchange("w", (self.outcome("r3", OutcomeKind.CHILDREN, children=("r0",)),), lease_ms=600_000, limit=1)
-        yield Exchange("w", (self.outcome("r4", OutcomeKind.LOST, error=fails),), lease_ms=600_000, limit=1)
-        yield Exchange("w", (self.outcome("r5", OutcomeKind.FINISHED, result=b"1"),), lease_ms=600_000, limit=1)
-        yield Exchange("w", (self.outcome("r6", OutcomeKind.DISCARDED, reason="no"),), lease_ms=600_000, limit=1)
-        yield Renew((("r0", self.tokens["r0"]),), 600_000)
-        yield Post((Note("r0", self.tokens["r0"], progress=Progress(1.0, 2.0, "note")),))
-        yield Post((Note("r0", self.tokens["r0"], result=b"1"),))
-        yield Post((Note("r0", self.tokens["r0"], ("line",)),))
+        yield op.Exchange("w", (self.outcome("r2", OutcomeKind.SNOOZED, delay_ms=60_000),), lease_ms=600_000, limit=1)
+        yield op.Exchange("w", (self.outcome("r3", OutcomeKind.CHILDREN, children=("r0",)),), lease_ms=600_000, limit=1)
+        yield op.Exchange("w", (self.outcome("r4", OutcomeKind.LOST, error=fails),), lease_ms=600_000, limit=1)
+        yield op.Exchange("w", (self.outcome("r5", OutcomeKind.FINISHED, result=b"1"),), lease_ms=600_000, limit=1)
+        yield op.Exchange("w", (self.outcome("r6", OutcomeKind.DISCARDED, reason="no"),), lease_ms=600_000, limit=1)
+        yield op.Renew((("r0", self.tokens["r0"]),), 600_000)
+        yield op.Post((op.Note("r0", self.tokens["r0"], progress=Progress(1.0, 2.0, "note")),))
+        yield op.Post((op.Note("r0", self.tokens["r0"], result=b"1"),))
+        yield op.Post((op.Note("r0", self.tokens["r0"], ("line",)),))
         held = self.tokens["r0"]
-        yield Post((Note("r0", held, ("a", "b"), Progress(1.0), b"1"), Note("r0", held, (), None, b"null")))
-        yield Amend(job("queued", ["r0"], user="bob", service="s"), 1)
-        yield Delete(("over",), (self.apply(Get(("over",))).records[0].version,))
-        yield from (Push("n", "k", b"1", 60_000), SetLimit(Limit(path=("y",), rate=(5, 1000))))
+        yield op.Post((op.Note("r0", held, ("a", "b"), Progress(1.0), b"1"), op.Note("r0", held, (), None, b"null")))
+        yield op.Amend(job("queued", ["r0"], user="bob", service="s"), 1)
+        yield op.Delete(("over",), (self.apply(op.Get(("over",))).records[0].version,))
+        yield from (op.Push("n", "k", b"1", 60_000), op.SetLimit(Limit(path=("y",), rate=(5, 1000))))
         yield from (
-            SetLimit(Limit(path=("z",), max_pending=9)),
-            SetLimit(Limit(path=("y",))),
-            Draw(2),
-            Follow(None),
-            Follow(0),
+            op.SetLimit(Limit(path=("z",), max_pending=9)),
+            op.SetLimit(Limit(path=("y",))),
+            op.Draw(2),
+            op.Follow(None),
+            op.Follow(0),
         )
         wanted = RecordFilter(user="u", path=("q",))
-        yield from (Pause(wanted, 1_000), Resume(wanted))
+        yield from (op.Pause(wanted, 1_000), op.Resume(wanted))
         yield from (
-            Pause(RecordFilter(path=("q",)), 1_000),
-            Resume(RecordFilter(path=("q",))),
-            Close(("q",)),
-            Close(("q",), reopen=True),
-            CancelPath(("q",)),
-            CancelFlow("q"),
+            op.Pause(RecordFilter(path=("q",)), 1_000),
+            op.Resume(RecordFilter(path=("q",))),
+            op.Close(("q",)),
+            op.Close(("q",), reopen=True),
+            op.CancelPath(("q",)),
+            op.CancelFlow("q"),
         )
-        yield PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
+        yield op.PutSchedule("other", job("other", priority=2), Recurrence(every_ms=1000), 10**13)
         yield from (
-            ChangeSchedule("every", "pause"),
-            ChangeSchedule("every", "resume", 1, 2000),
-            ChangeSchedule("other", "drop"),
-            Tick(),
+            op.ChangeSchedule("every", "pause"),
+            op.ChangeSchedule("every", "resume", 1, 2000),
+            op.ChangeSchedule("other", "drop"),
+            op.Tick(),
         )
         yield from (
-            Commit("parts", 4),
-            Withdraw("parts"),
-            Redrive(("dead",), True),
-            Discard(("dead",)),
-            Cancel(("later",)),
+            op.Commit("parts", 4),
+            op.Withdraw("parts"),
+            op.Redrive(("dead",), True),
+            op.Discard(("dead",)),
+            op.Cancel(("later",)),
         )
 
     def asked(self) -> Iterator[tuple[str, list[Any]]]:
@@ -244,9 +209,9 @@ class Shop:
         page = RecordFilter(states=(JobState.QUEUED,), path=("r0",), since_ms=1, until_ms=10**13)
         for operation in (
             *[operation for operation in EXAMPLES.values() if operation.is_question],
-            List(page, after=("r0", 1)), CountRecords(page, after=("r0", 1)),
-            DueSchedules(after=(1000, "every")), Fetch("r0", self.tokens["r0"], ("over",)), Get(("r0", "over")),
-            CountPending(("r0",)),
+            op.List(page, after=("r0", 1)), op.CountRecords(page, after=("r0", 1)),
+            op.DueSchedules(after=(1000, "every")), op.Fetch("r0", self.tokens["r0"], ("over",)),
+            op.Get(("r0", "over")), op.CountPending(("r0",)),
         ):  # fmt: skip
             yield self._taken(next(self.session.execute(operation)))
         for name in sorted(QUESTIONS & MORE_EXAMPLES.keys()):

@@ -12,25 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, JobState
-from queuehint.operations import (
-    RECORDS_PER_BLOCK,
-    Cancel,
-    CancelPath,
-    CountJobs,
-    Discard,
-    Enqueue,
-    Exchange,
-    Get,
-    List,
-    Note,
-    Pause,
-    Post,
-    Redrive,
-    Renew,
-    Resume,
-    Tick,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
@@ -47,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.operations import Operation
     from queuehint.values.outcome import Grant
     from queuehint.values.record import JobRecord
     from tests.conftest import StartServer
@@ -66,13 +47,13 @@ def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, n
     names = tuple(f"j{number}" for number in range(40))
     for name in names:
         store.call_sync(
-            Enqueue((checks.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * ((1 << 20) - 4))),))
+            op.Enqueue((checks.job(name, ["doc", name], flow="f", arguments=b'["%s"]' % (b"x" * ((1 << 20) - 4))),))
         )
-    questions: tuple[Operation[Any], ...] = (
-        Get(names),
-        List(limit=40),
-        List(RecordFilter(path=("doc",)), limit=40),
-        List(RecordFilter(flow="f"), limit=40),
+    questions: tuple[op.Operation[Any], ...] = (
+        op.Get(names),
+        op.List(limit=40),
+        op.List(RecordFilter(path=("doc",)), limit=40),
+        op.List(RecordFilter(flow="f"), limit=40),
     )
     for question in questions:
         client.execute_command("CONFIG", "RESETSTAT")
@@ -95,22 +76,22 @@ class Site:
 
     def enqueue(self, *specs: Any) -> None:
         for begin in range(0, len(specs), 500):
-            self.store.call_sync(Enqueue(tuple(specs[begin : begin + 500])))
+            self.store.call_sync(op.Enqueue(tuple(specs[begin : begin + 500])))
 
     def claim(self, limit: int = 1, lease_ms: int = LEASE_MS) -> list[str]:
-        granted = self.store.call_sync(Exchange("w", limit=limit, lease_ms=lease_ms)).grants
+        granted = self.store.call_sync(op.Exchange("w", limit=limit, lease_ms=lease_ms)).grants
         self.grants |= {grant.spec.id: grant for grant in granted}
         return [grant.spec.id for grant in granted]
 
-    def settle(self, name: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> Verdict:
+    def settle(self, name: str, kind: OutcomeKind = OutcomeKind.FINISHED, **fields: Any) -> op.Verdict:
         outcome = Outcome(job_id=name, token=self.grants[name].token, kind=kind, **fields)
-        return self.store.call_sync(Exchange("w", (outcome,))).verdicts[0]
+        return self.store.call_sync(op.Exchange("w", (outcome,))).verdicts[0]
 
-    def renew(self, name: str) -> Verdict:
-        return self.store.call_sync(Renew(((name, self.grants[name].token),), LEASE_MS)).verdicts[0]
+    def renew(self, name: str) -> op.Verdict:
+        return self.store.call_sync(op.Renew(((name, self.grants[name].token),), LEASE_MS)).verdicts[0]
 
     def record(self, name: str) -> JobRecord:
-        record = self.store.call_sync(Get((name,))).records[0]
+        record = self.store.call_sync(op.Get((name,))).records[0]
         assert record is not None
         return record
 
@@ -119,7 +100,7 @@ class Site:
         order = []
         while started := self.claim():
             order += started
-            assert self.settle(started[0]) is Verdict.DONE
+            assert self.settle(started[0]) is op.Verdict.DONE
         return order
 
     def commands(self) -> int:
@@ -165,19 +146,19 @@ def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was
     owner_came = reaped = settled = False
     for act in order:
         if act == "reap":
-            site.store.call_sync(Tick())
+            site.store.call_sync(op.Tick())
             reaped |= late_ms >= 0 and not owner_came
         elif act == "renew":
-            expected = Verdict.LOST if reaped or settled else Verdict.DONE
-            assert site.store.call_sync(Renew((("j", first.token),), LEASE_MS)).verdicts == (expected,)
-            owner_came |= expected is Verdict.DONE
+            expected = op.Verdict.LOST if reaped or settled else op.Verdict.DONE
+            assert site.store.call_sync(op.Renew((("j", first.token),), LEASE_MS)).verdicts == (expected,)
+            owner_came |= expected is op.Verdict.DONE
         elif act == "settle":
-            expected = Verdict.LOST if reaped else Verdict.DONE
-            assert site.store.call_sync(Exchange("w", (checks.finished(first),))).verdicts == (expected,)
-            settled = expected is Verdict.DONE
+            expected = op.Verdict.LOST if reaped else op.Verdict.DONE
+            assert site.store.call_sync(op.Exchange("w", (checks.finished(first),))).verdicts == (expected,)
+            settled = expected is op.Verdict.DONE
             owner_came |= settled
         else:
-            granted = site.store.call_sync(Exchange("other", limit=5)).grants
+            granted = site.store.call_sync(op.Exchange("other", limit=5)).grants
             reaped |= late_ms >= 0 and not owner_came
             assert [grant.spec.id for grant in granted] == (["behind"] if settled else ["j"] if reaped else [])
             assert all(grant.token > first.token for grant in granted)
@@ -194,7 +175,7 @@ def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
 
     async def main() -> int:
         async with both.working():
-            with repeated(lambda: reaper.call_sync(Tick()), 0.001) as ticks:
+            with repeated(lambda: reaper.call_sync(op.Tick()), 0.001) as ticks:
                 await both.enqueue(4, ms=1_500)
                 await both.enqueue(40, paths=20, ms=20)
                 await both.drained()
@@ -217,7 +198,7 @@ def claim_behind(site: Site, blocked: int) -> tuple[int, float]:
     The index of records lists by state in which blocks of numbers there are jobs. The free job is the first of its
     block to start, and listing the block takes a command; it is not the last to wait there, which would take two more.
     """
-    block, place = divmod(blocked + 2, RECORDS_PER_BLOCK)
+    block, place = divmod(blocked + 2, op.RECORDS_PER_BLOCK)
     assert block > 0 < place
     site.enqueue(checks.job("first", ["hot"]))
     assert site.claim(lease_ms=3_600_000) == ["first"]
@@ -252,7 +233,7 @@ def test_the_reaper_finds_one_expired_lease_among_any_number_that_last(start_ser
         assert site.claim(lease_ms=LEASE_MS) == ["short"]
         site.clock.advance(ms=LEASE_MS)
         before = site.commands()
-        site.store.call_sync(Tick())
+        site.store.call_sync(op.Tick())
         costs[others] = site.commands() - before
         assert site.record("short").state is QUEUED
         site.close()
@@ -267,7 +248,7 @@ def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer)
         site = Site(start_server(), f"window{blocked}")
         commands, first_ms = claim_behind(site, blocked)
         site.enqueue(*(checks.job(f"free{number}", ["cold", str(number)]) for number in range(100)))
-        assert site.settle("free") is Verdict.DONE
+        assert site.settle("free") is op.Verdict.DONE
         times_ms = [first_ms]
         client = site.server.client()
         for _ in range(100):
@@ -291,14 +272,14 @@ def test_a_waiting_job_takes_less_than_a_thousand_bytes_and_its_nodes_are_given_
     specs = [checks.job(f"job-{number}", ["a", str(number % 50), str(number)]) for number in range(count)]
     alone.enqueue(*specs)
     per_job = (used_memory(client) - before) / count
-    assert alone.store.call_sync(CountJobs()).nodes == len({path for spec in specs for path in prefixes(spec)})
+    assert alone.store.call_sync(op.CountJobs()).nodes == len({path for spec in specs for path in prefixes(spec)})
     assert per_job < 1_000
     finished = 0
     while started := alone.claim(500):
-        alone.store.call_sync(Exchange("w", tuple(checks.finished(alone.grants[name]) for name in started)))
+        alone.store.call_sync(op.Exchange("w", tuple(checks.finished(alone.grants[name]) for name in started)))
         finished += len(started)
     assert finished == count
-    assert alone.store.call_sync(CountJobs()).nodes == 0
+    assert alone.store.call_sync(op.CountJobs()).nodes == 0
     figures("F-32", bytes_per_waiting_job=round(per_job), jobs=count)
 
 
@@ -310,7 +291,7 @@ def prefixes(spec: Any) -> list[tuple[str, ...]]:
 def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server: Server, namespace: str) -> None:
     count, clients = thorough(300, quick=100), thorough(16, quick=8)
     store = checks.open_store(redis_server.url, namespace)
-    store.call_sync(Enqueue(tuple(checks.job(f"j{number:03}", ["hot"]) for number in range(count))))
+    store.call_sync(op.Enqueue(tuple(checks.job(f"j{number:03}", ["hot"]) for number in range(count))))
     order: list[str] = []
     running: list[str] = []
     problems: list[object] = []
@@ -323,7 +304,7 @@ def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server:
                 if settle:
                     # Gone from the list before the store can grant the next one.
                     running.remove(settle[0].job_id)
-                granted = mine.call_sync(Exchange(f"w{client}", settle, limit=1)).grants
+                granted = mine.call_sync(op.Exchange(f"w{client}", settle, limit=1)).grants
                 for grant in granted:
                     running.append(grant.spec.id)
                     order.append(grant.spec.id)
@@ -365,7 +346,7 @@ def queue_up(site: Site, **policy: Any) -> None:
 def test_a_job_in_back_off_keeps_its_place_and_all_behind_it_wait(site: Site) -> None:
     queue_up(site, on_retry="hold")
     assert site.claim() == ["A"]
-    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is Verdict.DONE
+    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is op.Verdict.DONE
     assert site.drain() == ["E"]
     site.clock.advance(ms=4_999)
     assert site.drain() == []
@@ -376,13 +357,13 @@ def test_a_job_in_back_off_keeps_its_place_and_all_behind_it_wait(site: Site) ->
 def test_a_job_in_back_off_that_yields_goes_behind_those_that_waited(site: Site) -> None:
     queue_up(site, on_retry="yield")
     assert site.claim() == ["A"]
-    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is Verdict.DONE
+    assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is op.Verdict.DONE
     site.enqueue(checks.job("F", ["p", "q"]))
     assert site.claim(9) == ["B", "E"]
     site.clock.advance(ms=500)
     for name in ("B", "E"):
         site.renew(name)
-    assert site.settle("B") is site.settle("E") is Verdict.DONE
+    assert site.settle("B") is site.settle("E") is op.Verdict.DONE
     assert site.drain() == ["C", "D", "F"]
     site.clock.advance(ms=4_500)
     site.enqueue(checks.job("G", ["p", "q"]))
@@ -414,14 +395,14 @@ def test_a_dead_job_frees_its_place_unless_it_is_to_hold_it(
 ) -> None:
     queue_up(site, on_retry=on_retry, on_dead=on_dead, max_attempts=1)
     assert site.claim() == ["A"]
-    assert site.settle("A", OutcomeKind.FAILED) is Verdict.DONE
+    assert site.settle("A", OutcomeKind.FAILED) is op.Verdict.DONE
     assert site.record("A").state is FAILED
     assert sorted(site.drain()) == order
     if on_dead == "cancel_behind":
         # Those at or below its path; D is above it.
         assert {site.record(name).state for name in "BC"} == {CANCELED}
     if on_dead == "hold":
-        site.store.call_sync(Discard(("A",)))
+        site.store.call_sync(op.Discard(("A",)))
         assert site.drain() == ["B", "C", "D"]
 
 
@@ -430,7 +411,7 @@ def test_a_dead_job_frees_its_place_unless_it_is_to_hold_it(
 def test_a_job_given_back_or_lost_goes_first_again(site: Site, on_retry: Any, kind: OutcomeKind) -> None:
     queue_up(site, on_retry=on_retry)
     assert site.claim() == ["A"]
-    assert site.settle("A", kind) is Verdict.DONE
+    assert site.settle("A", kind) is op.Verdict.DONE
     # E conflicts with none of them: nothing is promised of its turn.
     assert [name for name in site.drain() if name != "E"] == ["A", "B", "C", "D"]
 
@@ -463,7 +444,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
     store = checks.open_store(server.url, namespace)
     late_ms = []
     for number, delay_ms in enumerate(delays_ms):
-        record = store.call_sync(Get((f"d{number}",))).records[0]
+        record = store.call_sync(op.Get((f"d{number}",))).records[0]
         assert record is not None
         assert record.started_ms is not None
         late_ms.append(record.started_ms - record.enqueued_ms - delay_ms)
@@ -527,29 +508,31 @@ def wander(site: Site, steps: int, seed: int) -> History:
                 more |= {"key": chance.choice("kl"), "on_conflict": chance.choice(["return", "replace", "after"])}
             hint = None if chance.random() < 0.1 else path()
             spec = checks.job(f"j{step}", hint, policy=chance.choice(policies), user=chance.choice("uvw"), **more)
-            history.accepted |= {made.id for made in store.call_sync(Enqueue((spec,))).jobs if made.created}
+            history.accepted |= {made.id for made in store.call_sync(op.Enqueue((spec,))).jobs if made.created}
             names = [*names[-40:], spec.id]
         elif act < 15:
             chance.shuffle(held)
             # Of what it holds it settles some; a part is lost, as if the worker had died.
             settle = [outcome(grant, chance) for grant in held[:2] if chance.random() < 0.85]
             held = held[2:]
-            held += store.call_sync(Exchange("w", tuple(settle), limit=chance.randrange(4), lease_ms=LEASE_MS)).grants
+            held += store.call_sync(
+                op.Exchange("w", tuple(settle), limit=chance.randrange(4), lease_ms=LEASE_MS)
+            ).grants
         elif act == 15 and held:
             token = (held[0].spec.id, held[0].token)
-            store.call_sync(Renew((token,), LEASE_MS))
-            store.call_sync(Post((Note(*token, ("line",)),)))
-            store.call_sync(Post((Note(*token, progress=Progress(step)),)))
+            store.call_sync(op.Renew((token,), LEASE_MS))
+            store.call_sync(op.Post((op.Note(*token, ("line",)),)))
+            store.call_sync(op.Post((op.Note(*token, progress=Progress(step)),)))
         elif act == 16:
-            store.call_sync(Cancel(pick()))
+            store.call_sync(op.Cancel(pick()))
         elif act == 17:
-            store.call_sync(Redrive(pick()) if chance.random() < 0.5 else Discard(pick()))
+            store.call_sync(op.Redrive(pick()) if chance.random() < 0.5 else op.Discard(pick()))
         elif act == 18:
-            store.call_sync(CancelPath(tuple(path())))
+            store.call_sync(op.CancelPath(tuple(path())))
         else:
             place = tuple(path())
-            store.call_sync(Pause(RecordFilter(path=place)))
-            store.call_sync(Resume(RecordFilter(path=place)))
+            store.call_sync(op.Pause(RecordFilter(path=place)))
+            store.call_sync(op.Resume(RecordFilter(path=place)))
     return history
 
 
@@ -629,20 +612,20 @@ def finish(site: Site) -> None:
     """End everything that is unfinished, dead jobs that hold their places too."""
     store: RedisBackend = site.store
     site.clock.advance(seconds=3_600)
-    while store.call_sync(Tick()).more:
+    while store.call_sync(op.Tick()).more:
         pass
     for _ in range(10_000):
-        granted = store.call_sync(Exchange("w", limit=100, lease_ms=3_600_000)).grants
-        store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted)))
-        stats = store.call_sync(CountJobs())
+        granted = store.call_sync(op.Exchange("w", limit=100, lease_ms=3_600_000)).grants
+        store.call_sync(op.Exchange("w", tuple(checks.finished(grant) for grant in granted)))
+        stats = store.call_sync(op.CountJobs())
         if not stats.unfinished:
             return
         if not granted:
             shelf: list[Any] = site.server.client().zrange(checks.key(site.namespace, "dead"), 0, 500)
             dead = tuple(job_id.decode() for job_id in shelf)
-            store.call_sync(Discard(dead))
+            store.call_sync(op.Discard(dead))
             site.clock.advance(seconds=600)
-    raise AssertionError(store.call_sync(CountJobs()))
+    raise AssertionError(store.call_sync(op.CountJobs()))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import FakeClock, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import BackendError, BackendUnavailableError
-from queuehint.operations import (
-    CanDequeue,
-    CountJobs,
-    CountPending,
-    Enqueue,
-    Exchange,
-    Get,
-    List,
-    ListLines,
-    Tree,
-    Why,
-)
 from queuehint.testing import contract
 from queuehint.values.record_filter import DEAD_RECORDS
 from tests.faults import checks
@@ -159,17 +148,17 @@ def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     store = checks.open_store(url_of(cluster), namespace, clock=FakeClock())
-    store.call_sync(Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
-    store.call_sync(Exchange("w", limit=2))
+    store.call_sync(op.Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    store.call_sync(op.Exchange("w", limit=2))
     questions = (
-        Get(("j0", "j4", "nobody")),
-        CountJobs(),
-        Why("j0"),
-        Tree((), 2),
-        ListLines(),
-        CanDequeue(("p", "0")),
-        CountPending(),
-        List(DEAD_RECORDS),
+        op.Get(("j0", "j4", "nobody")),
+        op.CountJobs(),
+        op.Why("j0"),
+        op.Tree((), 2),
+        op.ListLines(),
+        op.CanDequeue(("p", "0")),
+        op.CountPending(),
+        op.List(DEAD_RECORDS),
     )
     before = [store.call_sync(question) for question in questions]
     slot = slot_of(cluster, namespace)
@@ -200,8 +189,8 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     store = checks.open_store(url_of(cluster), namespace, clock=FakeClock())
-    store.call_sync(Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
-    granted = store.call_sync(Exchange("w", limit=2)).grants
+    store.call_sync(op.Enqueue(tuple(checks.job(f"j{number}", ["p", str(number)]) for number in range(5))))
+    granted = store.call_sync(op.Exchange("w", limit=2)).grants
     slot = slot_of(cluster, namespace)
     target, source = cluster.other(slot), cluster.owner(slot)
     cluster.begin_move(slot, target)
@@ -214,8 +203,8 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
 
         before = whole()
         changes = [
-            Enqueue((checks.job("new", ["q"]),)),
-            Exchange("w", (checks.finished(granted[0]),), limit=1),
+            op.Enqueue((checks.job("new", ["q"]),)),
+            op.Exchange("w", (checks.finished(granted[0]),), limit=1),
         ]
         for change in changes:
             with pytest.raises(BackendError):
@@ -227,7 +216,7 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
     # The same requests, now that the slot is in one place.
     for change in changes:
         store.call_sync(change)
-    stats = store.call_sync(CountJobs())
+    stats = store.call_sync(op.CountJobs())
     assert (stats.enqueued, stats.started, stats.settled) == (6, 3, 1)
     store.close_sync()
     checks.check_keys(cluster.owner(slot).client(), namespace)
@@ -312,9 +301,9 @@ async def test_callers_failing_together_reach_the_living_node(
         nodes = f"127.0.0.1:{down.getsockname()[1]},127.0.0.1:{cluster.owner(slot_of(cluster, namespace)).port}"
         store = checks.open_store(f"redis+cluster://{nodes}?patience=3", namespace)
         if threads:
-            calls = [asyncio.to_thread(store.call_sync, CountJobs()) for _ in range(callers)]
+            calls = [asyncio.to_thread(store.call_sync, op.CountJobs()) for _ in range(callers)]
         else:
-            calls = [store.call(CountJobs()) for _ in range(callers)]
+            calls = [store.call(op.CountJobs()) for _ in range(callers)]
         assert [stats.enqueued for stats in await asyncio.gather(*calls)] == [0] * callers
         await store.close()
 

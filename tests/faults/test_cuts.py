@@ -8,28 +8,10 @@ import attrs
 import pytest
 
 from queuehint import FakeClock, OutcomeUnknownError
+from queuehint import operations as op
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.codec import codec
 from queuehint.errors import BackendUnavailableError, DuplicateJobError
-from queuehint.operations import (
-    Cancel,
-    CancelPath,
-    Close,
-    Closing,
-    CountJobs,
-    Discard,
-    Draw,
-    Enqueue,
-    Exchange,
-    Note,
-    Pause,
-    Post,
-    Redrive,
-    Renew,
-    Resume,
-    Tick,
-    Verdict,
-)
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
@@ -42,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.operations import Operation
     from tests.conftest import StartProxy
     from tests.proxy import Proxy
     from tests.servers import Server
@@ -68,14 +49,14 @@ class Story:
     def lease(self, job_id: str) -> tuple[str, int]:
         return job_id, self.grants[job_id].token
 
-    def reap(self) -> Tick:
+    def reap(self) -> op.Tick:
         self.clock.advance(seconds=31)
-        return Tick()
+        return op.Tick()
 
 
-STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
-    "draw": lambda _: Draw(3),
-    "enqueue": lambda _: Enqueue(
+STEPS: dict[str, Callable[[Story], op.Operation[Any]]] = {
+    "draw": lambda _: op.Draw(3),
+    "enqueue": lambda _: op.Enqueue(
         (
             checks.job("a", ["x"]),
             checks.job("b", ["x", "y"]),
@@ -86,38 +67,38 @@ STEPS: dict[str, Callable[[Story], Operation[Any]]] = {
             *[checks.job(f"g{number}", ["many", str(number)]) for number in range(20)],
         )
     ),
-    "replace by key": lambda _: Enqueue((checks.job("e2", ["v"], key="k", on_conflict="replace", priority=5),)),
-    "claim": lambda _: Exchange("w", limit=4),
-    "renew": lambda story: Renew((story.lease("a"), ("b", 5)), 40_000),
-    "report": lambda story: Post((Note(*story.lease("a"), progress=Progress(1, 2, "half")),)),
-    "log": lambda story: Post((Note(*story.lease("a"), ("one", "two")),)),
-    "settle and claim": lambda story: Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
-    "fail": lambda story: Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
-    "wait for a started one": lambda _: Enqueue((checks.job("e3", ["u"], key="k", on_conflict="after"),)),
-    "die": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
-    "redrive": lambda _: Redrive(("f", "nobody")),
-    "claim again": lambda _: Exchange("w", limit=100),
-    "die again": lambda story: Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
-    "discard": lambda _: Discard(("f",)),
-    "pause": lambda _: Pause(RecordFilter(path=("x",))),
-    "resume": lambda _: Resume(RecordFilter(path=("x",))),
-    "pause jobs for a while": lambda _: Pause(RecordFilter(task="t"), 60_000),
-    "resume jobs": lambda _: Resume(RecordFilter(task="t")),
-    "close": lambda _: Close(("closed",)),
-    "reopen": lambda _: Close(("closed",), reopen=True),
-    "close behind a last job": lambda _: Enqueue((checks.job("last", ["y"]),), closing=Closing(("y",))),
-    "cancel": lambda _: Cancel(("c", "g0", "nobody"), "not wanted"),
-    "cancel path": lambda _: CancelPath(("many",), "not wanted"),
+    "replace by key": lambda _: op.Enqueue((checks.job("e2", ["v"], key="k", on_conflict="replace", priority=5),)),
+    "claim": lambda _: op.Exchange("w", limit=4),
+    "renew": lambda story: op.Renew((story.lease("a"), ("b", 5)), 40_000),
+    "report": lambda story: op.Post((op.Note(*story.lease("a"), progress=Progress(1, 2, "half")),)),
+    "log": lambda story: op.Post((op.Note(*story.lease("a"), ("one", "two")),)),
+    "settle and claim": lambda story: op.Exchange("w", (story.outcome("a", result=b"[1,2]"),), limit=2),
+    "fail": lambda story: op.Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
+    "wait for a started one": lambda _: op.Enqueue((checks.job("e3", ["u"], key="k", on_conflict="after"),)),
+    "die": lambda story: op.Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
+    "redrive": lambda _: op.Redrive(("f", "nobody")),
+    "claim again": lambda _: op.Exchange("w", limit=100),
+    "die again": lambda story: op.Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
+    "discard": lambda _: op.Discard(("f",)),
+    "pause": lambda _: op.Pause(RecordFilter(path=("x",))),
+    "resume": lambda _: op.Resume(RecordFilter(path=("x",))),
+    "pause jobs for a while": lambda _: op.Pause(RecordFilter(task="t"), 60_000),
+    "resume jobs": lambda _: op.Resume(RecordFilter(task="t")),
+    "close": lambda _: op.Close(("closed",)),
+    "reopen": lambda _: op.Close(("closed",), reopen=True),
+    "close behind a last job": lambda _: op.Enqueue((checks.job("last", ["y"]),), closing=op.Closing(("y",))),
+    "cancel": lambda _: op.Cancel(("c", "g0", "nobody"), "not wanted"),
+    "cancel path": lambda _: op.CancelPath(("many",), "not wanted"),
     "reap": Story.reap,
 }
 
 
-def apply(operation: Operation[Any], reply: Any, story: Story) -> None:
-    if isinstance(operation, Exchange):
+def apply(operation: op.Operation[Any], reply: Any, story: Story) -> None:
+    if isinstance(operation, op.Exchange):
         story.grants.update({grant.spec.id: grant for grant in reply.grants})
 
 
-def tell(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+def tell(store: RedisBackend, arm: Callable[[str, op.Operation[Any]], None]) -> list[Any]:
     """Tell the story by the synchronous shell."""
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     replies = []
@@ -130,7 +111,7 @@ def tell(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> lis
     return replies
 
 
-async def tell_async(store: RedisBackend, arm: Callable[[str, Operation[Any]], None]) -> list[Any]:
+async def tell_async(store: RedisBackend, arm: Callable[[str, op.Operation[Any]], None]) -> list[Any]:
     """Tell the story by the asynchronous shell."""
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     replies = []
@@ -146,7 +127,7 @@ async def tell_async(store: RedisBackend, arm: Callable[[str, Operation[Any]], N
 def check_step(server: Server, proxy: Proxy, step: str, *, after: bool, times: int, by_loop: bool) -> None:
     cut, twin = new_namespace("cut"), new_namespace("twin")
 
-    def arm(name: str, operation: Operation[Any]) -> None:
+    def arm(name: str, operation: op.Operation[Any]) -> None:
         if name == step:
             (proxy.cut_after if after else proxy.cut_before)(mark_of(codec.encode(operation)[0]), times=times)
 
@@ -216,11 +197,11 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
     store = checks.open_store(proxy.url, namespace, clock=FakeClock())
 
     async def tell() -> None:
-        operations: list[Operation[Any]] = [
-            Enqueue((checks.job("a", ["x"]), checks.job("b", ["x"]))),
-            Draw(5),
-            Exchange("w", limit=2),
-            Cancel(("b",)),
+        operations: list[op.Operation[Any]] = [
+            op.Enqueue((checks.job("a", ["x"]), checks.job("b", ["x"]))),
+            op.Draw(5),
+            op.Exchange("w", limit=2),
+            op.Cancel(("b",)),
         ]
         for operation in operations:
             proxy.cut_after(mark_of(codec.encode(operation)[0]), times=100)
@@ -228,21 +209,21 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
                 await store.call(operation) if by_loop else store.call_sync(operation)
             proxy.disarm()
             reply = await store.call(operation) if by_loop else store.call_sync(operation)
-            if isinstance(operation, Enqueue):
+            if isinstance(operation, op.Enqueue):
                 assert [job.created for job in reply.jobs] == [True, True]
-            elif isinstance(operation, Draw):
+            elif isinstance(operation, op.Draw):
                 assert reply.first == 1
-            elif isinstance(operation, Exchange):
+            elif isinstance(operation, op.Exchange):
                 assert [grant.spec.id for grant in reply.grants] == ["a"]
             else:
-                assert reply.verdicts[0][0] is Verdict.DONE
-        assert (await store.call(Draw(1))).first == 6
+                assert reply.verdicts[0][0] is op.Verdict.DONE
+        assert (await store.call(op.Draw(1))).first == 6
         # By its id and content a submission is known even to a process that was never told of it.
-        again = await store.call(Enqueue((checks.job("a", ["x"]),)))
+        again = await store.call(op.Enqueue((checks.job("a", ["x"]),)))
         assert not again.jobs[0].created
         with pytest.raises(DuplicateJobError):
-            await store.call(Enqueue((checks.job("a", ["y"]),)))
-        assert (await store.call(CountJobs())).enqueued == 2
+            await store.call(op.Enqueue((checks.job("a", ["y"]),)))
+        assert (await store.call(op.CountJobs())).enqueued == 2
         await store.close()
 
     run(tell())
@@ -254,11 +235,11 @@ def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_do
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
     proxy = start_proxy(redis_server)
     store = checks.open_store(proxy.url, namespace)
-    store.call_sync(Draw(1))
+    store.call_sync(op.Draw(1))
     proxy.refuse()
     proxy.rst()
     with pytest.raises(BackendUnavailableError):
-        store.call_sync(Draw(1))
+        store.call_sync(op.Draw(1))
     proxy.heal()
-    assert store.call_sync(Draw(1)).first == 2
+    assert store.call_sync(op.Draw(1)).first == 2
     store.close_sync()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.exceptions import RedisError
 
+from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.clock import now_s
-from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get, Renew, Verdict
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.calls import COMMANDS
 from tests.faults import app, checks
@@ -62,7 +62,7 @@ def check_followed(
     async def main() -> float:
         async with worker.sched.worker(4, grace=0):
             await (await producer.work.enqueue()).result(timeout=FOUND_WITHIN_S)
-            await asyncio.to_thread(store.call_sync, CountJobs())
+            await asyncio.to_thread(store.call_sync, op.CountJobs())
             await renewed(0)
             await asyncio.to_thread(failover)
             if is_idle:
@@ -71,7 +71,7 @@ def check_followed(
             async with asyncio.TaskGroup() as group:
                 group.create_task(ask_and_wait())
                 group.create_task(renewed(now_s()))
-                for operation in (Draw(1), CountJobs()):
+                for operation in (op.Draw(1), op.CountJobs()):
                     group.create_task(asyncio.to_thread(store.call_sync, operation))
             return time.monotonic() - begun_s
 
@@ -85,13 +85,13 @@ def check_followed(
             for made in (worker, producer):
                 await made.sched.close()
 
-    store.call_sync(Enqueue((checks.job("held"),)))
-    [grant] = store.call_sync(Exchange("w", limit=1)).grants
+    store.call_sync(op.Enqueue((checks.job("held"),)))
+    [grant] = store.call_sync(op.Exchange("w", limit=1)).grants
     helper.start(LEASE_S)
     helper.send(f"+{grant.token} held\n")
     try:
         took_s = run(whole(), 2 * checks.LIMIT_S)
-        assert store.call_sync(Renew((("held", grant.token),))).verdicts == (Verdict.DONE,)
+        assert store.call_sync(op.Renew((("held", grant.token),))).verdicts == (op.Verdict.DONE,)
     finally:
         helper.end(at_once=True)
         store.close_sync()
@@ -155,10 +155,10 @@ def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
 ) -> None:
     monkeypatch.setattr(redis_session, "ROLE_EVERY_S", 0.0)
     store, near = checks.open_store(name.url, namespace), checks.open_store(name.replica.url, namespace)
-    assert store.call_sync(Get(("new",))).records == (None,)
+    assert store.call_sync(op.Get(("new",))).records == (None,)
     name.fail_over()
-    near.call_sync(Enqueue((checks.job("new"),)))
-    assert store.call_sync(Get(("new",))).records[0]
+    near.call_sync(op.Enqueue((checks.job("new"),)))
+    assert store.call_sync(op.Get(("new",))).records[0]
     store.close_sync()
     near.close_sync()
 
@@ -171,9 +171,9 @@ async def test_no_connection_to_an_old_primary_is_kept(
 
     async def call() -> None:
         if kind is AsyncLink:
-            await asyncio.gather(*(store.call(Draw(1)) for _ in range(5)))
+            await asyncio.gather(*(store.call(op.Draw(1)) for _ in range(5)))
         else:
-            await asyncio.gather(*(asyncio.to_thread(store.call_sync, Draw(1)) for _ in range(5)))
+            await asyncio.gather(*(asyncio.to_thread(store.call_sync, op.Draw(1)) for _ in range(5)))
 
     def connections() -> int:
         own = [client for client in name.primary.client().client_list(_type="normal") if client["cmd"] != "client|list"]
@@ -227,8 +227,8 @@ def test_sentinels_are_asked_by_tls_where_the_url_says_so(
     sentinel = start_server(is_sentinel=True, certificate=certificate, lines=[monitor], tls_replication="yes")
     url = f"rediss+sentinel://127.0.0.1:{sentinel.port}/main?ssl_ca_certs={certificate.cert}"
     store = checks.open_store(url, namespace)
-    assert store.call_sync(Draw(1)).first == 1
-    assert run(store.call(Draw(1))).first == 2
+    assert store.call_sync(op.Draw(1)).first == 1
+    assert run(store.call(op.Draw(1))).first == 2
     store.close_sync()
 
 

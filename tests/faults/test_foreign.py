@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis import session as redis_session
@@ -26,7 +27,6 @@ from queuehint.errors import (
     BackendUnavailableError,
     CorruptStateError,
 )
-from queuehint.operations import CountJobs, Enqueue, Exchange, Get, PutSchedule
 from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
 from queuehint.worker.schedules import firing as timekeeping
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from queuehint import Backend
-    from queuehint.operations import Operation
     from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
@@ -118,8 +117,8 @@ def test_foreign_keys_and_other_namespaces_and_databases_stay_as_they_are(
             client.hset(name, mapping={"state": "foreign", "a": "1"})
     other = f"{namespace}-other"
     theirs = checks.open_store(server.url, other, clock=FakeClock())
-    theirs.call_sync(Enqueue((checks.job("mine", ["p"]), checks.job("more", ["p"]))))
-    theirs.call_sync(Exchange("w", limit=1))
+    theirs.call_sync(op.Enqueue((checks.job("mine", ["p"]), checks.job("more", ["p"]))))
+    theirs.call_sync(op.Exchange("w", limit=1))
     before = [dumped(client) for client in clients]
     for database in (0, 3):
         url = server.url.removesuffix("/0") + f"/{database}"
@@ -130,7 +129,7 @@ def test_foreign_keys_and_other_namespaces_and_databases_stay_as_they_are(
         assert {name: value for name, value in new.items() if not name.startswith(ours)} == old
         assert any(name.startswith(ours) for name in new)
         client.close()
-    assert theirs.call_sync(CountJobs()).states[JobState.STARTED] == 1
+    assert theirs.call_sync(op.CountJobs()).states[JobState.STARTED] == 1
     theirs.close_sync()
     figures("F-37", foreign_keys=sum(map(len, before)), changed=0)
 
@@ -229,11 +228,11 @@ def test_a_user_without_rights_is_refused_by_name(namespace: str, start_server: 
     server = start_server(acl=acl("elsewhere"))
     store = checks.open_store(url_as(server), namespace)
     with pytest.raises(BackendDeniedError):
-        store.call_sync(Enqueue((checks.job("j"),)))
+        store.call_sync(op.Enqueue((checks.job("j"),)))
     store.close_sync()
     wrong = checks.open_store(url_as(server, "nobody"), namespace)
     with pytest.raises(BackendDeniedError):
-        wrong.call_sync(CountJobs())
+        wrong.call_sync(op.CountJobs())
     wrong.close_sync()
     assert server.call("DBSIZE") == 0
 
@@ -288,7 +287,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     store = checks.open_store(server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     # The checks on connecting are done.
-    store.call_sync(CountJobs())
+    store.call_sync(op.CountJobs())
     replies, errors = [], list[BackendError]()
     for make in STEPS.values():
         operation = make(story)
@@ -311,7 +310,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
     assert {type(error) for error in errors} <= {expected}, errors
     if refusal == "OOM":
         # A full store still ends, frees and renews jobs, and drops old records for that; enqueues are refused.
-        assert refused == sum(isinstance(make(story), Enqueue) for make in STEPS.values())
+        assert refused == sum(isinstance(make(story), op.Enqueue) for make in STEPS.values())
     else:
         assert refused == (0 if expected is None else len(STEPS))
         assert replies == uncut
@@ -328,7 +327,7 @@ def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
     store = checks.open_store(redis_server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
     rests = ["a", "b", "c", "e", "e2", "f", "x", "x:y", "w", "default", *(f"g{number}" for number in range(20))]
-    store.call_sync(CountJobs())
+    store.call_sync(op.CountJobs())
     for rest in rests:
         client.set(keys.redis_key(namespace, prefix, rest), "foreign")
 
@@ -340,7 +339,7 @@ def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
     refused = 0
     for name, make in STEPS.items():
         try:
-            operation: Operation[Any] = make(story)
+            operation: op.Operation[Any] = make(story)
         except KeyError:
             continue  # it is about a grant that was refused
         before = state()
@@ -367,17 +366,17 @@ def test_a_refused_job_is_still_there_for_everyone(
     server = start_server()
     clock = FakeClock()
     store = checks.open_store(server.url, namespace, clock=clock)
-    store.call_sync(Enqueue((checks.job("j", ["p"]),)))
+    store.call_sync(op.Enqueue((checks.job("j", ["p"]),)))
     for refuse, expected in (entry for name, entry in REFUSALS.items() if name not in {"OOM", "NOSCRIPT"}):
         undo = refuse(server)
         with pytest.raises(expected or BackendError):
-            store.call_sync(Exchange("w", limit=1))
+            store.call_sync(op.Exchange("w", limit=1))
         undo()
-        granted = store.call_sync(Exchange("again", limit=1, lease_ms=1_000)).grants
+        granted = store.call_sync(op.Exchange("again", limit=1, lease_ms=1_000)).grants
         assert [grant.spec.id for grant in granted] == ["j"]
         clock.advance(seconds=2)
-        store.call_sync(Exchange("reaper", pools=()))
-        record = store.call_sync(Get(("j",))).records[0]
+        store.call_sync(op.Exchange("reaper", pools=()))
+        record = store.call_sync(op.Get(("j",))).records[0]
         assert record is not None
         if record.state is JobState.FAILED:
             break
@@ -394,7 +393,7 @@ def sweep_rights(server: Server, commands: tuple[str, ...]) -> tuple[int, dict[s
         namespace = new_namespace(command)
         store = checks.open_store(url_as(server), namespace, clock=FakeClock())
         story = Story(clock=store.session._clock)  # type: ignore[arg-type]
-        store.call_sync(CountJobs())
+        store.call_sync(op.CountJobs())
         for name, make in STEPS.items():
             operation = make(story)
             before = checks.dump(client, namespace)
@@ -436,7 +435,7 @@ def test_a_user_who_lacks_one_right_changes_nothing(command: str, namespace: str
     server.call("ACL", "SETUSER", "least", f"-{command}")
     store = checks.open_store(url_as(server), namespace)
     try:
-        for operation in (Enqueue((checks.job("j", ["p"]),)), Exchange("w", limit=1)):
+        for operation in (op.Enqueue((checks.job("j", ["p"]),)), op.Exchange("w", limit=1)):
             with contextlib.suppress(BackendDeniedError):
                 store.call_sync(operation)
                 # Only what nothing here needs may be lacking.
@@ -499,7 +498,7 @@ async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
         for job in jobs:
             await job.result(timeout=10)
         # In the same exchange, or the next: it is not left until its lease ends.
-        await checks.until(lambda: sched.backend.call_sync(CountJobs()).states[STARTED] == 0, "it is settled")
+        await checks.until(lambda: sched.backend.call_sync(op.CountJobs()).states[STARTED] == 0, "it is settled")
     reason = await bad.why()
     assert reason.kind == ("unknown_task" if is_newer else "over")
     redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
@@ -586,7 +585,7 @@ async def test_schedules_that_cannot_be_read_hold_up_no_other(
     with monkeypatch.context() as patch:
         patch.setattr(requests, "spec_rest", lambda _spec: b'{"since_2_0":true}\n{"n":1}')
         for number in range(count):
-            later.backend.call_sync(PutSchedule(f"a{number}", other.spec(1), Recurrence(every_ms=1000), 0))
+            later.backend.call_sync(op.PutSchedule(f"a{number}", other.spec(1), Recurrence(every_ms=1000), 0))
     sched = Scheduler(url)
     ran: list[int] = []
 

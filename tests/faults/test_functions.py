@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.functions import calls
 from queuehint.backends.redis.functions.library import PREFIX, Library, library
 from queuehint.backends.redis.transport import Send
 from queuehint.errors import BackendFullError
-from queuehint.operations import Cancel, Draw, Enqueue, Exchange, Verdict
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load
@@ -44,11 +44,11 @@ def libraries_of(server: Server) -> set[str]:
 
 def run_jobs(store: RedisBackend, *names: str) -> None:
     """Enqueue, claim and settle."""
-    store.call_sync(Enqueue(tuple(checks.job(name) for name in names)))
-    grants = store.call_sync(Exchange("w", limit=len(names))).grants
+    store.call_sync(op.Enqueue(tuple(checks.job(name) for name in names)))
+    grants = store.call_sync(op.Exchange("w", limit=len(names))).grants
     assert [grant.spec.id for grant in grants] == list(names)
-    settled = store.call_sync(Exchange("w", tuple(map(checks.finished, grants))))
-    assert set(settled.verdicts) == {Verdict.DONE}
+    settled = store.call_sync(op.Exchange("w", tuple(map(checks.finished, grants))))
+    assert set(settled.verdicts) == {op.Verdict.DONE}
 
 
 @pytest.mark.parametrize("find", [find_redis, find_valkey])
@@ -83,20 +83,20 @@ def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
 ) -> None:
     server = start_server()
     before = checks.open_store(f"{server.url}?functions=never", namespace)
-    before.call_sync(Enqueue((checks.job("a"), checks.job("b"))))
-    (grant,) = before.call_sync(Exchange("w", limit=1)).grants
+    before.call_sync(op.Enqueue((checks.job("a"), checks.job("b"))))
+    (grant,) = before.call_sync(op.Exchange("w", limit=1)).grants
     server.call("CONFIG", "SET", "maxmemory", 1)
     store = checks.open_store(server.url + AUTO, namespace)
-    assert store.call_sync(Exchange("w", (checks.finished(grant),))).verdicts == (Verdict.DONE,)
+    assert store.call_sync(op.Exchange("w", (checks.finished(grant),))).verdicts == (op.Verdict.DONE,)
     with pytest.raises(BackendFullError):
-        store.call_sync(Enqueue((checks.job("c"),)))
+        store.call_sync(op.Enqueue((checks.job("c"),)))
     assert not libraries_of(server)
     server.call("CONFIG", "SET", "maxmemory", 0)
-    store.call_sync(Draw(1))
+    store.call_sync(op.Draw(1))
     assert not libraries_of(server), "it is tried again after a while"
     assert store.session._calls.singly_until_s > time.monotonic()
     store.session._calls.singly_until_s -= calls.PASSING_AGAIN_S
-    store.call_sync(Draw(1))
+    store.call_sync(op.Draw(1))
     assert libraries_of(server) == {library().name}
     before.close_sync()
     store.close_sync()
@@ -105,7 +105,7 @@ def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
 def test_what_asks_first_where_memory_is_full_is_answered(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory=1)
     store = checks.open_store(server.url + AUTO, namespace)
-    assert store.call_sync(Exchange("w", limit=1)).grants == ()
+    assert store.call_sync(op.Exchange("w", limit=1)).grants == ()
     store.close_sync()
 
 
@@ -176,8 +176,8 @@ def test_library_remembers_no_long_claims(start_server: StartServer, namespace: 
     before = server.info("memory")["used_memory_vm_functions"]
     for number in range(12):
         paths = [tuple(f"{number}-{at}-{depth}".ljust(63, "x") for depth in range(64)) for at in range(64)]
-        store.call_sync(Enqueue((JobSpec(id=str(number), task="t", claims=tuple(map(Claim, paths))),)))
-        store.call_sync(Cancel((str(number),)))
+        store.call_sync(op.Enqueue((JobSpec(id=str(number), task="t", claims=tuple(map(Claim, paths))),)))
+        store.call_sync(op.Cancel((str(number),)))
     kept = server.info("memory")["used_memory_vm_functions"] - before
     store.close_sync()
     # 10 MB a job where they are remembered; what one call has used may not be collected yet.

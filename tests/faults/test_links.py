@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import JobState, Scheduler
+from queuehint import operations as op
 from queuehint.errors import BackendError, LeaseLostError
-from queuehint.operations import CountJobs, Draw, Enqueue, Exchange, Get
 from tests.faults import checks
 from tests.faults.checks import History, figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer, repeated
@@ -48,15 +48,15 @@ def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
         history = History()
         canceled = 0
         drawn: set[int] = set()
-        await store.call(Draw(1))
+        await store.call(op.Draw(1))
 
         async def get(ids: tuple[str, ...]) -> None:
-            got = await store.call(Get(ids))
+            got = await store.call(op.Get(ids))
             assert [record.id if record else None for record in got.records] == list(ids)
 
         for number in range(rounds):
-            submission = Enqueue((checks.job(f"j{number}", ["p", str(number % 7)]),))
-            draw = Draw(1)
+            submission = op.Enqueue((checks.job(f"j{number}", ["p", str(number % 7)]),))
+            draw = op.Draw(1)
             known = tuple(chance.sample(sorted(history.accepted), min(3, len(history.accepted))))
             operations: list[Any] = [submission, draw]
             tasks = [asyncio.create_task(store.call(operation)) for operation in operations]
@@ -84,7 +84,7 @@ def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
             assert first.first not in drawn  # type: ignore[union-attr]
             drawn.add(first.first)  # type: ignore[union-attr]
             history.accepted.add(f"j{number}")
-        assert (await store.call(CountJobs())).enqueued == rounds
+        assert (await store.call(op.CountJobs())).enqueued == rounds
         # A draw whose caller was told has been applied once, so no number is missing.
         assert max(drawn) == rounds + 1
         await store.close()
@@ -112,10 +112,10 @@ def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server,
     def act(thread: int) -> None:
         try:
             for number in range(25):
-                drawn.append(store.call_sync(Draw(1)).first)
+                drawn.append(store.call_sync(op.Draw(1)).first)
                 name = f"t{thread}.{number}"
-                assert store.call_sync(Enqueue((checks.job(name, [str(thread)]),))).jobs[0].id == name
-                record = store.call_sync(Get((name,))).records[0]
+                assert store.call_sync(op.Enqueue((checks.job(name, [str(thread)]),))).jobs[0].id == name
+                record = store.call_sync(op.Get((name,))).records[0]
                 assert record is not None and record.id == name
         except BaseException as error:
             problems.append(error)
@@ -127,7 +127,7 @@ def test_threads_share_a_backend_and_get_their_own_replies(redis_server: Server,
         thread.join(checks.LIMIT_S)
     assert not problems
     assert sorted(drawn) == list(range(1, 401))
-    assert store.call_sync(CountJobs()).enqueued == 400
+    assert store.call_sync(op.CountJobs()).enqueued == 400
     store.close_sync()
 
 
@@ -180,7 +180,7 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
     drawn = [number for path in tmp_path.iterdir() for number in json.loads(path.read_text())]
     assert sorted(drawn) == list(range(1, 7 * 40 + 1))
     store = checks.open_store(redis_server.url, namespace)
-    assert store.call_sync(CountJobs()).enqueued == 7 * 20
+    assert store.call_sync(op.CountJobs()).enqueued == 7 * 20
     store.close_sync()
 
 
@@ -190,7 +190,7 @@ def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
 def check_flushes(server: Server, namespace: str, every_s: float, least: int, functions: str = "always") -> None:
     client = server.client()
     store = checks.open_store(f"{server.url}?functions={functions}", namespace)
-    store.call_sync(Draw(1))
+    store.call_sync(op.Draw(1))
     client.config_resetstat()
     calls = 0
     history = History()
@@ -202,9 +202,9 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
             assert time.monotonic() < end_s, "it is not flushed any more"
             name = f"j{calls}"
             history.enqueue(store, checks.job(name, ["p", str(calls % 3)]))
-            granted = store.call_sync(Exchange("w", limit=1)).grants
+            granted = store.call_sync(op.Exchange("w", limit=1)).grants
             settle = tuple(checks.finished(grant) for grant in granted)
-            store.call_sync(Exchange("w", settle))
+            store.call_sync(op.Exchange("w", settle))
             calls += 3
     other.close()
     counted: Any = client.info("commandstats")
@@ -545,11 +545,11 @@ def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
     history.enqueue(store, specs["j1"], specs["j2"])
     assert history.unknown == {"j1", "j2"}
     with pytest.raises(BackendError):
-        store.call_sync(Draw(1))
+        store.call_sync(op.Draw(1))
     server.resume()
     history.settle(store, specs)
     assert history.accepted == specs.keys()
-    stats = store.call_sync(CountJobs())
+    stats = store.call_sync(op.CountJobs())
     assert stats.enqueued == 3
     store.close_sync()
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import Retention
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
-from queuehint.operations import Cancel, CountJobs, CountRecords, Enqueue, List, ListUsers, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
@@ -60,8 +60,8 @@ def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() 
         JobSpec(id=f"j{at}", task="t", claims=(Claim(("x", str(at))),), user=f"u{at % 7}", service="s")
         for at in range(RECORDS)
     ]
-    store.call_sync(Enqueue(tuple(specs)))
-    store.call_sync(Cancel(tuple([spec.id for spec in specs])))
+    store.call_sync(op.Enqueue(tuple(specs)))
+    store.call_sync(op.Cancel(tuple([spec.id for spec in specs])))
     left = kept(store)
     for _ in range(3):
         with subprocess.Popen(
@@ -76,12 +76,12 @@ def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() 
         assert left, "it was not killed in the middle"
         report = diagnose(store)
         assert report.is_clean, str(report)
-        assert sum(dict(store.call_sync(ListUsers("s")).users).values()) == left
-        assert store.call_sync(CountRecords()).states[JobState.CANCELED] == left
+        assert sum(dict(store.call_sync(op.ListUsers("s")).users).values()) == left
+        assert store.call_sync(op.CountRecords()).states[JobState.CANCELED] == left
     other = open_store(namespace)
-    while other.call_sync(Tick()).more:
+    while other.call_sync(op.Tick()).more:
         pass
-    assert other.call_sync(List()).records == ()
+    assert other.call_sync(op.List()).records == ()
     client: Any = shared_server().client()
     names = ("index", "blocks", "tallies", "tallied", "past", "paths")
     assert not [name for name in names if client.exists(keys.redis_key(namespace, name))]
@@ -91,7 +91,7 @@ def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() 
 
 
 def kept(store: RedisBackend) -> int:
-    return sum(store.call_sync(CountJobs()).states.values())
+    return sum(store.call_sync(op.CountJobs()).states.values())
 
 
 def wait_for_less(store: RedisBackend, left: int) -> None:

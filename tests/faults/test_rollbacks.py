@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import JobState
+from queuehint import operations as op
 from queuehint.backends.redis.doctor.doctor import diagnose
-from queuehint.operations import CancelPath, Enqueue, Exchange, Renew, Verdict
 from tests import audit
 from tests.faults import checks
 from tests.prefork import ROOT
@@ -100,7 +100,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     server, client = slow_server, slow_server.client()
     audit.begin_audit(namespace)
     store = checks.open_store(server.url, namespace)
-    store.call_sync(Enqueue((checks.job("ends", ["doc1"]), checks.job("canceled", ["doc1"]))))
+    store.call_sync(op.Enqueue((checks.job("ends", ["doc1"]), checks.job("canceled", ["doc1"]))))
 
     def is_written() -> bool:
         state = client.info("persistence")
@@ -109,10 +109,10 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     checks.until_sync(is_written, "the disk is busy, and nothing waits to be written")
     kept = len(list(audit.entries(client, namespace)))
     state = checks.dump(client, namespace)
-    [grant] = store.call_sync(Exchange("w", limit=1)).grants
-    assert store.call_sync(Exchange("w", (checks.finished(grant),))).verdicts == (Verdict.DONE,)
-    store.call_sync(CancelPath(("doc1",)))
-    store.call_sync(Enqueue((checks.job("new", ["doc1"]),)))
+    [grant] = store.call_sync(op.Exchange("w", limit=1)).grants
+    assert store.call_sync(op.Exchange("w", (checks.finished(grant),))).verdicts == (op.Verdict.DONE,)
+    store.call_sync(op.CancelPath(("doc1",)))
+    store.call_sync(op.Enqueue((checks.job("new", ["doc1"]),)))
     assert {job_id: record.state for job_id, record in checks.records(store, client).items()} == {
         "ends": JobState.FINISHED,
         "canceled": JobState.CANCELED,
@@ -128,17 +128,17 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
     assert checks.dump(client, namespace) == state, "what came back is a state that was"
     store = checks.open_store(server.url, namespace)
     # Tokens of the lost time are worthless, and what ended or was canceled in it runs again, with greater ones.
-    assert store.call_sync(Renew(((grant.spec.id, grant.token),))).verdicts == (Verdict.LOST,)
+    assert store.call_sync(op.Renew(((grant.spec.id, grant.token),))).verdicts == (op.Verdict.LOST,)
     tokens = [grant.token]
     for job_id in ("ends", "canceled"):
-        [again] = store.call_sync(Exchange("w", limit=2)).grants
+        [again] = store.call_sync(op.Exchange("w", limit=2)).grants
         assert again.spec.id == job_id
         tokens.append(again.token)
-        assert store.call_sync(Exchange("w", (checks.finished(again),))).verdicts == (Verdict.DONE,)
+        assert store.call_sync(op.Exchange("w", (checks.finished(again),))).verdicts == (op.Verdict.DONE,)
     assert tokens == sorted(set(tokens))
     # A job of the lost time is unknown: the same id again enqueues it.
-    store.call_sync(Enqueue((checks.job("new", ["doc1"]),)))
-    [grant] = store.call_sync(Exchange("w", limit=1)).grants
+    store.call_sync(op.Enqueue((checks.job("new", ["doc1"]),)))
+    [grant] = store.call_sync(op.Exchange("w", limit=1)).grants
     assert grant.spec.id == "new"
     store.close_sync()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, JobContext, JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.redis import examination, keys
 from queuehint.backends.redis import session as redis_session
@@ -24,21 +25,6 @@ from queuehint.errors import (
     BackendUnavailableError,
     CorruptStateError,
     QueueHintError,
-)
-from queuehint.operations import (
-    Cancel,
-    CountJobs,
-    Draw,
-    Enqueue,
-    Exchange,
-    Get,
-    Note,
-    Pause,
-    Post,
-    Renew,
-    Resume,
-    Tick,
-    Verdict,
 )
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -54,7 +40,6 @@ from tests.support import thorough
 
 if TYPE_CHECKING:
     from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.operations import Operation
     from queuehint.values.outcome import Grant
     from queuehint.values.spec import JobSpec
     from tests.conftest import StartProxy, StartServer
@@ -187,8 +172,8 @@ def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
     tokens = []
     for _ in range(20):
         store = checks.open_store(server.url, namespace)
-        store.call_sync(Enqueue((checks.job("j"),)))
-        tokens.append(store.call_sync(Exchange("w", limit=1)).grants[0].token)
+        store.call_sync(op.Enqueue((checks.job("j"),)))
+        tokens.append(store.call_sync(op.Exchange("w", limit=1)).grants[0].token)
         store.close_sync()
         server.kill()
         server.restart()
@@ -208,7 +193,7 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     tokens: list[int] = []
 
     def claim(limit: int) -> tuple[Grant, ...]:
-        granted = store.call_sync(Exchange("w", limit=limit)).grants
+        granted = store.call_sync(op.Exchange("w", limit=limit)).grants
         tokens.extend(grant.token for grant in granted)
         return granted
 
@@ -230,9 +215,9 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     front.rst()
     # Those of the new history keep their grants, those of the old one are fenced.
     settle = tuple(checks.finished(grant) for grant in (*before, *after))
-    verdicts = store.call_sync(Exchange("w", settle)).verdicts
-    assert verdicts[: len(before)] == (Verdict.DONE,) * len(before)
-    assert verdicts[len(before) :] == (Verdict.LOST,) * len(after)
+    verdicts = store.call_sync(op.Exchange("w", settle)).verdicts
+    assert verdicts[: len(before)] == (op.Verdict.DONE,) * len(before)
+    assert verdicts[len(before) :] == (op.Verdict.LOST,) * len(after)
     found = checks.records(store, replica.client())
     rolled_back = history.accepted - found.keys()
     assert rolled_back == lost.keys()
@@ -241,7 +226,7 @@ def check_failover(start_server: StartServer, start_proxy: StartProxy, namespace
     for spec in lost.values():
         history.enqueue(store, spec)
     while granted := claim(50):
-        store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted)))
+        store.call_sync(op.Exchange("w", tuple(checks.finished(grant) for grant in granted)))
     assert tokens == sorted(set(tokens)), "tokens grow over the failover"
     store.close_sync()
     assert len(checks.close_books(replica.client(), replica.url, namespace, history)) == 20 + count
@@ -275,20 +260,20 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
     for _ in range(120):
         clock.advance(ms=chance.randrange(2_000))
         step = chance.randrange(6)
-        operation: Operation[Any]
+        operation: op.Operation[Any]
         if step < 2:
             paths = [chance.choice(["", "a", "a:b", "c"]).split(":") for _ in range(3)]
-            operation = Enqueue(tuple(checks.job(f"j{next(ids)}", [s for s in path if s]) for path in paths))
+            operation = op.Enqueue(tuple(checks.job(f"j{next(ids)}", [s for s in path if s]) for path in paths))
         elif step == 2:
-            operation = Cancel((f"j{chance.randrange(1, 60)}",))
+            operation = op.Cancel((f"j{chance.randrange(1, 60)}",))
         elif step == 3 and grants:
             grant = chance.choice(grants)
-            operation = Post((Note(grant.spec.id, grant.token, ("a line", "b line")),))
+            operation = op.Post((op.Note(grant.spec.id, grant.token, ("a line", "b line")),))
         else:
             settle = [grants.pop(chance.randrange(len(grants))) for _ in range(min(len(grants), 2))]
-            operation = Exchange("w", tuple(checks.finished(grant) for grant in settle), limit=3)
+            operation = op.Exchange("w", tuple(checks.finished(grant) for grant in settle), limit=3)
         reply: Any = store.call_sync(operation)
-        if isinstance(operation, Exchange):
+        if isinstance(operation, op.Exchange):
             grants.extend(reply.grants)
         put_down()
     store.close_sync()
@@ -312,7 +297,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
         found.add(at)
         # It is not only read: what is left of it works on.
         again = checks.open_store(server.url, namespace, clock=clock)
-        reply = again.call_sync(Exchange("again", limit=1))
+        reply = again.call_sync(op.Exchange("again", limit=1))
         assert all(grant.token > max((g.token for g in grants), default=0) for grant in reply.grants)
         checks.check_counts(again, client)
         again.close_sync()
@@ -340,7 +325,7 @@ def check_refused(
     namespace: str,
     *words: str,
     error: type[BackendError] = BackendUnavailableError,
-    operations: tuple[Operation[Any], ...] = (Draw(1), CountJobs()),
+    operations: tuple[op.Operation[Any], ...] = (op.Draw(1), op.CountJobs()),
 ) -> None:
     store = checks.open_store(url, namespace)
     for operation in operations:
@@ -354,7 +339,7 @@ def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
     start_server: StartServer, namespace: str
 ) -> None:
     server = start_server(maxmemory_policy="allkeys-lru")
-    submissions = tuple(Enqueue((checks.job(job_id),)) for job_id in "ab")
+    submissions = tuple(op.Enqueue((checks.job(job_id),)) for job_id in "ab")
     check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction", operations=submissions)
     assert server.call("DBSIZE") == 0
 
@@ -387,23 +372,23 @@ def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
 ) -> None:
     server = start_server()
     store = checks.open_store(server.url, namespace)
-    store.call_sync(Enqueue((checks.job("a"), checks.job("b"))))
-    [grant] = store.call_sync(Exchange("w", limit=1)).grants
+    store.call_sync(op.Enqueue((checks.job("a"), checks.job("b"))))
+    [grant] = store.call_sync(op.Exchange("w", limit=1)).grants
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     # One that has worked, and one that is new, like a helper process that is started anew.
     store.session._checked_s -= redis_session.CHECK_EVERY_S  # type: ignore[operator]
     new = checks.open_store(server.url, namespace)
     for each in (store, new):
-        assert each.call_sync(Renew((("a", grant.token),))).verdicts == (Verdict.DONE,)
-        each.call_sync(Tick())
-    reply = new.call_sync(Exchange("w", (checks.finished(grant),), limit=1))
-    assert (reply.verdicts, reply.grants) == ((Verdict.DONE,), ())
-    assert store.call_sync(Cancel(("b",))).verdicts[0][0] is Verdict.DONE
+        assert each.call_sync(op.Renew((("a", grant.token),))).verdicts == (op.Verdict.DONE,)
+        each.call_sync(op.Tick())
+    reply = new.call_sync(op.Exchange("w", (checks.finished(grant),), limit=1))
+    assert (reply.verdicts, reply.grants) == ((op.Verdict.DONE,), ())
+    assert store.call_sync(op.Cancel(("b",))).verdicts[0][0] is op.Verdict.DONE
     with pytest.raises(BackendUnavailableError, match="maxmemory-policy"):
-        store.call_sync(Enqueue((checks.job("c"),)))
+        store.call_sync(op.Enqueue((checks.job("c"),)))
     server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    store.call_sync(Enqueue((checks.job("c"),)))
-    assert [grant.spec.id for grant in new.call_sync(Exchange("w", limit=1)).grants] == ["c"]
+    store.call_sync(op.Enqueue((checks.job("c"),)))
+    assert [grant.spec.id for grant in new.call_sync(op.Exchange("w", limit=1)).grants] == ["c"]
     store.close_sync()
     new.close_sync()
 
@@ -449,14 +434,14 @@ def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: S
         for part in gone:
             redis_server.client().delete(keys.redis_key(name, part))
         for _ in range(3):
-            operations: list[Operation[Any]] = [
-                Tick(),
-                Exchange("w", limit=3),
-                Enqueue((checks.job(f"new{clock.now_ms()}", ["a"]),)),
-                Renew((("j1", 1),)),
-                Get(("j1", "j2")),
-                CountJobs(),
-                Cancel(("j3",)),
+            operations: list[op.Operation[Any]] = [
+                op.Tick(),
+                op.Exchange("w", limit=3),
+                op.Enqueue((checks.job(f"new{clock.now_ms()}", ["a"]),)),
+                op.Renew((("j1", 1),)),
+                op.Get(("j1", "j2")),
+                op.CountJobs(),
+                op.Cancel(("j3",)),
             ]
             for operation in operations:
                 try:
@@ -480,13 +465,13 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
         checks.job("free"),
     ]
     specs += [checks.job("k", ["k"], key="k"), checks.job("k2", ["k"], key="k2", on_conflict="after")]
-    store.call_sync(Enqueue(tuple(specs)))
-    granted = {grant.spec.id: grant for grant in store.call_sync(Exchange("w", limit=10)).grants}
+    store.call_sync(op.Enqueue(tuple(specs)))
+    granted = {grant.spec.id: grant for grant in store.call_sync(op.Exchange("w", limit=10)).grants}
     fail = Outcome(job_id="dead", token=granted["dead"].token, kind=OutcomeKind.FAILED, final=True)
     done = Outcome(job_id="free", token=granted["free"].token, kind=OutcomeKind.FINISHED, result=b"[1]")
     first = granted["j0"]
-    store.call_sync(Post((Note("j0", first.token, ("line",)),)))
-    store.call_sync(Exchange("w", (fail, done)))
+    store.call_sync(op.Post((op.Note("j0", first.token, ("line",)),)))
+    store.call_sync(op.Exchange("w", (fail, done)))
     clock.advance(ms=10)
 
 
@@ -500,8 +485,8 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
     numbers = itertools.count()
     running: list[Grant] = []
 
-    def batch() -> Enqueue:
-        return Enqueue(
+    def batch() -> op.Enqueue:
+        return op.Enqueue(
             tuple(
                 checks.job(f"j{number}", ["p", str(number % 50)], arguments=b'{"a": "' + b"x" * 400 + b'"}')
                 for number in itertools.islice(numbers, 100)
@@ -514,22 +499,22 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
             store.call_sync(submission)
             history.accepted |= {spec.id for spec in submission.jobs}
             if not running:
-                running = list(store.call_sync(Exchange("w", limit=20)).grants)
-    before, stats = server.call("DEBUG", "DIGEST"), store.call_sync(CountJobs())
+                running = list(store.call_sync(op.Exchange("w", limit=20)).grants)
+    before, stats = server.call("DEBUG", "DIGEST"), store.call_sync(op.CountJobs())
     for size in (1, 100):
         with pytest.raises(BackendFullError):
-            store.call_sync(Enqueue(batch().jobs[:size]))
-    assert (server.call("DEBUG", "DIGEST"), store.call_sync(CountJobs())) == (before, stats)
+            store.call_sync(op.Enqueue(batch().jobs[:size]))
+    assert (server.call("DEBUG", "DIGEST"), store.call_sync(op.CountJobs())) == (before, stats)
     # Running jobs are renewed, log, are canceled, and end.
     leases = tuple((grant.spec.id, grant.token) for grant in running)
-    assert set(store.call_sync(Renew(leases)).verdicts) == {Verdict.DONE}
-    assert store.call_sync(Cancel(("j19",))).verdicts[0][0] is Verdict.REQUESTED
+    assert set(store.call_sync(op.Renew(leases)).verdicts) == {op.Verdict.DONE}
+    assert store.call_sync(op.Cancel(("j19",))).verdicts[0][0] is op.Verdict.REQUESTED
     settle = tuple(checks.finished(grant) for grant in running)
-    assert set(store.call_sync(Exchange("w", settle)).verdicts) == {Verdict.DONE}
+    assert set(store.call_sync(op.Exchange("w", settle)).verdicts) == {op.Verdict.DONE}
     finished = len(running)
-    while granted := store.call_sync(Exchange("w", limit=50)).grants:
-        verdicts = store.call_sync(Exchange("w", tuple(checks.finished(grant) for grant in granted))).verdicts
-        assert set(verdicts) == {Verdict.DONE}
+    while granted := store.call_sync(op.Exchange("w", limit=50)).grants:
+        verdicts = store.call_sync(op.Exchange("w", tuple(checks.finished(grant) for grant in granted))).verdicts
+        assert set(verdicts) == {op.Verdict.DONE}
         finished += len(granted)
     assert finished == len(history.accepted)
     # Memory is looked at once a second: a worker that is there drops records of what is over at its next exchange.
@@ -540,11 +525,11 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
             break
         except BackendFullError:
             assert time.monotonic() < deadline_s
-            store.call_sync(Exchange("w"))
+            store.call_sync(op.Exchange("w"))
             time.sleep(0.05)
-    stats = store.call_sync(CountJobs())
+    stats = store.call_sync(op.CountJobs())
     assert stats.enqueued == sum(stats.states.values()) + stats.pruned
-    store.call_sync(Cancel(tuple(f"j{number}" for number in range(next(numbers) - 100, next(numbers)))))
+    store.call_sync(op.Cancel(tuple(f"j{number}" for number in range(next(numbers) - 100, next(numbers)))))
     store.close_sync()
     figures("F-23", accepted=len(history.accepted), finished=finished, pruned=stats.pruned, changed_by_refusals=0)
 
@@ -564,27 +549,27 @@ class Short:
         self.store = checks.open_store(server.url, namespace, clock=self.clock)
 
     def run(self, *specs: JobSpec, kind: OutcomeKind = OutcomeKind.FINISHED, result: bytes | None = None) -> None:
-        self.store.call_sync(Enqueue(specs))
+        self.store.call_sync(op.Enqueue(specs))
         self.claim(*[spec.id for spec in specs], kind=kind, result=result)
 
     def claim(self, *ids: str, kind: OutcomeKind = OutcomeKind.FINISHED, result: bytes | None = None) -> None:
-        grants = self.store.call_sync(Exchange("w", limit=len(ids))).grants
+        grants = self.store.call_sync(op.Exchange("w", limit=len(ids))).grants
         assert {grant.spec.id for grant in grants} == {*ids}
         outcomes = [
             Outcome(job_id=grant.spec.id, token=grant.token, kind=kind, result=result, final=kind is OutcomeKind.FAILED)
             for grant in grants
         ]
-        self.store.call_sync(Exchange("w", tuple(outcomes)))
+        self.store.call_sync(op.Exchange("w", tuple(outcomes)))
 
     def look(self, times: int = 10) -> None:
         """Do what workers and producers do all the time."""
         for _ in range(times):
             self.clock.advance(ms=1_000)
-            self.store.call_sync(Exchange("w", limit=1))
-            self.store.call_sync(Tick())
+            self.store.call_sync(op.Exchange("w", limit=1))
+            self.store.call_sync(op.Tick())
 
     def there(self, *ids: str) -> set[str]:
-        return {record.spec.id for record in self.store.call_sync(Get(ids)).records if record is not None}
+        return {record.spec.id for record in self.store.call_sync(op.Get(ids)).records if record is not None}
 
 
 def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
@@ -596,25 +581,25 @@ def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
     short.look(1)  # The scripts are loaded, and take none of the room that is left.
     crowd(server, 0.95)
     short.run(checks.job("needed"))
-    store.call_sync(Enqueue((checks.job("needs", pool="none", depends_on=(Dependency("needed", data=True),)),)))
+    store.call_sync(op.Enqueue((checks.job("needs", pool="none", depends_on=(Dependency("needed", data=True),)),)))
     short.run(checks.job("done"), result=b"1")
     short.run(checks.job("dead"), kind=OutcomeKind.FAILED)
     short.run(checks.job("holds", ["doc"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
-    store.call_sync(Enqueue((checks.job("behind", ["doc"]),)))
+    store.call_sync(op.Enqueue((checks.job("behind", ["doc"]),)))
     ids = ("needed", "done", "dead", "holds")
     short.look()
     short.clock.advance(ms=570_000)
     short.look()
-    assert (short.there(*ids), store.call_sync(CountJobs()).dropped) == ({*ids}, 0)
+    assert (short.there(*ids), store.call_sync(op.CountJobs()).dropped) == ({*ids}, 0)
     short.clock.advance(ms=20_000)
     short.look()
     assert short.there(*ids, "behind") == {"needed", "holds", "behind"}
-    stats = store.call_sync(CountJobs())
+    stats = store.call_sync(op.CountJobs())
     assert (stats.dropped, stats.pruned, stats.states[JobState.QUEUED]) == (2, 2, 2)
     told = [record for record in caplog.records if getattr(record, "event", "") == "redis.records_dropped"]
     assert sum(record.count for record in told) == 2  # type: ignore[attr-defined]
     # The id has gone with its record.
-    assert store.call_sync(Enqueue((checks.job("done", ["other"]),))).jobs[0].created
+    assert store.call_sync(op.Enqueue((checks.job("done", ["other"]),))).jobs[0].created
     assert diagnose(store).facts["records_dropped"] == 2
     store.close_sync()
 
@@ -623,10 +608,10 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     server = start_server()
     short = Short(server, namespace)
     store = short.store
-    store.call_sync(Pause(RecordFilter(path=("doc",))))
-    store.call_sync(Enqueue((checks.job("awaited", ["doc"]),)))
+    store.call_sync(op.Pause(RecordFilter(path=("doc",))))
+    store.call_sync(op.Enqueue((checks.job("awaited", ["doc"]),)))
     store.wait_sync(Interest(jobs=("awaited",)), 0.001)
-    store.call_sync(Resume(RecordFilter(path=("doc",))))
+    store.call_sync(op.Resume(RecordFilter(path=("doc",))))
     short.claim("awaited")
     short.run(checks.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
     short.run(*[checks.job(f"done{number}") for number in range(3)])
@@ -634,13 +619,13 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     ids = ("awaited", "holds", "done0", "done1", "done2")
     assert short.there(*ids) == {*ids}
     short.clock.advance(ms=1_000)
-    store.call_sync(Tick())
+    store.call_sync(op.Tick())
     assert short.there(*ids) == {"awaited", "holds"}
     short.look(3)
     assert short.there(*ids) == {"awaited"}
     short.look()
     assert short.there(*ids) == set()
-    assert store.call_sync(CountJobs()).dropped == len(ids)
+    assert store.call_sync(op.CountJobs()).dropped == len(ids)
     store.close_sync()
 
 
@@ -677,7 +662,7 @@ async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
         server.call("CONFIG", "SET", "maxmemory", "6000000")
         full.set()
         await until(lambda: len(finished) == 4 and not worker.running, "all have run while the server is full")
-        await until(lambda: sched.backend.call_sync(CountJobs()).settled == 4, "all are settled while it is full")
+        await until(lambda: sched.backend.call_sync(op.CountJobs()).settled == 4, "all are settled while it is full")
         server.call("CONFIG", "SET", "maxmemory", "0")
     sched.close_sync()
     assert sorted(finished) == ([b'{"result":1}'] * 2 + [b'{"result":{"rows":1}}'] * 2)
@@ -709,25 +694,25 @@ def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jo
             before = server.call("DEBUG", "DIGEST")
             gone_s = time.monotonic()
             store = both.near.sched.backend
-            operations: list[Operation[Any]] = [
-                Enqueue((checks.job("no"),)),
-                Exchange("x", limit=5),
-                Draw(1),
-                Tick(),
-                Cancel(("j1",)),
-                Renew((("j1", 5),)),
+            operations: list[op.Operation[Any]] = [
+                op.Enqueue((checks.job("no"),)),
+                op.Exchange("x", limit=5),
+                op.Draw(1),
+                op.Tick(),
+                op.Cancel(("j1",)),
+                op.Renew((("j1", 5),)),
             ]
             for operation in operations:
                 with pytest.raises(BackendUnavailableError, match=r"NOREPLICAS|[Rr]eplicas"):
                     await store.call(operation)
             assert server.call("DEBUG", "DIGEST") == before
             # A question writes nothing, and is answered.
-            assert (await store.call(CountJobs())).states[STARTED] == 2
+            assert (await store.call(op.CountJobs())).states[STARTED] == 2
             await until(
                 lambda: sum(line.event == "stopped" for line in checks.read_lines(lines)) == 2, "both are stopped"
             )
             stopped_s = max(line.t for line in checks.read_lines(lines)) - gone_s
-            assert (await store.call(Get(("no",)))).records == (None,)
+            assert (await store.call(op.Get(("no",)))).records == (None,)
             replica.restart()
             await until(has_replica, "the server has its replica again")
             await both.enqueue(1, paths=1)

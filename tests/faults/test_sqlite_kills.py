@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
-from queuehint.operations import CountJobs, Enqueue, Exchange, Get, Tick, Verdict
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobState
@@ -89,7 +89,7 @@ class Books:
         """Open the file and compare it with what was told."""
         store = SqliteBackend(Address(path=self.path, durability="process"), BackendOptions())
         try:
-            store.call_sync(Tick())
+            store.call_sync(op.Tick())
             store.engine.check()
             jobs = store.engine.table.jobs
             assert len(set(self.enqueued)) == len(self.enqueued)
@@ -103,7 +103,7 @@ class Books:
             assert numbers == sorted(numbers)
             assert len(jobs) - len(self.enqueued) <= self.lives
             assert all(count == 1 for count in self.granted.values()), "a token was given twice"
-            assert store.call_sync(CountJobs()).states[JobState.STARTED] == 0
+            assert store.call_sync(op.CountJobs()).states[JobState.STARTED] == 0
         finally:
             store.close_sync()
 
@@ -210,21 +210,21 @@ def main(path: Path, life: int) -> None:
         die_around_the_file(reach)
     around(JournalFile, "append", lambda: time.sleep(0.002), lambda: time.sleep(0.001))
     store = SqliteBackend(Address(path=path, durability="process"), BackendOptions())
-    store.call_sync(CountJobs())
+    store.call_sync(op.CountJobs())
     say("begun")
     chance = random.Random(life)
     for n in range(60):
         job_id = f"{life}-{n}"
-        store.call_sync(Enqueue((job(job_id, chance.choice(PATHS)),)))
+        store.call_sync(op.Enqueue((job(job_id, chance.choice(PATHS)),)))
         say("enqueued", job_id)
-        grants = store.call_sync(Exchange(f"w{life}", limit=2)).grants
+        grants = store.call_sync(op.Exchange(f"w{life}", limit=2)).grants
         for grant in grants:
             say("granted", grant.spec.id, grant.token)
         for grant in grants[: chance.randint(0, 2)]:
             outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
-            if store.call_sync(Exchange(f"w{life}", (outcome,))).verdicts == (Verdict.DONE,):
+            if store.call_sync(op.Exchange(f"w{life}", (outcome,))).verdicts == (op.Verdict.DONE,):
                 say("finished", grant.spec.id)
-        assert store.call_sync(Get((job_id,))).records[0] is not None
+        assert store.call_sync(op.Get((job_id,))).records[0] is not None
     store.close_sync()
     say("closed")
 

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from queuehint import JobState
-from queuehint.operations import Exchange, Get, Note, Post, Renew, Verdict
+from queuehint import operations as op
 from queuehint.values.outcome import Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobRecord
 from tests import audit
@@ -243,27 +243,27 @@ def test_a_worker_frozen_for_long_that_comes_back_changes_nothing(site: Site) ->
 def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> None:
     store = site.made.sched.backend
     site.enqueue("work", "j", path=["doc"])
-    old = store.call_sync(Exchange("w1", limit=1, lease_ms=100)).grants[0]
+    old = store.call_sync(op.Exchange("w1", limit=1, lease_ms=100)).grants[0]
 
     def is_reaped() -> bool:
-        store.call_sync(Exchange("w2", pools=()))
+        store.call_sync(op.Exchange("w2", pools=()))
         return site.record("j").state is QUEUED
 
     until_sync(is_reaped, "it is reaped")
-    new = store.call_sync(Exchange("w2", limit=1, lease_ms=60_000)).grants[0]
+    new = store.call_sync(op.Exchange("w2", limit=1, lease_ms=60_000)).grants[0]
     assert new.token > old.token
     before, tree = site.record("j"), site.made.sched.tree_sync(depth=2)
-    assert store.call_sync(Renew((("j", old.token),))).verdicts == (Verdict.LOST,)
-    assert store.call_sync(Post((Note("j", old.token, ("late",)),))).verdicts == (Verdict.LOST,)
-    assert store.call_sync(Post((Note("j", old.token, progress=Progress(1)),))).verdicts == (Verdict.LOST,)
+    assert store.call_sync(op.Renew((("j", old.token),))).verdicts == (op.Verdict.LOST,)
+    assert store.call_sync(op.Post((op.Note("j", old.token, ("late",)),))).verdicts == (op.Verdict.LOST,)
+    assert store.call_sync(op.Post((op.Note("j", old.token, progress=Progress(1)),))).verdicts == (op.Verdict.LOST,)
     for kind in OutcomeKind:
         late = Outcome(job_id="j", token=old.token, kind=kind)
-        assert store.call_sync(Exchange("w1", (late,))).verdicts == (Verdict.LOST,)
+        assert store.call_sync(op.Exchange("w1", (late,))).verdicts == (op.Verdict.LOST,)
     assert (site.record("j"), site.made.sched.tree_sync(depth=2)) == (before, tree)
-    assert store.call_sync(Exchange("w2", (checks.finished(new),))).verdicts == (Verdict.DONE,)
+    assert store.call_sync(op.Exchange("w2", (checks.finished(new),))).verdicts == (op.Verdict.DONE,)
     # The newest token, once more and of another worker: the job is over, and its outcome is set once.
-    assert store.call_sync(Exchange("w1", (checks.finished(new),))).verdicts == (Verdict.LOST,)
-    assert store.call_sync(Get(("j",))).records[0].state is FINISHED  # type: ignore[union-attr]
+    assert store.call_sync(op.Exchange("w1", (checks.finished(new),))).verdicts == (op.Verdict.LOST,)
+    assert store.call_sync(op.Get(("j",))).records[0].state is FINISHED  # type: ignore[union-attr]
     site.close()
 
 
@@ -287,7 +287,7 @@ def check_hog(site: Site, task: str, seconds: float) -> None:
     renewals = [
         entry
         for entry in audit.entries(site.server.client(), site.namespace)
-        if isinstance(entry.operation, Renew) and "hog" in dict(entry.operation.leases)
+        if isinstance(entry.operation, op.Renew) and "hog" in dict(entry.operation.leases)
     ]
     expected = held_s / (LEASE_S / 3)
     assert len(renewals) >= 0.8 * expected - 2
@@ -379,9 +379,9 @@ def test_a_worker_told_twice_to_stop_gives_back_what_it_runs_to_its_place(site: 
     took_s = time.monotonic() - told_s
     # At its old place it goes first again.
     store = site.made.sched.backend
-    first = store.call_sync(Exchange("w", limit=5)).grants
+    first = store.call_sync(op.Exchange("w", limit=5)).grants
     assert [grant.spec.id for grant in first] == ["runs"]
-    store.call_sync(Exchange("w", (checks.finished(first[0]),)))
+    store.call_sync(op.Exchange("w", (checks.finished(first[0]),)))
     crew.worker()
     site.drain()
     figures("F-14", signals=2, released_after_s=round(took_s, 2), **site.close())

@@ -13,7 +13,7 @@ from queuehint import (
     PathClosedError,
     Scheduler,
 )
-from queuehint.operations import Lines, ListLines, Operation, Tree
+from queuehint import operations as op
 from queuehint.values.report import ReasonKind, TreeNode
 from tests.schedulers import Gate, make_job, scheduler
 
@@ -143,13 +143,13 @@ def test_the_longest_lines_of_all_pages_are_merged() -> None:
         [({"d": 3, "e": 2}, "e"), ({"a": 4, "d": 5}, "a"), ({}, "m"), ({"b": 4, "z": 4}, None)],
     )
 
-    def call_sync(operation: Operation[Any]) -> Any:
-        if isinstance(operation, Tree):
+    def call_sync(operation: op.Operation[Any]) -> Any:
+        if isinstance(operation, op.Tree):
             return node_of("root", 0)
-        assert isinstance(operation, ListLines)
+        assert isinstance(operation, op.ListLines)
         asked.append((operation.after, operation.longer_than))
         lines, after = next(answers)
-        return Lines(tuple([node_of(key, waiting) for key, waiting in lines.items()]), after)
+        return op.Lines(tuple([node_of(key, waiting) for key, waiting in lines.items()]), after)
 
     sched.backend.call_sync = call_sync  # type: ignore[method-assign]
     found = sched.tree_sync(("x",), 3, limit=2, order="line")
@@ -162,13 +162,13 @@ def test_longest_lines_of_the_root_are_one_question(monkeypatch: pytest.MonkeyPa
     asked: list[Any] = []
     call_sync = sched.backend.call_sync
 
-    def ask(operation: Operation[Any]) -> Any:
+    def ask(operation: op.Operation[Any]) -> Any:
         asked.append(operation)
         return call_sync(operation)
 
     monkeypatch.setattr(sched.backend, "call_sync", ask)
     assert sched.tree_sync((), 3, limit=2, order="line").children == ()
-    assert asked == [Tree((), 0), ListLines((), 3, limit=2, longest=True)]
+    assert asked == [op.Tree((), 0), op.ListLines((), 3, limit=2, longest=True)]
 
 
 def node_of(path_key: str, waiting: int) -> TreeNode:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import Dependency, JobSpec, JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.doctor import diagnose
@@ -22,7 +23,6 @@ from queuehint.cli.app import app
 from queuehint.core.engine import EngineOptions
 from queuehint.core.structures.edges import AFTER
 from queuehint.core.structures.trie import ONE, X
-from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Exchange
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.commands import CliRunner
@@ -64,7 +64,7 @@ def url_of(folder: Path) -> str:
 def opened(folder: Path) -> Iterator[SqliteBackend]:
     """Open the file, as no process that has it does."""
     backend = SqliteBackend(parse_url(url_of(folder)))
-    backend.call_sync(CountJobs())
+    backend.call_sync(op.CountJobs())
     yield backend
     backend.close_sync()
 
@@ -142,12 +142,12 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     assert (found.exit_code, found.output.splitlines()[-1]) == (0, "clean")
     # No operation makes a cycle.
     backend = SqliteBackend(parse_url(url_of(folder)))
-    backend.call_sync(CountJobs())
+    backend.call_sync(op.CountJobs())
     table = backend.engine.table
     for job_id, other in (("a", "b"), ("b", "c"), ("c", "a")):
         table.edges.close(table.jobs[job_id], "x")
         table.edges.add(table.jobs[job_id], other, AFTER)
-    backend.call_sync(Draw(1))
+    backend.call_sync(op.Draw(1))
     backend.close_sync()
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
     report = json.loads(found.output)
@@ -275,7 +275,7 @@ def test_the_doctor_of_a_file_names_gates_that_are_wrong_and_replaces_them(
     assert CliRunner().invoke(app, ["doctor", url_of(folder)]).exit_code == 0
     with opened(folder) as backend:
         harm(backend.engine.table)
-        backend.call_sync(Draw(1))
+        backend.call_sync(op.Draw(1))
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--json"])
     (finding,) = json.loads(found.output)["findings"]
     assert (found.exit_code, finding["kind"], finding["what"], finding["repairable"]) == (1, kind, what, True)
@@ -287,7 +287,7 @@ def test_the_doctor_of_a_file_names_gates_that_are_wrong_and_replaces_them(
         backend.engine.check()
         ran = []
         ended: tuple[Outcome, ...] = ()
-        while grants := backend.call_sync(Exchange("w", settle=ended, pools=("default",), limit=9)).grants:
+        while grants := backend.call_sync(op.Exchange("w", settle=ended, pools=("default",), limit=9)).grants:
             ran.append([grant.spec.id for grant in grants])
             ended = tuple(Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in grants)
     assert ran == [["a"], ["b"], ["c"]]
@@ -296,9 +296,9 @@ def test_the_doctor_of_a_file_names_gates_that_are_wrong_and_replaces_them(
 def test_a_file_that_was_not_closed_after_a_repair_is_repaired_when_it_is_opened_again(folder: Path) -> None:
     with opened(folder) as backend:
         specs = [JobSpec(id=each, task="t", claims=(Claim(("doc",)),)) for each in "abc"]
-        backend.call_sync(Enqueue(tuple(specs)))
+        backend.call_sync(op.Enqueue(tuple(specs)))
         _let_a_job_pass(backend.engine.table)
-        backend.call_sync(Draw(1))
+        backend.call_sync(op.Draw(1))
     with opened(folder) as backend:
         assert not diagnose(backend).is_clean
         assert diagnose(backend, fix=True).is_clean
@@ -309,8 +309,8 @@ def test_a_file_that_was_not_closed_after_a_repair_is_repaired_when_it_is_opened
 
 def test_the_doctor_of_a_file_leaves_gates_where_two_jobs_run_that_conflict(folder: Path) -> None:
     with opened(folder) as backend:
-        backend.call_sync(Enqueue(tuple([JobSpec(id=each, task="t", claims=(Claim((each,)),)) for each in "abc"])))
-        backend.call_sync(Exchange("w", pools=("default",), limit=2))
+        backend.call_sync(op.Enqueue(tuple([JobSpec(id=each, task="t", claims=(Claim((each,)),)) for each in "abc"])))
+        backend.call_sync(op.Exchange("w", pools=("default",), limit=2))
         backend.engine.table.jobs["b"].spec = JobSpec(id="b", task="t", claims=(Claim(("a",)),))
         report = diagnose(backend, fix=True)
         assert report.findings[0].what == (
@@ -323,8 +323,8 @@ def test_the_doctor_of_a_file_leaves_gates_where_two_jobs_run_that_conflict(fold
 def test_the_doctor_of_a_file_finds_nothing_where_a_line_waits_to_be_advanced(folder: Path) -> None:
     backend = SqliteBackend(parse_url(url_of(folder)), None, EngineOptions(budget=1))
     behind = [JobSpec(id=f"b{n}", task="t", claims=(Claim(("doc", str(n))),)) for n in range(3)]
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t", claims=(Claim(("doc",)),)), *behind)))
-    backend.call_sync(Cancel(("a",)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t", claims=(Claim(("doc",)),)), *behind)))
+    backend.call_sync(op.Cancel(("a",)))
     report = diagnose(backend)
     backend.close_sync()
     assert report.is_clean

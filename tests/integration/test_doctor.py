@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
@@ -18,21 +19,6 @@ from queuehint.backends.redis.doctor import places
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
 from queuehint.errors import QueueFullError
-from queuehint.operations import (
-    BUDGET,
-    Cancel,
-    Close,
-    CountJobs,
-    Enqueue,
-    Exchange,
-    Follow,
-    Get,
-    ListLimits,
-    Pause,
-    Resume,
-    SetLimit,
-    Tick,
-)
 from queuehint.testing.state_machine.styles import STYLES, Style
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
@@ -54,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.redis
 
 
-BUDGETS = (BUDGET, 2)
+BUDGETS = (op.BUDGET, 2)
 
 
 SILENT = frozenset(
@@ -125,14 +111,14 @@ class Walk:
     def go(self, steps: int) -> None:
         for _ in range(steps):
             self.lockstep.go_to(self.generator.pass_time(self.lockstep.now_ms))
-            self.lockstep.do(self.generator.move() if self.random.random() < 0.85 else Tick())
+            self.lockstep.do(self.generator.move() if self.random.random() < 0.85 else op.Tick())
 
     def open_all(self) -> None:
         """Let everything run again: what is paused or closed waits for a person."""
         for pause in self.lockstep.engine.table.pauses.all():
-            self.store.do(Resume(pause.filter))
+            self.store.do(op.Resume(pause.filter))
         for path in sorted(self.lockstep.engine.table.closed):
-            self.store.do(Close(path, reopen=True))
+            self.store.do(op.Close(path, reopen=True))
 
     def names(self) -> dict[str, list[str]]:
         """Return the keys there are, by what is in them, without the namespace."""
@@ -184,8 +170,8 @@ def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, b
             for _ in range(6):
                 walk.go(20)
                 # A redrive leaves what follows to the next change.
-                walk.lockstep.do(Tick())
-                for _ in range(20 if budget < BUDGET else 0):
+                walk.lockstep.do(op.Tick())
+                for _ in range(20 if budget < op.BUDGET else 0):
                     if not walk.lockstep.engine.table.leftovers:
                         walk.go(1)
                 left_over += len(walk.lockstep.engine.table.leftovers)
@@ -196,8 +182,8 @@ def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, b
                 assert report.facts["jobs"] == len(walk.lockstep.engine.table.jobs)
             walk.lockstep.wind_down()
             assert walk.store.look().is_clean
-    assert budget < BUDGET or not left_over
-    assert budget == BUDGET or left_over or len(seeds) == 1, "a small budget leaves work over"
+    assert budget < op.BUDGET or not left_over
+    assert budget == op.BUDGET or left_over or len(seeds) == 1, "a small budget leaves work over"
 
 
 def test_a_namespace_that_nobody_used_is_clean_and_stays_unused(redis_server: Server, namespace: str) -> None:
@@ -239,7 +225,7 @@ def by_turns() -> list[Any]:
 @pytest.mark.parametrize("kind, whole", by_turns())
 def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool) -> None:
     for seed in range(200):
-        with Walk(seed, STYLES[seed % len(STYLES)], (2, BUDGET)[seed % 3 == 0]) as walk:
+        with Walk(seed, STYLES[seed % len(STYLES)], (2, op.BUDGET)[seed % 3 == 0]) as walk:
             for _ in range(30):
                 walk.go(4)
                 walk.lockstep.do(walk.generator.note())
@@ -280,7 +266,7 @@ def leftovers(store: Store) -> list[list[str]]:
 def lose_something(seed: int) -> None:
     """Walk, remove one or several things by hand, have them put right, and run the rest."""
     random = Random(seed)
-    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((BUDGET, BUDGET, 2, 1))) as walk:
+    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((op.BUDGET, op.BUDGET, 2, 1))) as walk:
         removed: list[str] = []
         try:
             walk.go(random.randint(10, 100))
@@ -315,16 +301,16 @@ def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
 
 def test_a_job_whose_list_of_dependencies_was_lost_ends_when_the_record_of_its_dead_one_expires(store: Store) -> None:
     waits = attrs.evolve(job("2"), depends_on=(Dependency("1"),))
-    store.do(Enqueue((job("1", policy=Policy(max_attempts=1)), waits, attrs.evolve(waits, id="3"))))
-    (grant,) = store.do(Exchange("w", pools=("default",), limit=9)).grants
-    store.do(Exchange("w", settle=(Outcome(job_id="1", token=grant.token, kind=OutcomeKind.FAILED),)))
+    store.do(op.Enqueue((job("1", policy=Policy(max_attempts=1)), waits, attrs.evolve(waits, id="3"))))
+    (grant,) = store.do(op.Exchange("w", pools=("default",), limit=9)).grants
+    store.do(op.Exchange("w", settle=(Outcome(job_id="1", token=grant.token, kind=OutcomeKind.FAILED),)))
     store.call("HDEL", store.key("needs"), "2")
     assert store.is_put_right()
     states = [JobState.FAILED, JobState.DEFERRED, JobState.DEFERRED]
-    while (records := store.do(Get(("1", "2", "3"))).records)[0] is not None:
+    while (records := store.do(op.Get(("1", "2", "3"))).records)[0] is not None:
         assert [record.state for record in records] == states, "a dead dependency may be redriven"
         store.clock.advance(ms=86_400_000)
-        store.do(Tick())
+        store.do(op.Tick())
     assert [(record.state, record.cause) for record in records[1:]] == [
         (JobState.CANCELED, "dependency 1 has expired")
     ] * 2
@@ -340,27 +326,27 @@ def test_whatever_is_deleted_by_hand_the_rest_goes_on_a_thousand_times(block: in
 
 
 def test_where_all_is_lost_but_the_indexes_nothing_is_left(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3"))))
-    store.do(Exchange("w", pools=("default",), limit=1))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3"))))
+    store.do(op.Exchange("w", pools=("default",), limit=1))
     store.server.client().delete(store.key("jobs"))
     report = store.look()
     assert {finding.job_id for finding in report.errors if finding.kind == "job"} == {"1", "2", "3"}
     assert any("3 are lost" in finding.what for finding in report.errors)
     assert store.is_put_right()
-    assert store.do(CountJobs()).states[JobState.QUEUED] == 0
-    store.do(Enqueue((job("1", "a"),)))
-    assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] == ["1"]
+    assert store.do(op.CountJobs()).states[JobState.QUEUED] == 0
+    store.do(op.Enqueue((job("1", "a"),)))
+    assert [grant.spec.id for grant in store.do(op.Exchange("w", pools=("default",), limit=5)).grants] == ["1"]
 
 
 def test_a_job_without_a_spec_is_removed_and_those_behind_it_run(store: Store) -> None:
-    store.do(Enqueue((job("1", "a", key="k"), job("2", "a"))))
-    store.do(Exchange("w", pools=("default",), limit=1))
-    store.do(Enqueue((job("3", "b", key="k", on_conflict="after"),)))
+    store.do(op.Enqueue((job("1", "a", key="k"), job("2", "a"))))
+    store.do(op.Exchange("w", pools=("default",), limit=1))
+    store.do(op.Enqueue((job("3", "b", key="k", on_conflict="after"),)))
     store.server.client().hdel(store.key("specs"), "1")
     (finding,) = store.look().errors
     assert (finding.kind, finding.job_id, finding.is_repairable) == ("spec", "1", True)
     assert store.is_put_right()
-    assert {grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants} == {"2", "3"}
+    assert {grant.spec.id for grant in store.do(op.Exchange("w", pools=("default",), limit=5)).grants} == {"2", "3"}
 
 
 @pytest.fixture
@@ -369,12 +355,12 @@ def canceled() -> Iterator[Store]:
     lockstep = RedisLockstep(budget=1)
     store = Store(lockstep.backend, lockstep.clock, lockstep.server, lockstep.namespace)
     try:
-        store.do(Enqueue((job("1", key="k"),)))
-        store.do(Exchange("w", pools=("default",), limit=1))
-        store.do(Enqueue((job("0", run_at_ms=10**12),)))
-        store.do(Enqueue((job("2", key="k", on_conflict="after", depends_on=(Dependency("0"),)),)))
-        store.do(Enqueue((job("3", depends_on=(Dependency("2"),)),)))
-        store.do(Cancel(("2",)))
+        store.do(op.Enqueue((job("1", key="k"),)))
+        store.do(op.Exchange("w", pools=("default",), limit=1))
+        store.do(op.Enqueue((job("0", run_at_ms=10**12),)))
+        store.do(op.Enqueue((job("2", key="k", on_conflict="after", depends_on=(Dependency("0"),)),)))
+        store.do(op.Enqueue((job("3", depends_on=(Dependency("2"),)),)))
+        store.do(op.Cancel(("2",)))
         assert ["p"] in leftovers(store)
         assert store.look().is_clean
         yield store
@@ -398,29 +384,29 @@ def test_edges_of_a_job_lost_before_it_is_released_are_removed(canceled: Store) 
 
 
 def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
-    (old,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
-    store.do(Pause(RecordFilter(path=("p",))))
-    store.do(Close(("z",)))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
+    (old,) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
+    store.do(op.Pause(RecordFilter(path=("p",))))
+    store.do(op.Close(("z",)))
     store.server.client().hdel(store.key("meta"), "state")
     (finding,) = store.look().errors
     assert (finding.kind, finding.where) == ("state", store.key("meta"))
     assert store.is_put_right()
-    settled = store.do(Exchange("w", settle=(Outcome(job_id="1", token=old.token, kind=OutcomeKind.FINISHED),)))
+    settled = store.do(op.Exchange("w", settle=(Outcome(job_id="1", token=old.token, kind=OutcomeKind.FINISHED),)))
     assert settled.verdicts[0] == "done", "who holds a lease keeps it"
-    (new,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    (new,) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
     assert new.token > old.token
-    (enqueued,) = store.do(Enqueue((job("3", "a"),))).jobs
+    (enqueued,) = store.do(op.Enqueue((job("3", "a"),))).jobs
     assert enqueued.number > MARGIN
-    assert store.do(Resume(RecordFilter(path=("p",))))
-    store.do(Close(("z",), reopen=True))
+    assert store.do(op.Resume(RecordFilter(path=("p",))))
+    store.do(op.Close(("z",), reopen=True))
     store.drain()
     assert store.look().is_clean
 
 
 def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(store: Store) -> None:
-    store.do(Pause(RecordFilter(path=("p",)), 1_000))
-    store.do(Pause(RecordFilter(path=("q",))))
+    store.do(op.Pause(RecordFilter(path=("p",)), 1_000))
+    store.do(op.Pause(RecordFilter(path=("q",))))
     assert store.look().is_clean
     client = store.server.client()
     timers: Any = client.zrange(store.key("timers"), 0, -1, withscores=True)
@@ -431,28 +417,28 @@ def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(s
     assert store.is_put_right()
     assert client.zrange(store.key("timers"), 0, -1, withscores=True) == [(member, end_ms)]
     store.clock.advance(ms=1_000)
-    store.do(Tick())
-    assert store.do(Resume(RecordFilter(path=("p",)))).changed is False
+    store.do(op.Tick())
+    assert store.do(op.Resume(RecordFilter(path=("p",)))).changed is False
     assert store.look().is_clean
 
 
 def test_events_that_no_state_knows_of_are_dropped(store: Store) -> None:
-    after = store.do(Follow()).after
-    store.do(Enqueue((job("1", "a"),)))
+    after = store.do(op.Follow()).after
+    store.do(op.Enqueue((job("1", "a"),)))
     assert store.look().is_clean
     store.server.client().hdel(store.key("meta"), "state")
     assert store.kinds() == {"state", "key"}
     assert store.is_put_right()
     assert not store.server.client().exists(store.key("events"))
-    store.do(Enqueue((job("2", "a"),)))
-    followed = store.do(Follow(after + 100))
+    store.do(op.Enqueue((job("2", "a"),)))
+    followed = store.do(op.Follow(after + 100))
     assert not followed.events, "nobody has followed the new history yet"
-    store.do(Enqueue((job("3", "a"),)))
-    assert [event.id for event in store.do(Follow(followed.after)).events] == ["3"]
+    store.do(op.Enqueue((job("3", "a"),)))
+    assert [event.id for event in store.do(op.Follow(followed.after)).events] == ["3"]
 
 
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     for damaged in (
         b"",
         b"\xc1",
@@ -468,10 +454,10 @@ def test_jobs_that_go_one_by_one_leave_each_step_in_order(store: Store) -> None:
     """They take shorter ways through the scripts than many at once: also along a line, and past one that is ready."""
     settled: tuple[Outcome, ...] = ()
     for number, path in enumerate((("a",), ("a",), ("a", "b"), ("c",), ("a",), ())):
-        store.do(Enqueue((job(str(number), *path),)))
+        store.do(op.Enqueue((job(str(number), *path),)))
         assert store.look().is_clean, path
     order = []
-    while (told := store.do(Exchange("w", settled, pools=("default",), limit=1))).grants or told.verdicts:
+    while (told := store.do(op.Exchange("w", settled, pools=("default",), limit=1))).grants or told.verdicts:
         order += [grant.spec.id for grant in told.grants]
         assert store.look().is_clean, order
         settled = tuple(
@@ -483,7 +469,7 @@ def test_jobs_that_go_one_by_one_leave_each_step_in_order(store: Store) -> None:
 
 
 def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")
     client.hdel(meta, "retention")
     assert str(store.look().facts["retention"]).endswith("service 7776000 s (the default)")
@@ -503,7 +489,7 @@ def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store
 @pytest.mark.parametrize("by", [1, -1])
 @pytest.mark.parametrize("at", range(1, 6))
 def test_a_count_of_a_gate_that_is_off_by_one_is_found_and_put_right(store: Store, at: int, by: int) -> None:
-    store.do(Enqueue((job("1", "a", "b"), job("2", "a", "b"), job("3", "a"))))
+    store.do(op.Enqueue((job("1", "a", "b"), job("2", "a", "b"), job("3", "a"))))
     store.change_packed("gates", "a", f"value[{at}] = value[{at}] + {by}")
     assert "gate" in store.put_right()
     store.drain()
@@ -542,7 +528,7 @@ def test_a_job_that_stands_at_another_gate_than_placed_anew_is_put_there(
     store: Store, job_id: str, walks: list[int], what: str
 ) -> None:
     two = attrs.evolve(job("5"), claims=(Claim(("a", "b", "c")), Claim(("x",))))
-    store.do(Enqueue((job("1", "x"), job("2", "a", "b"), job("3", "a", "c"), job("4", "a"), two)))
+    store.do(op.Enqueue((job("1", "x"), job("2", "a", "b"), job("3", "a", "c"), job("4", "a"), two)))
     stand(store, job_id, walks)
     assert [each.partition(" if ")[0] for each in wrong_places(store.look())] == [what]
     report = store.look(fix=True)
@@ -555,12 +541,12 @@ def test_a_job_that_stands_at_another_gate_than_placed_anew_is_put_there(
 
 @pytest.mark.parametrize("is_backing_off", [False, True])
 def test_a_job_that_started_before_its_turn_keeps_its_place_until_it_ends(store: Store, is_backing_off: bool) -> None:
-    store.do(Enqueue((job("2", "a", key="k"),)))
-    (grant,) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    store.do(op.Enqueue((job("2", "a", key="k"),)))
+    (grant,) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
     if is_backing_off:
         failed = Outcome(job_id="2", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=5)
-        store.do(Exchange("w", settle=(failed,)))
-    store.do(Enqueue((job("1", "a"), job("3", "a"))))
+        store.do(op.Exchange("w", settle=(failed,)))
+    store.do(op.Enqueue((job("1", "a"), job("3", "a"))))
     store.change_packed("jobs", "2", "value[3] = 9")
     what = "job 2 has started before its turn: an unfinished job with which it conflicts comes before it"
     assert wrong_places(store.look()) == [what]
@@ -573,15 +559,15 @@ def test_a_job_that_started_before_its_turn_keeps_its_place_until_it_ends(store:
         store.clock.advance(ms=5)
         assert turns(store) == [{"2"}, {"1"}, {"3"}]
     else:
-        store.do(Exchange("w", settle=(Outcome(job_id="2", token=grant.token, kind=OutcomeKind.FINISHED),)))
+        store.do(op.Exchange("w", settle=(Outcome(job_id="2", token=grant.token, kind=OutcomeKind.FINISHED),)))
         assert store.look().is_clean
         assert turns(store) == [{"1"}, {"3"}]
     store.drain()
 
 
 def test_where_two_jobs_run_that_conflict_no_place_is_worked_out(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "b", key="k"), job("3", "a"))))
-    store.do(Exchange("w", pools=("default",), limit=2))
+    store.do(op.Enqueue((job("1", "a"), job("2", "b", key="k"), job("3", "a"))))
+    store.do(op.Exchange("w", pools=("default",), limit=2))
     store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xb' then value[at] = 'xa' end end")
     stand(store, "3", [0])
     report = store.look()
@@ -592,7 +578,7 @@ def test_where_two_jobs_run_that_conflict_no_place_is_worked_out(store: Store) -
 
 
 def test_claims_that_cannot_be_read_are_told_and_no_place_is_worked_out(store: Store) -> None:
-    store.do(Enqueue((job("1", "a", key="k"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a", key="k"), job("2", "a"))))
     store.change_packed("jobs", "1", "for at = 1, #value do if value[at] == 'xa' then value[at] = 'xa\\n' end end")
     assert places.UNREADABLE in store.look().unchecked
 
@@ -600,7 +586,7 @@ def test_claims_that_cannot_be_read_are_told_and_no_place_is_worked_out(store: S
 def misplace_something(seed: int) -> None:
     """Walk, write other places into heads, have them put right, and run the rest."""
     random = Random(seed)
-    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((BUDGET, 2, 1))) as walk:
+    with Walk(seed, STYLES[seed % len(STYLES)], random.choice((op.BUDGET, 2, 1))) as walk:
         try:
             walk.go(random.randint(20, 100))
             store, jobs = walk.store, walk.lockstep.engine.table.jobs.values()
@@ -629,7 +615,7 @@ def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
 
 
 def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> None:
-    with Walk(3, STYLES[0], BUDGET) as walk:
+    with Walk(3, STYLES[0], op.BUDGET) as walk:
         walk.go(thorough(80, quick=40))
         store, found = walk.store, set[str]()
         for at in range(1, 48):
@@ -649,7 +635,7 @@ def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> Non
 @pytest.mark.parametrize("name", ["pools", "users"])
 @pytest.mark.parametrize("change", ["value[1] = value[1] + 1", "value[2] = value[2] + 1", "value = 'x'", "value = {}"])
 def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, name: str, change: str) -> None:
-    store.do(Enqueue((job("1"), job("2", user="u"))))
+    store.do(op.Enqueue((job("1"), job("2", user="u"))))
     field = {"pools": "default", "users": "default\0u"}[name]
     store.change_packed(name, field, change)
     assert name.removesuffix("s") in store.put_right()
@@ -658,10 +644,10 @@ def test_ready_jobs_that_are_miscounted_are_found_and_put_right(store: Store, na
 
 @pytest.mark.parametrize("change", ["value[1] = {}", "value[1] = {'default'}", "value = 'x'", None])
 def test_queues_of_refused_jobs_are_found_and_put_right(store: Store, change: str | None) -> None:
-    store.do(Enqueue((job("1"),)))
-    (grant,) = store.do(Exchange("w", pools=("default",), limit=1, release="old")).grants
+    store.do(op.Enqueue((job("1"),)))
+    (grant,) = store.do(op.Exchange("w", pools=("default",), limit=1, release="old")).grants
     unknown = Outcome(job_id="1", token=grant.token, kind=OutcomeKind.UNKNOWN_TASK)
-    store.do(Exchange("w", (unknown,), pools=("default",), release="old"))
+    store.do(op.Exchange("w", (unknown,), pools=("default",), release="old"))
     assert store.look().is_clean
     if change is None:
         store.server.client().delete(store.key("refused"))
@@ -669,16 +655,16 @@ def test_queues_of_refused_jobs_are_found_and_put_right(store: Store, change: st
         store.change_packed("refused", "default", change)
     assert "refused" in store.put_right()
     assert store.look().is_clean
-    assert not store.do(Exchange("w", pools=("default",), limit=1, release="old")).grants
-    assert store.do(Exchange("w", pools=("default",), limit=1, release="new")).grants
+    assert not store.do(op.Exchange("w", pools=("default",), limit=1, release="old")).grants
+    assert store.do(op.Exchange("w", pools=("default",), limit=1, release="new")).grants
 
 
 def limited(store: Store) -> list[str]:
     """Have one job run, one be parked by a number and one by a rate; return the keys of the gauges."""
-    store.do(SetLimit(Limit(path=("a",), most=1)))
-    store.do(SetLimit(Limit(path=("b",), rate=(1, 60_000))))
-    store.do(Enqueue((job("1", "a", "x"), job("2", "a", "y"), job("3", "b", "x"), job("4", "b", "y"))))
-    grants = store.do(Exchange("w", pools=("default",), limit=5)).grants
+    store.do(op.SetLimit(Limit(path=("a",), most=1)))
+    store.do(op.SetLimit(Limit(path=("b",), rate=(1, 60_000))))
+    store.do(op.Enqueue((job("1", "a", "x"), job("2", "a", "y"), job("3", "b", "x"), job("4", "b", "y"))))
+    grants = store.do(op.Exchange("w", pools=("default",), limit=5)).grants
     assert [grant.spec.id for grant in grants] == ["1", "3"]
     begin = len(store.key(""))
     found: Any = store.server.client().keys(store.key("gauges:*"))
@@ -694,7 +680,7 @@ def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Sto
     of_path = dict(zip("ab", limited(store), strict=True))
     store.change_packed(of_path[path], path, change)
     assert store.put_right() == {"gauge"}
-    assert not store.do(Exchange("w", pools=("default",), limit=5)).grants
+    assert not store.do(op.Exchange("w", pools=("default",), limit=5)).grants
     store.drain()
     assert store.look().is_clean
 
@@ -704,9 +690,9 @@ def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Sto
 def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
     store: Store, kinds: dict[str, Any], change: str
 ) -> None:
-    store.do(SetLimit(Limit(**kinds)))
-    store.do(Enqueue((job("1", "a"), job("2"), job("3"))))
-    assert len(store.do(Exchange("w", pools=("default",), limit=5)).grants) == 1
+    store.do(op.SetLimit(Limit(**kinds)))
+    store.do(op.Enqueue((job("1", "a"), job("2"), job("3"))))
+    assert len(store.do(op.Exchange("w", pools=("default",), limit=5)).grants) == 1
     assert store.look().is_clean
     found: Any = store.server.client().keys(store.key("gauges:*"))
     key = "\ntt" if "task" in kinds else "\npdefault"
@@ -721,21 +707,21 @@ def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
 def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right(
     store: Store, kinds: dict[str, Any], jobs: int
 ) -> None:
-    store.do(Enqueue((job("0", "a"),)))
-    store.do(SetLimit(Limit(**kinds, max_pending=jobs)))
-    store.do(Enqueue(tuple([job(str(number), "a", str(number)) for number in range(1, jobs)])))
-    (grant, *_) = store.do(Exchange("w", pools=("default",), limit=1)).grants
+    store.do(op.Enqueue((job("0", "a"),)))
+    store.do(op.SetLimit(Limit(**kinds, max_pending=jobs)))
+    store.do(op.Enqueue(tuple([job(str(number), "a", str(number)) for number in range(1, jobs)])))
+    (grant, *_) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
     assert store.look().is_clean
     store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = value[8] + 2")
     assert store.put_right() == {"limit_count"}
-    store.do(Exchange("w", settle=(Outcome(job_id="0", token=grant.token, kind=OutcomeKind.FINISHED),)))
-    store.do(Enqueue((job("last", "a"),)))
+    store.do(op.Exchange("w", settle=(Outcome(job_id="0", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    store.do(op.Enqueue((job("last", "a"),)))
     with pytest.raises(QueueFullError, match=f"has {jobs} unfinished jobs"):
-        store.do(Enqueue((job("more"),)))
+        store.do(op.Enqueue((job("more"),)))
     assert store.look().is_clean
     store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = nil")
     assert "limit" in store.put_right()
-    store.do(Enqueue((job("more"),)))
+    store.do(op.Enqueue((job("more"),)))
 
 
 @pytest.mark.parametrize("child", ["runs", "idle"])
@@ -752,16 +738,16 @@ def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right
     ],
 )
 def test_a_bucket_of_a_child_that_cannot_be_so_is_found_and_put_right(store: Store, child: str, change: str) -> None:
-    store.do(SetLimit(Limit(path=("t",), rate=(2, 60_000), each=True)))
-    store.do(Enqueue((job("1", "t", "runs", "1"), job("2", "t", "runs", "2"), job("3", "t", "idle"))))
-    *_, idle = store.do(Exchange("w", pools=("default",), limit=5)).grants
-    store.do(Exchange("w", settle=(Outcome(job_id="3", token=idle.token, kind=OutcomeKind.FINISHED),)))
+    store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000), each=True)))
+    store.do(op.Enqueue((job("1", "t", "runs", "1"), job("2", "t", "runs", "2"), job("3", "t", "idle"))))
+    *_, idle = store.do(op.Exchange("w", pools=("default",), limit=5)).grants
+    store.do(op.Exchange("w", settle=(Outcome(job_id="3", token=idle.token, kind=OutcomeKind.FINISHED),)))
     assert store.look().is_clean
     found: Any = store.server.client().keys(store.key("gauges:*"))
     store.change_packed(found[0].decode()[len(store.key("")) :], f"t:{child}", change)
     assert "gauge" in store.put_right()
     store.drain()
-    store.do(SetLimit(Limit(path=("t",), each=True)))
+    store.do(op.SetLimit(Limit(path=("t",), each=True)))
     assert store.look().is_clean
 
 
@@ -771,8 +757,8 @@ def test_a_limit_that_cannot_be_read_is_lost_and_what_waited_for_it_goes_on(stor
         store.server.client().hset(store.key("limits"), "=a", damaged)
         assert "limit" in store.kinds()
     assert store.is_put_right()
-    assert [state.limit.path for state in store.do(ListLimits()).limits] == [("b",)]
-    assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] == ["2"]
+    assert [state.limit.path for state in store.do(op.ListLimits()).limits] == [("b",)]
+    assert [grant.spec.id for grant in store.do(op.Exchange("w", pools=("default",), limit=5)).grants] == ["2"]
     store.drain()
     assert store.look().is_clean
 
@@ -789,9 +775,9 @@ def test_a_time_to_look_at_a_limit_again_that_is_not_its_own_is_put_right(store:
 
 @pytest.mark.parametrize("counter", ["numbers", "places", "turn", "pause", "epoch"])
 def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, counter: str) -> None:
-    store.do(Pause(RecordFilter(path=("p",))))
-    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", user="u"), job("4", user="v"))))
-    store.do(Exchange("w", pools=("default",), limit=1))
+    store.do(op.Pause(RecordFilter(path=("p",))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", user="u"), job("4", user="v"))))
+    store.do(op.Exchange("w", pools=("default",), limit=1))
     at = {"numbers": 3, "places": 4, "turn": 5, "pause": 7, "epoch": 9}[counter]
     store.change_packed("meta", "state", f"value[{at}] = 0")
     (finding,) = (finding for finding in store.look().errors if counter in finding.what)
@@ -801,7 +787,7 @@ def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, 
 
 @pytest.mark.parametrize("at", [69, 70, 71, 72])
 def test_what_the_state_says_of_timers_and_leftovers_is_compared_with_their_keys(store: Store, at: int) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", "b", delay_ms=1000))))
-    store.do(Exchange("w", pools=("default",), limit=1))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", "b", delay_ms=1000))))
+    store.do(op.Exchange("w", pools=("default",), limit=1))
     store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 7")
     assert store.put_right() == {"counter"}

@@ -9,21 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor.sums import MARGIN
-from queuehint.operations import (
-    CHAIN_MAX,
-    Cancel,
-    ChangeSchedule,
-    CountPending,
-    Enqueue,
-    Exchange,
-    List,
-    PutSchedule,
-    Tick,
-    Why,
-)
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
@@ -40,12 +29,15 @@ store = pytest.fixture(open_store)
 
 
 def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03", b"Q", b"R" + bytes(20), b"Q" + bytes(40), b"F" + bytes(60)):
         store.server.client().hset(store.key("jobs"), "1", damaged)
         assert "damaged" in store.put_right()
-        assert [grant.spec.id for grant in store.do(Exchange("w", pools=("default",), limit=5)).grants] in (["2"], [])
-        store.do(Enqueue((job("1", "a"),)))
+        assert [grant.spec.id for grant in store.do(op.Exchange("w", pools=("default",), limit=5)).grants] in (
+            ["2"],
+            [],
+        )
+        store.do(op.Enqueue((job("1", "a"),)))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +93,7 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
     ],
 )
 def test_an_entry_that_nothing_leads_to_is_found_and_removed(store: Store, name: str, entry: str) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     before = stored(store)
     client, key = store.server.client(), store.key(name)
     raw = entry.encode("latin-1")
@@ -157,7 +149,7 @@ def stored(store: Store) -> dict[str, Any]:
 def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
     store: Store, name: str, field: str, wrong: bytes
 ) -> None:
-    store.do(Enqueue((job("1", "a", user="u", service="s"), job("2", "a", user="v", service="s"))))
+    store.do(op.Enqueue((job("1", "a", user="u", service="s"), job("2", "a", user="v", service="s"))))
     before = stored(store)
     store.server.client().hset(store.key(name), field, wrong)
     assert store.is_put_right()
@@ -167,11 +159,11 @@ def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
         before["index"][b"a\x000"] = after["index"][b"a\x000"]
     assert {each: after.get(each) for each in before} == before
     since_ms = store.clock.now_ms()
-    assert [record.id for record in store.do(List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
+    assert [record.id for record in store.do(op.List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
 
 
 def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"), job("3", delay_ms=5_000))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", delay_ms=5_000))))
     client: Any = store.server.client()
     client.zadd(store.key("line:a"), {"012": 9})
     ((member, score),) = client.zrange(store.key("timers"), 0, -1, withscores=True)
@@ -185,8 +177,8 @@ def with_schedules(store: Store) -> dict[str, Schedule]:
     """Put three schedules, one of them paused; return what is known of them."""
     for number, name in enumerate(("first", "paused", "ended")):
         next_ms = None if name == "ended" else store.clock.now_ms() + 1000 * (number + 1)
-        store.do(PutSchedule(name, job(name, "a"), Recurrence(every_ms=1000), next_ms))
-    store.do(ChangeSchedule("paused", "pause"))
+        store.do(op.PutSchedule(name, job(name, "a"), Recurrence(every_ms=1000), next_ms))
+    store.do(op.ChangeSchedule("paused", "pause"))
     return schedules(store)
 
 
@@ -194,7 +186,7 @@ def test_schedules_are_looked_at_and_nothing_is_wrong_with_them(store: Store) ->
     with_schedules(store)
     assert store.look().is_clean
     store.clock.advance(ms=5000)
-    store.do(Tick())
+    store.do(op.Tick())
     assert store.look().is_clean
 
 
@@ -208,7 +200,7 @@ def test_a_schedule_that_is_not_where_it_belongs_is_found_and_put_right(store: S
     store.change_packed("schedules", "first", change)
     assert store.is_put_right()
     assert schedules(store).keys() == before.keys()
-    store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=5), 9))
+    store.do(op.PutSchedule("first", job("first", "a"), Recurrence(every_ms=5), 9))
     versions = [schedule.version for schedule in schedules(store).values()]
     assert len(set(versions)) == 3
     assert max(versions) == schedules(store)["first"].version
@@ -220,7 +212,7 @@ def test_what_the_state_says_of_schedules_is_found_and_put_right(store: Store, c
     store.change_packed("meta", "state", change)
     assert store.put_right() == {"counter"}
     assert schedules(store) == before
-    assert store.do(Tick()).next_ms == before["first"].next_ms
+    assert store.do(op.Tick()).next_ms == before["first"].next_ms
 
 
 def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
@@ -230,7 +222,7 @@ def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
     client.zadd(store.key("schedule_dues"), {"paused": 7})
     assert store.is_put_right()
     assert schedules(store) == before
-    assert store.do(Tick()).next_ms == before["first"].next_ms
+    assert store.do(op.Tick()).next_ms == before["first"].next_ms
 
 
 def test_a_schedule_that_cannot_be_read_is_lost_and_the_others_go_on(store: Store) -> None:
@@ -240,24 +232,24 @@ def test_a_schedule_that_cannot_be_read_is_lost_and_the_others_go_on(store: Stor
     assert "cannot be read" in finding.what
     assert store.is_put_right()
     assert schedules(store).keys() == before.keys() - {"first"}
-    assert store.do(PutSchedule("first", job("first", "a"), Recurrence(every_ms=1000), 9)).changed
+    assert store.do(op.PutSchedule("first", job("first", "a"), Recurrence(every_ms=1000), 9)).changed
     assert store.look().is_clean
 
 
 def test_a_lost_state_knows_its_schedules_again(store: Store) -> None:
     before = with_schedules(store)
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     store.server.client().hdel(store.key("meta"), "state")
     assert store.is_put_right()
     assert schedules(store) == before
-    assert store.do(ChangeSchedule("first", "pause")).changed
+    assert store.do(op.ChangeSchedule("first", "pause")).changed
     assert schedules(store)["first"].version > MARGIN
     store.clock.advance(ms=5000)
-    assert not store.do(Exchange("w")).due
+    assert not store.do(op.Exchange("w")).due
 
 
 def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     client = store.server.client()
     names = ("elsewhere", "jobs:1", "wake:", "wake:other:1", "", "\x1b[31m")
     for name in names:
@@ -274,7 +266,7 @@ def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None
 
 
 def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     client = store.server.client()
     for name in ("jobs", "line:a"):
         client.expire(store.key(name), 1000)
@@ -290,7 +282,7 @@ def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["jobs", "meta", "ready", "line:a"])
 def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store: Store, name: str) -> None:
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     client, key = store.server.client(), store.key(name)
     client.delete(key)
     client.set(key, "x")
@@ -305,7 +297,7 @@ def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store
 
 
 def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"),)))
+    store.do(op.Enqueue((job("1", "a"),)))
     store.change_packed("meta", "state", f"value[1] = {codec.SCHEMA + 1}")
     report = store.look(fix=True)
     (finding,) = report.errors
@@ -317,25 +309,25 @@ def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
 def test_markers_of_users_last_as_long_as_their_worker_after_a_lost_state(store: Store) -> None:
     client: Any = store.server.client()
     marker = store.key("wake:user:default\0ann")
-    store.do(Exchange("w", pools=("default",), limit=1, users=("ann",)))
-    store.do(Enqueue((job("1", user="ann"),)))
+    store.do(op.Exchange("w", pools=("default",), limit=1, users=("ann",)))
+    store.do(op.Enqueue((job("1", user="ann"),)))
     assert client.unlink(marker)
     store.clock.advance(ms=50_000)
     client.hdel(store.key("meta"), "state")
     assert "state" in store.put_right()
     store.clock.advance(ms=2_000)
-    store.do(Enqueue((job("2", user="ann"),)))
+    store.do(op.Enqueue((job("2", user="ann"),)))
     assert client.exists(marker), "the worker of this user may wait for it"
     store.clock.advance(ms=60_000)
-    store.do(Tick())
+    store.do(op.Tick())
     assert not client.exists(marker)
     assert store.look().is_clean
 
 
 def test_marker_of_a_user_that_no_worker_asked_for_is_removed(store: Store) -> None:
     client: Any = store.server.client()
-    store.do(Exchange("w", pools=("default",), limit=1, users=("ann",)))
-    store.do(Enqueue((job("1", user="ann"),)))
+    store.do(op.Exchange("w", pools=("default",), limit=1, users=("ann",)))
+    store.do(op.Enqueue((job("1", user="ann"),)))
     assert store.look().is_clean
     client.delete(store.key("seen"))
     assert store.put_right() == {"key"}
@@ -345,8 +337,8 @@ def test_marker_of_a_user_that_no_worker_asked_for_is_removed(store: Store) -> N
 
 
 def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
-    store.do(Enqueue((job("1", "a", "b"), job("2", "c", key="k"), job("3", "d"))))
-    store.do(Exchange("w", pools=("default",), limit=3))
+    store.do(op.Enqueue((job("1", "a", "b"), job("2", "c", key="k"), job("3", "d"))))
+    store.do(op.Exchange("w", pools=("default",), limit=3))
     store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xc' then value[at] = 'xa' end end")
     conflicts = [finding for finding in store.look().errors if finding.kind == "conflict"]
     assert [finding.what for finding in conflicts] == ["jobs 1 and 2 run at once, and their claims conflict"]
@@ -356,7 +348,7 @@ def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
 def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Store) -> None:
     edges = [("a", "x"), ("b", "a"), ("c", "b"), ("d", "c")]
     after = [attrs.evolve(job(each, "p"), depends_on=(Dependency(need),)) for each, need in edges]
-    store.do(Enqueue((job("x"), *after)))
+    store.do(op.Enqueue((job("x"), *after)))
     assert store.look().is_clean
     client = store.server.client()
     client.hdel(store.key("blocked:a"), "x")
@@ -365,28 +357,28 @@ def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Sto
     found = [finding for finding in store.look().errors if finding.kind == "cycle"]
     assert [(each.job_id, each.is_repairable) for each in found] == [(found[0].job_id, False)]
     assert "wait for one another for ever; cancel one: `queuehint cancel " in found[0].what
-    reason = store.do(Why("b")).reasons[0]
+    reason = store.do(op.Why("b")).reasons[0]
     assert (reason.stuck, reason.detail) == (True, "they wait for one another, cancel one: b, a, c")
-    [reason] = store.do(Why("d")).reasons
+    [reason] = store.do(op.Why("d")).reasons
     assert (reason.stuck, reason.jobs) == (False, ("c",))
-    chain = store.do(Why("d", CHAIN_MAX)).reasons
+    chain = store.do(op.Why("d", op.CHAIN_MAX)).reasons
     assert [(reason.job_id, reason.stuck) for reason in chain] == [
         ("d", False),
         ("c", False),
         ("b", False),
         ("a", True),
     ]
-    for pending in (store.do(CountPending(("p",))), store.do(CountPending())):
+    for pending in (store.do(op.CountPending(("p",))), store.do(op.CountPending())):
         ahead = "for one another, cancel one: a, c, b"
         said = [f"they wait {ahead}"] * 3 + [f"it waits for jobs that wait {ahead}"]
         details = [reason.detail for reason in pending.reasons if reason.job_id != "x"]
         assert (pending.moving, details, all(reason.stuck for reason in pending.reasons)) == (False, said, True)
-    store.do(Cancel(("b",)))
+    store.do(op.Cancel(("b",)))
     assert not [finding for finding in store.look().errors if finding.kind == "cycle"]
 
 
 def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a", key="k"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a", key="k"))))
     store.change_packed("jobs", "2", "value[1] = 'S'")
     findings = [finding for finding in store.look(fix=True).errors if finding.kind == "head"]
     assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]
@@ -394,15 +386,15 @@ def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
 
 def test_a_job_that_finished_at_its_first_attempt_alone_has_a_worker_after_its_end(store: Store) -> None:
     def run(kind: OutcomeKind) -> None:
-        grants = store.do(Exchange("w", pools=("default",), limit=3)).grants
+        grants = store.do(op.Exchange("w", pools=("default",), limit=3)).grants
         ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=kind) for each in grants)
-        store.do(Exchange("w", settle=ended))
+        store.do(op.Exchange("w", settle=ended))
 
-    store.do(Enqueue((job("again", "a"),)))
+    store.do(op.Enqueue((job("again", "a"),)))
     run(OutcomeKind.RELEASED)
-    store.do(Enqueue((job("once", "b"), JobSpec(id="once-array", task="t", claims=(Claim(("c",)), Claim(("d",)))))))
+    store.do(op.Enqueue((job("once", "b"), JobSpec(id="once-array", task="t", claims=(Claim(("c",)), Claim(("d",)))))))
     run(OutcomeKind.FINISHED)
-    store.do(Enqueue((job("never", key="k"),)))
+    store.do(op.Enqueue((job("never", key="k"),)))
     assert store.look().is_clean
     for job_id in ("again", "never"):
         store.change_packed("jobs", job_id, "value[7] = 'w'")

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.redis.doctor import doctor
 from queuehint.backends.redis.doctor.sums import Pass
 from queuehint.backends.steps import run_steps_sync
 from queuehint.client.submission import submit
-from queuehint.operations import JOBS_AT_ONCE, Enqueue, Exchange, SetLimit, Tick
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import Dependency
@@ -33,7 +33,7 @@ def fill(store: Store, width: int = WIDE, *, run: int = 0) -> None:
     run_steps_sync(store.backend, submit([*loads, last], whole=True))
     outcomes: tuple[Outcome, ...] = ()
     while run or outcomes:
-        reply = store.do(Exchange("w", settle=outcomes, limit=min(run, JOBS_AT_ONCE)))
+        reply = store.do(op.Exchange("w", settle=outcomes, limit=min(run, op.JOBS_AT_ONCE)))
         run -= len(reply.grants)
         outcomes = tuple(
             [Outcome(job_id=got.spec.id, token=got.token, kind=OutcomeKind.FINISHED) for got in reply.grants]
@@ -79,11 +79,11 @@ def test_cost_of_running_jobs_under_a_limit_grows_with_their_number(redis_server
     costs = []
     for count in (300, 1_200):
         for each in open_store(f"{namespace}-{count}", redis_server):
-            each.do(SetLimit(Limit(path=("mail",), each=True, most=2)))
-            for begin in range(0, count, JOBS_AT_ONCE):
-                some = range(begin, min(begin + JOBS_AT_ONCE, count))
-                each.do(Enqueue(tuple([job(f"{number}", "mail", f"{number}") for number in some])))
-                assert len(each.do(Exchange("w", limit=JOBS_AT_ONCE)).grants) == len(some)
+            each.do(op.SetLimit(Limit(path=("mail",), each=True, most=2)))
+            for begin in range(0, count, op.JOBS_AT_ONCE):
+                some = range(begin, min(begin + op.JOBS_AT_ONCE, count))
+                each.do(op.Enqueue(tuple([job(f"{number}", "mail", f"{number}") for number in some])))
+                assert len(each.do(op.Exchange("w", limit=op.JOBS_AT_ONCE)).grants) == len(some)
             commands, _ = calls(each)
             costs.append(commands / count)
     assert costs[1] < 1.3 * costs[0], costs
@@ -105,7 +105,7 @@ def test_dependents_of_a_wide_job_are_not_searched_for_each(store: Store, monkey
 
 def test_stray_edges_of_a_wide_job_are_put_right(store: Store) -> None:
     fill(store, run=WIDE // 2)
-    store.do(Tick())
+    store.do(op.Tick())
     client: Any = store.server.client()
     client.zrem(store.key("waiting:load3"), "last")
     client.zrem(store.key(f"waiting:load{WIDE - 1}"), "last")

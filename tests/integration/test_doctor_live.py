@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import scripts
 from queuehint.backends.redis.address import parse_url
@@ -21,20 +22,6 @@ from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.keyspace import BATCH
 from queuehint.backends.redis.transport import Send
 from queuehint.clock import FakeClock
-from queuehint.operations import (
-    BUDGET,
-    Cancel,
-    Delete,
-    Enqueue,
-    Exchange,
-    Pause,
-    Renew,
-    Resume,
-    SetLimit,
-    Tick,
-    Verdict,
-    Why,
-)
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -62,7 +49,7 @@ def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: 
 
     def work(number: int) -> None:
         random = Random(number)
-        backend = RedisBackend(address, options, budget=random.choice((3, BUDGET)))
+        backend = RedisBackend(address, options, budget=random.choice((3, op.BUDGET)))
         grants: list[Any] = []
         made = 0
         try:
@@ -82,7 +69,7 @@ def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: 
                     for at in range(random.choice((0, 1, 3)))
                 ]
                 if specs:
-                    backend.call_sync(Enqueue(tuple(specs)))
+                    backend.call_sync(op.Enqueue(tuple(specs)))
                 random.shuffle(grants)
                 ended, grants = grants[: len(grants) // 2 + 1], grants[len(grants) // 2 + 1 :]
                 settled = [
@@ -97,7 +84,7 @@ def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: 
                 settled = [
                     each if each.kind is OutcomeKind.FINISHED else attrs.evolve(each, result=None) for each in settled
                 ]
-                reply = backend.call_sync(Exchange(f"w{number}", settle=tuple(settled), pools=("default",), limit=5))
+                reply = backend.call_sync(op.Exchange(f"w{number}", settle=tuple(settled), pools=("default",), limit=5))
                 grants += reply.grants
         except BaseException as error:
             errors.append(error)
@@ -164,18 +151,18 @@ class Busy:
 
 def come_and_go(store: Store) -> None:
     name = f"passing{store.clock.now_ms()}"
-    store.do(Enqueue((job(name, "elsewhere", key="key"),)))
-    store.do(Cancel((name,)))
-    store.do(Delete((name,)))
+    store.do(op.Enqueue((job(name, "elsewhere", key="key"),)))
+    store.do(op.Cancel((name,)))
+    store.do(op.Delete((name,)))
 
 
 def pause_and_resume(store: Store) -> None:
-    store.do(Pause(RecordFilter(path=("elsewhere",))))
-    store.do(Resume(RecordFilter(path=("elsewhere",))))
+    store.do(op.Pause(RecordFilter(path=("elsewhere",))))
+    store.do(op.Resume(RecordFilter(path=("elsewhere",))))
 
 
 def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     store.server.client().delete(store.key("ready"))
     busy = Busy(store, monkeypatch, "doctor/repair")
     report = store.look(fix=True)
@@ -189,7 +176,7 @@ def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: 
 
 def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for begin in range(0, WHOLE_MAX + BATCH, 50):
-        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
+        store.do(op.Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
     store.change_packed("gates", "p1", "value[5] = value[5] + 1")
     Busy(store, monkeypatch, "doctor/heads", come_and_go)
     report = store.look()
@@ -203,7 +190,7 @@ def test_sums_that_change_while_they_are_read_are_not_judged(store: Store, monke
 
 def test_sums_with_idle_workers_are_judged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for begin in range(0, WHOLE_MAX + BATCH, 50):
-        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
+        store.do(op.Enqueue(tuple(job(str(at), f"p{at % 7}") for at in range(begin, begin + 50))))
     store.change_packed("gates", "p1", "value[4] = value[4] + 1")
     busy = Busy(store, monkeypatch, "doctor/heads")
     report = store.look()
@@ -214,7 +201,7 @@ def test_sums_with_idle_workers_are_judged(store: Store, monkeypatch: pytest.Mon
 
 
 def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     store.change_packed("gates", "a", "value[4] = value[4] + 1")
     Busy(store, monkeypatch, "doctor/heads", pause_and_resume)
     report = store.look()
@@ -225,7 +212,7 @@ def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monke
 
 def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -> None:
     for begin in range(0, WHOLE_MAX + 2 * BATCH, 50):
-        store.do(Enqueue(tuple(job(str(at), f"p{at % 7}", "x") for at in range(begin, begin + 50))))
+        store.do(op.Enqueue(tuple(job(str(at), f"p{at % 7}", "x") for at in range(begin, begin + 50))))
     report = store.look()
     assert report.is_clean
     assert report.facts["jobs"] == WHOLE_MAX + 2 * BATCH
@@ -239,7 +226,7 @@ def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -
 def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_url), BackendOptions(namespace=namespace))
     for number in range(20):
-        backend.call_sync(Enqueue((job(str(number), "a"),)))
+        backend.call_sync(op.Enqueue((job(str(number), "a"),)))
         report = diagnose(backend)
         assert report.is_clean
         assert report.was_quiet
@@ -249,7 +236,7 @@ def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str
 def test_where_the_clock_of_the_server_went_back_it_is_put_right_first(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     store = Store(backend, FakeClock(), redis_server, namespace)
-    store.do(Enqueue((job("1", "a"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     redis_server.client().delete(store.key("ready"))
     clock = "value[2] = value[2] + 3600000"
     store.change_packed("meta", "state", clock)
@@ -269,20 +256,22 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     client: Any = redis_server.client()
     begun_ms = server_ms(client)
     hour = 3_600_000
-    store.do(Enqueue((job("long"), job("long-delay", delay_ms=50 * hour), job("runs"), job("fails"), job("snoozes"))))
-    (long,) = store.do(Exchange("w", limit=1, lease_ms=48 * hour)).grants
+    store.do(
+        op.Enqueue((job("long"), job("long-delay", delay_ms=50 * hour), job("runs"), job("fails"), job("snoozes")))
+    )
+    (long,) = store.do(op.Exchange("w", limit=1, lease_ms=48 * hour)).grants
     ahead = f"value[2] = value[2] + {24 * hour}"
     store.change_packed("meta", "state", ahead)
-    runs, fails, snoozes = store.do(Exchange("w", limit=3)).grants
-    store.do(Renew(((long.spec.id, long.token),), 48 * hour))
-    store.do(SetLimit(Limit(path=("r",), rate=(1, hour))))
-    store.do(SetLimit(Limit(path=("e",), rate=(1, hour), each=True)))
+    runs, fails, snoozes = store.do(op.Exchange("w", limit=3)).grants
+    store.do(op.Renew(((long.spec.id, long.token),), 48 * hour))
+    store.do(op.SetLimit(Limit(path=("r",), rate=(1, hour))))
+    store.do(op.SetLimit(Limit(path=("e",), rate=(1, hour), each=True)))
     failed = Outcome(job_id="fails", token=fails.token, kind=OutcomeKind.FAILED, delay_ms=1_000)
     snoozed = Outcome(job_id="snoozes", token=snoozes.token, kind=OutcomeKind.SNOOZED, delay_ms=hour)
-    store.do(Exchange("w", settle=(failed, snoozed)))
+    store.do(op.Exchange("w", settle=(failed, snoozed)))
     named_ms = begun_ms + 48 * hour
     store.do(
-        Enqueue(
+        op.Enqueue(
             (
                 job("short-delay", delay_ms=1_000),
                 job("named", run_at_ms=named_ms),
@@ -294,7 +283,7 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
             )
         )
     )
-    assert [grant.spec.id for grant in store.do(Exchange("w", limit=4, pools=("r",))).grants] == ["r1", "e1"]
+    assert [grant.spec.id for grant in store.do(op.Exchange("w", limit=4, pools=("r",))).grants] == ["r1", "e1"]
     report = store.look(fix=True)
     assert report.is_clean, str(report)
     assert "the server's clock" in {finding.where for finding in report.repaired}
@@ -319,12 +308,14 @@ def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_se
     assert is_from_now("leases", "runs", 30_000)
     for name in ("looks", "seen"):
         assert [ms <= now_ms for _, ms in client.zrange(store.key(name), 0, -1, withscores=True)] == [True, True]
-    store.do(Tick())
+    store.do(op.Tick())
     for waiting in ("r2", "e2"):
-        until_ms = store.do(Why(waiting)).reasons[0].until_ms
+        until_ms = store.do(op.Why(waiting)).reasons[0].until_ms
         assert until_ms is not None
         assert until_ms <= server_ms(client) + hour, "tokens come from now on"
-    assert store.do(Renew(((runs.spec.id, runs.token), (long.spec.id, long.token)))).verdicts == (Verdict.DONE,) * 2
+    assert (
+        store.do(op.Renew(((runs.spec.id, runs.token), (long.spec.id, long.token)))).verdicts == (op.Verdict.DONE,) * 2
+    )
     assert due_of("leases", "runs") <= server_ms(client) + 30_000
     assert store.look(fix=True).is_clean
     backend.close_sync()

@@ -10,21 +10,12 @@ import attrs
 import pytest
 
 from queuehint import BackendUnavailableError, Claim, InvalidJobError
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.steps import run_steps_sync
 from queuehint.clock import FakeClock
 from queuehint.errors import ScheduleChangedError
-from queuehint.operations import (
-    BYTES_PER_SUBMISSION_MAX,
-    Close,
-    CountJobs,
-    DueSchedules,
-    Enqueue,
-    ListSchedules,
-    PutSchedule,
-    Tick,
-)
 from queuehint.values.record import JobState
 from queuehint.values.schedule import SCHEDULE_BYTES_MAX, Recurrence
 from queuehint.values.spec import JobSpec
@@ -47,7 +38,7 @@ class Store(MemoryBackend):
 
     def call_sync(self, operation: Any) -> Any:
         self.asked.append(operation)
-        if self.errors and not isinstance(operation, Tick):
+        if self.errors and not isinstance(operation, op.Tick):
             raise self.errors.pop(0)
         return super().call_sync(operation)
 
@@ -57,7 +48,7 @@ def defined(name: str, **fields: Any) -> Definition:
 
 
 def counted(backend: Store) -> int:
-    return backend.call_sync(CountJobs()).states[JobState.QUEUED]  # type: ignore[no-any-return]
+    return backend.call_sync(op.CountJobs()).states[JobState.QUEUED]  # type: ignore[no-any-return]
 
 
 def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
@@ -66,15 +57,15 @@ def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
     backend.clock.advance(ms=1000)
     talk = fire_due()
     asked = talk.send(None)
-    assert isinstance(asked, DueSchedules)
+    assert isinstance(asked, op.DueSchedules)
     reply = backend.call_sync(asked)
     assert run_steps_sync(backend, fire_due())
     firing = talk.send(reply)
-    assert isinstance(firing, Enqueue)
+    assert isinstance(firing, op.Enqueue)
     with pytest.raises(ScheduleChangedError) as caught:
         backend.call_sync(firing)
     again = talk.throw(caught.value)
-    assert isinstance(again, DueSchedules)
+    assert isinstance(again, op.DueSchedules)
     with pytest.raises(StopIteration) as end:
         talk.send(backend.call_sync(again))
     assert end.value.value is True
@@ -85,12 +76,12 @@ def test_a_refused_batch_of_firings_is_fired_one_by_one() -> None:
     backend = Store()
     run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=5000)
-    (schedule,) = backend.call_sync(DueSchedules()).schedules
+    (schedule,) = backend.call_sync(op.DueSchedules()).schedules
     taken = JobSpec(id="s@2020-09-13T12:26:43.000Z", task="another")
-    backend.call_sync(Enqueue((taken,)))
+    backend.call_sync(op.Enqueue((taken,)))
     assert run_steps_sync(backend, fire_due())
     assert counted(backend) == 5
-    (after,) = backend.call_sync(ListSchedules()).schedules
+    (after,) = backend.call_sync(op.ListSchedules()).schedules
     assert after.last_ms == schedule.next_ms + 4000
     assert after.next_ms == schedule.next_ms + 5000
 
@@ -116,11 +107,11 @@ def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
 
     monkeypatch.setattr(timekeeping, "come_due", fire_some)
     assert not run_steps_sync(backend, fire_due())
-    due = backend.call_sync(DueSchedules()).schedules
+    due = backend.call_sync(op.DueSchedules()).schedules
     assert {schedule.name[:5] for schedule in due} == {"stuck"}
-    last = {schedule.name: schedule.last_id for schedule in backend.call_sync(ListSchedules()).schedules}
+    last = {schedule.name: schedule.last_id for schedule in backend.call_sync(op.ListSchedules()).schedules}
     assert last["s"] == "s@2020-09-13T12:29:10.001Z"
-    assert backend.call_sync(CountJobs()).states[JobState.QUEUED] == 150 + 60
+    assert backend.call_sync(op.CountJobs()).states[JobState.QUEUED] == 150 + 60
     assert (len(tries), len(caplog.records)) == (250, 250)
 
 
@@ -129,7 +120,7 @@ class NewerStore(Store):
 
     def call_sync(self, operation: Any) -> Any:
         reply = super().call_sync(operation)
-        if not isinstance(operation, DueSchedules):
+        if not isinstance(operation, op.DueSchedules):
             return reply
         names = [schedule.name for schedule in reply.schedules]
         read = tuple([schedule for schedule in reply.schedules if not schedule.name.startswith("new")])
@@ -177,7 +168,7 @@ async def test_a_definition_that_is_refused_holds_up_no_other(caplog: pytest.Log
     keeper = Timekeeper(backend, lambda: [defined("large", arguments=b" " * 70_000), defined("s")])
     keeper.see(due=False)
     await until(lambda: len(backend.asked) == 5)
-    assert [schedule.name for schedule in backend.call_sync(ListSchedules()).schedules] == ["s"]
+    assert [schedule.name for schedule in backend.call_sync(op.ListSchedules()).schedules] == ["s"]
     keeper.stop()
     assert [record.message for record in caplog.records] == ["schedule large cannot be stored"]
 
@@ -189,7 +180,7 @@ async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_fo
         keeper.see(due=due)
         await turns()
     asked = [type(operation) for operation in backend.asked]
-    assert asked == [ListSchedules, PutSchedule, DueSchedules, DueSchedules]
+    assert asked == [op.ListSchedules, op.PutSchedule, op.DueSchedules, op.DueSchedules]
 
 
 def test_the_timekeeper_retries_failed_stores_and_firings_after_a_pause(
@@ -233,13 +224,13 @@ def _fail(*_: Any) -> Any:
 def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     backend = Store()
     run_steps_sync(backend, store(defined("s", claims=(Claim(("doc",)),))))
-    backend.call_sync(Close(("doc",)))
+    backend.call_sync(op.Close(("doc",)))
     backend.clock.advance(ms=250_000)
     with caplog.at_level(logging.ERROR, "queuehint.schedules"):
         assert run_steps_sync(backend, fire_due())
     assert [vars(record)["count"] for record in caplog.records] == [100, 100, 50]
     assert counted(backend) == 0
-    assert backend.call_sync(DueSchedules()).schedules == ()
+    assert backend.call_sync(op.DueSchedules()).schedules == ()
 
 
 def test_firings_with_large_arguments_are_several_submissions() -> None:
@@ -248,5 +239,5 @@ def test_firings_with_large_arguments_are_several_submissions() -> None:
     backend.clock.advance(ms=100_000)
     assert run_steps_sync(backend, fire_due())
     assert counted(backend) == 100
-    sent = [len(asked.jobs) for asked in backend.asked if isinstance(asked, Enqueue)]
-    assert sent == [BYTES_PER_SUBMISSION_MAX // SCHEDULE_BYTES_MAX, 36]
+    sent = [len(asked.jobs) for asked in backend.asked if isinstance(asked, op.Enqueue)]
+    assert sent == [op.BYTES_PER_SUBMISSION_MAX // SCHEDULE_BYTES_MAX, 36]

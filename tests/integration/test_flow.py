@@ -27,10 +27,10 @@ from queuehint import (
     TemplateError,
     template,
 )
+from queuehint import operations as op
 from queuehint.backends.sending import TRIES
 from queuehint.client.flows import handle as flow_handle
 from queuehint.errors import CycleError, UnknownDependencyError
-from queuehint.operations import Commit, Draw, Enqueue, Tick
 from queuehint.operations.bounds import PARTS_LOST
 from tests.each import for_each
 from tests.flow_shop import Shop, _is
@@ -40,7 +40,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def changes(asked: list[Any]) -> list[Any]:
-    return [operation for operation in asked if isinstance(operation, (Enqueue, Commit, Draw))]
+    return [operation for operation in asked if isinstance(operation, (op.Enqueue, op.Commit, op.Draw))]
 
 
 # --- through the scheduler -------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ async def test_parts_that_are_refused_are_not_committed() -> None:
         async with shop.sched.flow() as flow:
             for n in range(1500):
                 flow.add(shop.step.using(queue_hint=["closed"] if n == 1400 else None))
-    assert not any(isinstance(operation, Commit) for operation in shop.asked)
+    assert not any(isinstance(operation, op.Commit) for operation in shop.asked)
     assert (await shop.sched.stats()).unfinished == 0
     with pytest.raises(FlowNotFoundError, match=flow.id):
         await flow.state()
@@ -199,12 +199,12 @@ async def test_flow_whose_first_parts_expired_is_sent_again_or_given_up(at: int,
 
     def late(operation: Any) -> Any:
         nonlocal asked, left
-        if isinstance(operation, (Enqueue, Commit)):
-            asked = 1 if isinstance(operation, Enqueue) and not operation.is_further else asked + 1
+        if isinstance(operation, (op.Enqueue, op.Commit)):
+            asked = 1 if isinstance(operation, op.Enqueue) and not operation.is_further else asked + 1
             if asked == at and left:
                 left -= 1
                 shop.clock.advance(seconds=660)
-                while call_sync(Tick()).more:
+                while call_sync(op.Tick()).more:
                     pass
         return call_sync(operation)
 
@@ -240,7 +240,7 @@ def test_a_commit_waits_for_no_worker() -> None:
     with shop.sched.flow_sync() as flow:
         for _ in range(3000):
             flow.add(shop.step)
-    assert any(isinstance(operation, Tick) for operation in shop.asked)
+    assert any(isinstance(operation, op.Tick) for operation in shop.asked)
     assert flow.stats_sync().states[QUEUED] == 3000
 
 

@@ -21,7 +21,7 @@ from queuehint import (
     ResultTimeoutError,
     WouldDeadlockError,
 )
-from queuehint.operations import CancelFlow, Exchange, Redrive, Tick
+from queuehint import operations as op
 from tests.flow_shop import Shop, _is
 from tests.schedulers import Gate, turns, until
 
@@ -62,7 +62,7 @@ async def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
         waits = [asyncio.create_task(handle.result()) for handle in (flow, shop.sched.get_flow(flow.id))]
         await gate.reached()
         await asyncio.sleep(0.1)
-        asked = len([step for step in shop.asked if not isinstance(step, Exchange)])
+        asked = len([step for step in shop.asked if not isinstance(step, op.Exchange)])
         assert asked < 60
         gate.open()
         assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
@@ -151,7 +151,7 @@ async def test_a_redriven_job_leads_to_the_result_after_all() -> None:
         broken.clear()
         await shop.sched.dead.redrive([head.id], downstream=True)
         assert (await flow.result())["step"]["what"] == 5
-    assert [step.downstream for step in shop.asked if isinstance(step, Redrive)] == [True]
+    assert [step.downstream for step in shop.asked if isinstance(step, op.Redrive)] == [True]
     with pytest.raises(InvalidJobTypeError, match="downstream"):
         await shop.sched.dead.redrive([head.id], downstream=1)  # type: ignore[call-overload]
 
@@ -230,7 +230,7 @@ async def test_canceling_a_flow_cancels_all_of_it() -> None:
         with pytest.raises(JobCanceledError, match="stop"):
             await flow.result()
         await other.result()
-    assert len([step for step in shop.asked if isinstance(step, CancelFlow)]) == 1
+    assert len([step for step in shop.asked if isinstance(step, op.CancelFlow)]) == 1
     with pytest.raises(InvalidJobError, match="reason"):
         await flow.cancel("")
 
@@ -265,7 +265,7 @@ async def test_a_flow_that_has_expired_is_unknown() -> None:
     async with shop.sched.worker():
         await flow.result()
         shop.clock.advance(seconds=3 * 86_400)
-        await shop.sched.backend.call(Tick())
+        await shop.sched.backend.call(op.Tick())
         with pytest.raises(FlowNotFoundError):
             await flow.result()
 

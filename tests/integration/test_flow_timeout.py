@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError, JobCanceledError, JobContext, Scheduler
-from queuehint.operations import Commit, Enqueue, Operation, Tick
+from queuehint import operations as op
 from tests.manual_jobs import on
 from tests.schedulers import memory, run, scheduler
 
@@ -52,7 +52,7 @@ def test_a_timeout_counts_from_the_submission_and_goes_on_without_a_worker() -> 
             flow.add(load, 1)
             clock.advance(seconds=30)
         clock.advance(seconds=59)
-        await sched.backend.call(Tick())
+        await sched.backend.call(op.Tick())
         assert str(await flow.state()) == "RUNNING"
         clock.advance(seconds=1)
         with pytest.raises(JobCanceledError, match="flow_timeout"):
@@ -66,10 +66,10 @@ def test_the_timeout_of_a_flow_goes_with_the_request_by_which_it_takes_effect(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sched, _ = scheduler()
-    asked: list[Operation[Any]] = []
+    asked: list[op.Operation[Any]] = []
     call_sync = memory(sched).call_sync
 
-    def calling(operation: Operation[Any]) -> Any:
+    def calling(operation: op.Operation[Any]) -> Any:
         asked.append(operation)
         return call_sync(operation)
 
@@ -82,7 +82,7 @@ def test_the_timeout_of_a_flow_goes_with_the_request_by_which_it_takes_effect(
     with sched.flow_sync(timeout=1.5) as flow:
         for n in range(count):
             flow.add(load.using(name=str(n)), n)
-    timeouts = [each.flow_timeout_ms for each in asked if isinstance(each, (Enqueue, Commit))]
+    timeouts = [each.flow_timeout_ms for each in asked if isinstance(each, (op.Enqueue, op.Commit))]
     assert timeouts == ([1_500] if count == 3 else [None] * (len(timeouts) - 1) + [1_500])
 
 

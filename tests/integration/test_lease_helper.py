@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.memory import MemoryBackend
-from queuehint.operations import Announce, Enqueue, Exchange, Get, ListWorkers
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
@@ -34,7 +34,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Me
     with serving(memory, tmp_path) as (url, variables):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        memory.call_sync(Enqueue(tuple(JobSpec(id=job_id, task="task") for job_id in "abc")))
+        memory.call_sync(op.Enqueue(tuple(JobSpec(id=job_id, task="task") for job_id in "abc")))
         yield memory, url
 
 
@@ -47,12 +47,12 @@ def process(remote: tuple[MemoryBackend, str]) -> Iterator[RenewerProcess]:
 
 
 def started(memory: MemoryBackend, lease_ms: int) -> dict[str, int]:
-    grants = memory.call_sync(Exchange("w", limit=3, lease_ms=lease_ms)).grants
+    grants = memory.call_sync(op.Exchange("w", limit=3, lease_ms=lease_ms)).grants
     return {grant.spec.id: grant.token for grant in grants}
 
 
 def states(memory: MemoryBackend) -> list[tuple[JobState, int]]:
-    return [(record.state, record.losses) for record in memory.call_sync(Get(("a", "b", "c"))).records if record]
+    return [(record.state, record.losses) for record in memory.call_sync(op.Get(("a", "b", "c"))).records if record]
 
 
 def test_a_process_renews_until_it_is_told_to_end(remote: tuple[MemoryBackend, str], process: RenewerProcess) -> None:
@@ -115,7 +115,7 @@ def test_what_a_dead_worker_held_is_lost_at_once(remote: tuple[MemoryBackend, st
 def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend, str]) -> None:
     memory, url = remote
     for name in ("other", "dead"):
-        memory.call_sync(Announce(name, "host", 7, 4, running=3))
+        memory.call_sync(op.Announce(name, "host", 7, 4, running=3))
     program = (
         "import os, sys, time\n"
         "from queuehint.worker.leases.helper import RenewerProcess\n"
@@ -128,9 +128,9 @@ def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend
     subprocess.run([sys.executable, "-c", program, url], check=False)
     if end == "process.end()":
         # The worker signs off by itself.
-        assert [worker.name for worker in memory.call_sync(ListWorkers()).workers] == ["dead", "other"]
+        assert [worker.name for worker in memory.call_sync(op.ListWorkers()).workers] == ["dead", "other"]
     else:
-        until(lambda: [worker.name for worker in memory.call_sync(ListWorkers()).workers] == ["other"])
+        until(lambda: [worker.name for worker in memory.call_sync(op.ListWorkers()).workers] == ["other"])
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

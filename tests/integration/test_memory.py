@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import BackendUnavailableError, FakeClock, JobState, Scheduler, open_backend
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
-from queuehint.operations import Cancel, CountJobs, Enqueue, Exchange, Get, Tick
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.schedulers import LIMIT_S, in_thread, memory, scheduler, turns, until
@@ -56,8 +56,8 @@ needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="there is no for
 
 def refuses_forks(sched: Scheduler) -> None:
     for call in (
-        lambda: sched.backend.call_sync(CountJobs()),
-        lambda: asyncio.run(sched.backend.call(CountJobs())),
+        lambda: sched.backend.call_sync(op.CountJobs()),
+        lambda: asyncio.run(sched.backend.call(op.CountJobs())),
         lambda: sched.backend.wait_sync(Interest(pools=("default",)), 0),
         lambda: asyncio.run(sched.backend.wait(Interest(pools=("default",)), 0)),
     ):
@@ -120,13 +120,13 @@ async def test_after_close_every_call_is_refused_and_who_waited_is_woken() -> No
     await asyncio.to_thread(end)
     assert len(backend._waiting) == 0
     for call in (
-        lambda: backend.call(CountJobs()),
+        lambda: backend.call(op.CountJobs()),
         lambda: backend.wait(Interest(pools=("default",)), 0),
     ):
         with pytest.raises(BackendUnavailableError, match="closed"):
             await call()
     for sync in (
-        lambda: backend.call_sync(CountJobs()),
+        lambda: backend.call_sync(op.CountJobs()),
         lambda: backend.wait_sync(Interest(pools=("default",)), 0),
     ):
         with pytest.raises(BackendUnavailableError, match="closed"):
@@ -136,8 +136,8 @@ async def test_after_close_every_call_is_refused_and_who_waited_is_woken() -> No
 
 def test_each_url_opened_is_a_store_of_its_own() -> None:
     one, two = open_backend("memory://"), open_backend("memory://")
-    one.call_sync(Enqueue((job("a"),)))
-    assert (one.call_sync(CountJobs()).unfinished, two.call_sync(CountJobs()).unfinished) == (1, 0)
+    one.call_sync(op.Enqueue((job("a"),)))
+    assert (one.call_sync(op.CountJobs()).unfinished, two.call_sync(op.CountJobs()).unfinished) == (1, 0)
     assert one.is_local
 
 
@@ -150,13 +150,13 @@ def test_it_says_once_that_it_is_volatile(caplog: pytest.LogCaptureFixture) -> N
     sched.stats_sync()
     assert events(caplog) == []
     for name in "abc":
-        sched.backend.call_sync(Enqueue((job(name),)))
+        sched.backend.call_sync(op.Enqueue((job(name),)))
     assert events(caplog) == ["memory.volatile"]
 
 
 def test_it_warns_once_when_a_job_is_ready_for_5_s_and_no_worker_runs(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
-    sched.backend.call_sync(Enqueue((job("a"),)))
+    sched.backend.call_sync(op.Enqueue((job("a"),)))
     clock.advance(seconds=4.999)
     sched.stats_sync()
     assert events(caplog) == []
@@ -170,11 +170,11 @@ def test_it_warns_once_when_a_job_is_ready_for_5_s_and_no_worker_runs(caplog: py
 
 def test_it_does_not_warn_of_jobs_that_wait_or_went_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
-    sched.backend.call_sync(Enqueue((job("a"), job("later", delay_ms=60_000))))
+    sched.backend.call_sync(op.Enqueue((job("a"), job("later", delay_ms=60_000))))
     clock.advance(seconds=4)
-    sched.backend.call_sync(Cancel(("a",)))
+    sched.backend.call_sync(op.Cancel(("a",)))
     clock.advance(seconds=4)
-    sched.backend.call_sync(Enqueue((job("b"),)))
+    sched.backend.call_sync(op.Enqueue((job("b"),)))
     clock.advance(seconds=4)
     sched.stats_sync()
     assert events(caplog) == []
@@ -183,7 +183,7 @@ def test_it_does_not_warn_of_jobs_that_wait_or_went_meanwhile(caplog: pytest.Log
 async def test_it_does_not_warn_while_a_worker_runs(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
     async with sched.worker(pools=["other"]):
-        await sched.backend.call(Enqueue((job("a"),)))
+        await sched.backend.call(op.Enqueue((job("a"),)))
         clock.advance(seconds=60)
         await sched.stats()
         await turns()
@@ -194,23 +194,23 @@ async def test_it_does_not_warn_while_a_worker_runs(caplog: pytest.LogCaptureFix
 
 
 def settle(backend: MemoryBackend, id: str) -> None:
-    record = backend.call_sync(Get((id,))).records[0]
+    record = backend.call_sync(op.Get((id,))).records[0]
     assert record is not None
     assert record.token is not None
-    backend.call_sync(Exchange("w", (Outcome(job_id=id, token=record.token, kind=OutcomeKind.FINISHED),)))
+    backend.call_sync(op.Exchange("w", (Outcome(job_id=id, token=record.token, kind=OutcomeKind.FINISHED),)))
 
 
 @pytest.mark.parametrize(
     "interest, wake",
     [
-        (Interest(pools=("default",)), lambda b, c: b.call_sync(Enqueue((job("new"),)))),
-        (Interest(pools=("x", "default")), lambda b, c: b.call_sync(Enqueue((job("new"),)))),
+        (Interest(pools=("default",)), lambda b, c: b.call_sync(op.Enqueue((job("new"),)))),
+        (Interest(pools=("x", "default")), lambda b, c: b.call_sync(op.Enqueue((job("new"),)))),
         (Interest(jobs=("a",)), lambda b, c: settle(b, "a")),
-        (Interest(jobs=("later", "a")), lambda b, c: b.call_sync(Cancel(("later",)))),
-        (Interest(worker="w"), lambda b, c: b.call_sync(Cancel(("a",)))),
-        (Interest(pools=("nothing",), worker="w"), lambda b, c: b.call_sync(Cancel(("a",)))),
+        (Interest(jobs=("later", "a")), lambda b, c: b.call_sync(op.Cancel(("later",)))),
+        (Interest(worker="w"), lambda b, c: b.call_sync(op.Cancel(("a",)))),
+        (Interest(pools=("nothing",), worker="w"), lambda b, c: b.call_sync(op.Cancel(("a",)))),
         (Interest(pools=("default",)), lambda b, c: c.advance(seconds=1)),
-        (Interest(pools=("default",)), lambda b, c: b.call_sync(Enqueue((job("soon", delay_ms=1),)))),
+        (Interest(pools=("default",)), lambda b, c: b.call_sync(op.Enqueue((job("soon", delay_ms=1),)))),
     ],
 )
 @pytest.mark.parametrize("how", ["async", "sync"])
@@ -219,8 +219,8 @@ async def test_a_waiter_is_woken_by_its_topic(
 ) -> None:
     clock = FakeClock()
     backend = MemoryBackend(BackendOptions(clock=clock))
-    backend.call_sync(Enqueue((job("a"), job("later", delay_ms=60_000))))
-    backend.call_sync(Exchange("w", limit=1))
+    backend.call_sync(op.Enqueue((job("a"), job("later", delay_ms=60_000))))
+    backend.call_sync(op.Exchange("w", limit=1))
     if how == "async":
         waiting = asyncio.create_task(backend.wait(interest, 3_600))
     else:
@@ -240,13 +240,13 @@ async def test_a_waiter_is_woken_by_its_topic(
 )
 async def test_a_waiter_for_another_topic_sleeps_on(interest: Interest) -> None:
     backend = MemoryBackend(BackendOptions(clock=FakeClock()))
-    backend.call_sync(Enqueue((job("a"), job("b"), job("c"))))
-    backend.call_sync(Exchange("w", limit=2))
+    backend.call_sync(op.Enqueue((job("a"), job("b"), job("c"))))
+    backend.call_sync(op.Exchange("w", limit=2))
     waiting = asyncio.create_task(backend.wait(interest, 3_600))
     await until(lambda: len(backend._waiting) == 1)
-    backend.call_sync(Enqueue((job("d"),)))
-    backend.call_sync(Cancel(("c",)))
-    backend.call_sync(Cancel(("a",)))
+    backend.call_sync(op.Enqueue((job("d"),)))
+    backend.call_sync(op.Cancel(("c",)))
+    backend.call_sync(op.Cancel(("a",)))
     await turns()
     assert not waiting.done()
     waiting.cancel()
@@ -277,7 +277,7 @@ def test_a_waiter_on_a_closed_loop_does_no_harm() -> None:
         loop.run_until_complete(task)
     backend._waiting.enter(waiter)
     loop.close()
-    backend.call_sync(Enqueue((job("a"),)))
+    backend.call_sync(op.Enqueue((job("a"),)))
     assert len(backend._waiting) == 0
 
 
@@ -291,14 +291,14 @@ def test_no_wake_up_is_lost_between_threads() -> None:
     def work(name: str) -> None:
         settled: tuple[Outcome, ...] = ()
         while True:
-            reply = backend.call_sync(Exchange(name, settled, ("default",), 1))
+            reply = backend.call_sync(op.Exchange(name, settled, ("default",), 1))
             settled = tuple(
                 Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED) for grant in reply.grants
             )
             with lock:
                 done.update(grant.spec.id for grant in reply.grants)
                 if "stop" in done:
-                    backend.call_sync(Enqueue((job("stop"),)))
+                    backend.call_sync(op.Enqueue((job("stop"),)))
                     return
             if not settled:
                 backend.wait_sync(Interest(pools=("default",)), 3_600)
@@ -308,16 +308,16 @@ def test_no_wake_up_is_lost_between_threads() -> None:
 
     ends = [in_thread(lambda n=n: work(f"w{n}")) for n in range(threads)]  # type: ignore[misc]
     for n in range(count):
-        backend.call_sync(Enqueue((job(f"j{n}", [str(n % 3)]),)))
+        backend.call_sync(op.Enqueue((job(f"j{n}", [str(n % 3)]),)))
         if n % 5 == 0:
             wait_for(f"j{n}")
     for n in range(count):
         wait_for(f"j{n}")
-    backend.call_sync(Enqueue((job("stop"),)))
+    backend.call_sync(op.Enqueue((job("stop"),)))
     with lock:
         done["stop"] += 1
     for n in range(threads):
-        backend.call_sync(Enqueue((job(f"last{n}"),)))
+        backend.call_sync(op.Enqueue((job(f"last{n}"),)))
     for end in ends:
         end()
     assert {name: times for name, times in done.items() if name.startswith("j")} == {f"j{n}": 1 for n in range(count)}
@@ -368,10 +368,10 @@ def test_an_operation_that_is_refused_changes_nothing_and_wakes_as_usual() -> No
     from queuehint import DuplicateJobError
 
     backend = MemoryBackend(BackendOptions(clock=FakeClock()))
-    backend.call_sync(Enqueue((job("a"),)))
+    backend.call_sync(op.Enqueue((job("a"),)))
     with pytest.raises(DuplicateJobError):
-        backend.call_sync(Enqueue((job("b"), job("a", ["elsewhere"]))))
-    assert backend.call_sync(CountJobs()).enqueued == 1
+        backend.call_sync(op.Enqueue((job("b"), job("a", ["elsewhere"]))))
+    assert backend.call_sync(op.CountJobs()).enqueued == 1
 
 
 def test_tokens_of_a_later_store_are_greater() -> None:
@@ -379,8 +379,8 @@ def test_tokens_of_a_later_store_are_greater() -> None:
     tokens = []
     for _ in range(2):
         backend = MemoryBackend(BackendOptions(clock=clock))
-        backend.call_sync(Enqueue((job("a"),)))
-        tokens.append(backend.call_sync(Exchange("w", limit=1)).grants[0].token)
+        backend.call_sync(op.Enqueue((job("a"),)))
+        tokens.append(backend.call_sync(op.Exchange("w", limit=1)).grants[0].token)
         clock.advance(seconds=1)
     assert tokens[0] < tokens[1]
 
@@ -388,11 +388,11 @@ def test_tokens_of_a_later_store_are_greater() -> None:
 def test_the_same_rules_hold_when_a_tick_does_the_rest() -> None:
     clock = FakeClock()
     backend = MemoryBackend(BackendOptions(clock=clock))
-    backend.call_sync(Enqueue((job("a", delay_ms=1_000),)))
-    assert backend.call_sync(Tick()).next_ms == clock.now_ms() + 1_000
+    backend.call_sync(op.Enqueue((job("a", delay_ms=1_000),)))
+    assert backend.call_sync(op.Tick()).next_ms == clock.now_ms() + 1_000
     clock.advance(seconds=1)
-    backend.call_sync(Tick())
-    record = backend.call_sync(Get(("a",))).records[0]
+    backend.call_sync(op.Tick())
+    record = backend.call_sync(op.Get(("a",))).records[0]
     assert record is not None
     assert record.state is JobState.QUEUED
 
@@ -435,7 +435,7 @@ async def test_a_caller_that_enqueues_without_end_lets_others_have_turns() -> No
 
 async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their_loops() -> None:
     backend = MemoryBackend()
-    enqueue = Enqueue((job("a"),))
+    enqueue = op.Enqueue((job("a"),))
     assert not backend.owes_turn(enqueue)
     assert await asyncio.to_thread(backend.owes_turn, enqueue)
     assert backend.owes_turn(enqueue)

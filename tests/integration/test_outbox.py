@@ -25,6 +25,7 @@ from queuehint import (
     Retry,
     Scheduler,
 )
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.errors import (
     BackendDeniedError,
@@ -35,7 +36,6 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import Enqueue, Exchange, Get, Note, Post, Verdict
 from queuehint.values.outcome import Progress
 from queuehint.values.spec import JobSpec
 from queuehint.worker import listening as listening_module
@@ -80,12 +80,12 @@ def refuse(sched: Scheduler, answer: Callable[[Any], Exception | None]) -> None:
 
 def alone(operation: Any) -> list[Any]:
     """Return the notes of an operation, each with one thing alone, or an operation without any."""
-    return list(operation.notes) if isinstance(operation, Post) else [operation]
+    return list(operation.notes) if isinstance(operation, op.Post) else [operation]
 
 
 def says(note: Any, *what: str) -> bool:
     """Return whether it is a note with one of these: lines, progress, a result."""
-    return isinstance(note, Note) and any(getattr(note, name) for name in what)
+    return isinstance(note, op.Note) and any(getattr(note, name) for name in what)
 
 
 def name_of(value: object) -> str:
@@ -168,7 +168,7 @@ async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(m
     away = [True]
 
     def answer(operation: Any) -> Exception | None:
-        if isinstance(operation, Exchange) and operation.settle:
+        if isinstance(operation, op.Exchange) and operation.settle:
             order.append("settled")
             away.clear()
         elif says(operation, "lines"):
@@ -387,7 +387,7 @@ async def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
 
     sched, _ = scheduler()
     gate = Gate()
-    refuse(sched, lambda it: ValueError(LONE) if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+    refuse(sched, lambda it: ValueError(LONE) if isinstance(it, op.Exchange) and any(map(is_bad, it.settle)) else None)
 
     @sched.job
     async def work(n: int) -> int:
@@ -411,7 +411,7 @@ async def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on
         return outcome.job_id == "bad"
 
     sched, _ = scheduler()
-    refuse(sched, lambda it: ValueError() if isinstance(it, Exchange) and any(map(is_bad, it.settle)) else None)
+    refuse(sched, lambda it: ValueError() if isinstance(it, op.Exchange) and any(map(is_bad, it.settle)) else None)
 
     @sched.job
     async def bad() -> None: ...
@@ -434,8 +434,8 @@ async def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypat
     left = [0]
 
     def answer(operation: Any) -> Exception | None:
-        left[0] -= isinstance(operation, Exchange)
-        return RuntimeError("a fault of the store") if isinstance(operation, Exchange) and left[0] >= 0 else None
+        left[0] -= isinstance(operation, op.Exchange)
+        return RuntimeError("a fault of the store") if isinstance(operation, op.Exchange) and left[0] >= 0 else None
 
     refuse(sched, answer)
 
@@ -489,9 +489,9 @@ def test_what_a_handler_says_often_is_sent_together_and_the_last_before_its_end(
             await job.result(timeout=15)
         record = await job.record()
         # At once, and what came later before the settlement.
-        assert sum(isinstance(operation, Note) for operation in asked) == 2
-        last = next(at for at, each in enumerate(asked) if isinstance(each, Exchange) and each.settle)
-        assert max(at for at, each in enumerate(asked) if isinstance(each, Note)) < last
+        assert sum(isinstance(operation, op.Note) for operation in asked) == 2
+        last = next(at for at, each in enumerate(asked) if isinstance(each, op.Exchange) and each.settle)
+        assert max(at for at, each in enumerate(asked) if isinstance(each, op.Note)) < last
         if how == "progress":
             assert record.progress == Progress(99, 100)
         elif how == "log":
@@ -531,7 +531,7 @@ def test_notes_are_shown_soon_and_ask_for_no_exchange(url: str) -> None:
             spoken.set()
             await until(lambda: shows(3))
             took_s = time.monotonic() - begun_s
-            exchanges = sum(isinstance(operation, Exchange) for operation in asked)
+            exchanges = sum(isinstance(operation, op.Exchange) for operation in asked)
             reports = [operation.progress.done for operation in asked if says(operation, "progress")]
         assert reports == [1, 3]
         # One that a job begins with, and one every while that a worker looks by itself.
@@ -551,12 +551,12 @@ async def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> 
     async def work(ctx: JobContext) -> None:
         for n in range(100):
             ctx.progress(n)
-            await until(lambda n=n: asked[-1] == Note(ctx.id, ctx.token, progress=Progress(n)))  # type: ignore[misc]
+            await until(lambda n=n: asked[-1] == op.Note(ctx.id, ctx.token, progress=Progress(n)))  # type: ignore[misc]
 
     async with sched.worker():
         await (await work.enqueue()).result(timeout=15)
-    assert sum(isinstance(operation, Note) for operation in asked) == 100
-    assert sum(isinstance(operation, Exchange) for operation in asked) < 20
+    assert sum(isinstance(operation, op.Note) for operation in asked) == 100
+    assert sum(isinstance(operation, op.Exchange) for operation in asked) < 20
 
 
 async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -594,8 +594,8 @@ class Talk:
         self.outbox = Outbox(sched.backend, JsonCodec(), Wakeup())
 
     async def begin(self) -> None:
-        await self.call(Enqueue(tuple([JobSpec(id=job_id, task="work") for job_id in "abc"])))
-        for grant in (await self.call(Exchange("w", limit=3))).grants:
+        await self.call(op.Enqueue(tuple([JobSpec(id=job_id, task="work") for job_id in "abc"])))
+        for grant in (await self.call(op.Exchange("w", limit=3))).grants:
             job_id, token = grant.spec.id, grant.token
             self.outbox.log(job_id, token, "line")
             self.outbox.report(job_id, token, Progress(1))
@@ -605,7 +605,7 @@ class Talk:
             self.outbox.store(partial_result)
 
     async def stored(self) -> list[tuple[Any, ...]]:
-        records = (await self.call(Get(("a", "b", "c")))).records
+        records = (await self.call(op.Get(("a", "b", "c")))).records
         return [(record.logs, record.progress, record.result) for record in records if record is not None]
 
     async def _calling(self, operation: Any) -> Any:
@@ -623,7 +623,7 @@ async def test_what_many_jobs_say_is_one_exchange(monkeypatch: pytest.MonkeyPatc
     talk = Talk(monkeypatch)
     await talk.begin()
     assert await talk.outbox.send()
-    assert [type(operation) for operation in talk.asked] == [Post]
+    assert [type(operation) for operation in talk.asked] == [op.Post]
     assert await talk.stored() == [ALL] * 3
 
 
@@ -646,7 +646,7 @@ async def test_what_was_sent_without_an_answer_is_sent_again_as_it_was(monkeypat
     talk.answer = lambda _: OutcomeUnknownError("cut")
     assert not await talk.outbox.send()
     talk.outbox.report("a", 1, Progress(2))
-    talk.outbox.forget({("b", 99): Verdict.DONE})
+    talk.outbox.forget({("b", 99): op.Verdict.DONE})
     talk.answer = lambda _: None
     assert await talk.outbox.send()
     first, again, *_ = talk.asked
@@ -697,14 +697,14 @@ async def test_many_jobs_that_all_speak_cost_a_few_scripts_a_second(start_server
 def test_a_full_redis_refuses_partial_results_and_takes_the_rest(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     backend = open_backend(server.url, BackendOptions(namespace=namespace))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="work"),)))
-    token = backend.call_sync(Exchange("w", limit=1)).grants[0].token
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="work"),)))
+    token = backend.call_sync(op.Exchange("w", limit=1)).grants[0].token
     server.call("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(BackendFullError):
-        backend.call_sync(Post((Note("a", token, ("lost",)), Note("a", token, result=b"1"))))
-    assert backend.call_sync(Post((Note("a", token, ("kept",), Progress(1)),))).verdicts == (Verdict.DONE,)
+        backend.call_sync(op.Post((op.Note("a", token, ("lost",)), op.Note("a", token, result=b"1"))))
+    assert backend.call_sync(op.Post((op.Note("a", token, ("kept",), Progress(1)),))).verdicts == (op.Verdict.DONE,)
     server.call("CONFIG", "SET", "maxmemory", 0)
-    record = backend.call_sync(Get(("a",))).records[0]
+    record = backend.call_sync(op.Get(("a",))).records[0]
     assert record is not None
     assert (record.logs, record.progress, record.result) == (("kept",), Progress(1), None)
     backend.close_sync()

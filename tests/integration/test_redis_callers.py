@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections import link as links
 from queuehint.errors import BackendError, BackendUnavailableError, OutcomeUnknownError
-from queuehint.operations import CountJobs, Draw, Enqueue, Operation
 from queuehint.values.spec import JobSpec
 from tests.faults import checks
 from tests.servers import new_namespace
@@ -38,7 +38,7 @@ def open_backend(url: str, namespace: str) -> RedisBackend:
     return RedisBackend(parse_url(url), BackendOptions(namespace=namespace))
 
 
-def caller(backend: RedisBackend, *, threads: bool) -> Callable[[Operation[Any]], Awaitable[Any]]:
+def caller(backend: RedisBackend, *, threads: bool) -> Callable[[op.Operation[Any]], Awaitable[Any]]:
     """Return what carries out an operation: by a task, or by a thread."""
     return (lambda operation: asyncio.to_thread(backend.call_sync, operation)) if threads else backend.call
 
@@ -53,10 +53,10 @@ async def test_a_burst_leaves_as_many_receipts_as_slots(
     monkeypatch.setattr(links, "REQUESTS_MAX", 4)
     backend = open_backend(redis_server.url, namespace)
     call = caller(backend, threads=threads)
-    await call(Draw(1))
-    jobs = [Enqueue((JobSpec(id=f"j{number}", task="t"),)) for number in range(60 if threads else 300)]
+    await call(op.Draw(1))
+    jobs = [op.Enqueue((JobSpec(id=f"j{number}", task="t"),)) for number in range(60 if threads else 300)]
     await asyncio.gather(*map(call, jobs))
-    assert (await call(CountJobs())).enqueued == len(jobs)
+    assert (await call(op.CountJobs())).enqueued == len(jobs)
     client = redis_server.client()
     assert client.hlen(f"{{qh:{namespace}}}:receipts") <= 4
     assert client.zcard(f"{{qh:{namespace}}}:sessions") <= 4
@@ -75,14 +75,14 @@ async def test_callers_in_line_at_a_frozen_server_give_up_in_time(
     server = start_server()
     backend = open_backend(f"{server.url}?patience=1", namespace)
     call = caller(backend, threads=threads)
-    await call(Draw(1))
+    await call(op.Draw(1))
     server.pause()
 
     async def refused_s(number: int) -> float:
         await asyncio.sleep(number / 20)  # one after the other, so that each finds a line
         begun_s = time.monotonic()
         with pytest.raises(BackendError):
-            await call(Draw(1))
+            await call(op.Draw(1))
         return time.monotonic() - begun_s
 
     took_s = await asyncio.gather(*map(refused_s, range(16)))
@@ -136,7 +136,7 @@ async def test_callers_without_a_primary_share_one_question(threads: bool) -> No
         backend = open_backend(url, new_namespace())
         call = caller(backend, threads=threads)
         begun_s = time.monotonic()
-        errors = await asyncio.gather(*(call(CountJobs()) for _ in range(24)), return_exceptions=True)
+        errors = await asyncio.gather(*(call(op.CountJobs()) for _ in range(24)), return_exceptions=True)
         assert {type(error) for error in errors} == {BackendUnavailableError}
         assert "it does not know the service" in str(errors[0])
         # One for each attempt, of those that fail together; 24 callers made over a hundred.
@@ -155,13 +155,15 @@ async def test_a_closed_link_refuses_calls_under_way(
     proxy = start_proxy(start_server())
     backend = open_backend(proxy.url, namespace)
     call = caller(backend, threads=threads)
-    await call(Draw(1))
+    await call(op.Draw(1))
     proxy.hold()
     begun_s = time.monotonic()
-    sent = [asyncio.ensure_future(call(operation)) for operation in (Draw(1), CountJobs(), Draw(2), Draw(3))]
+    sent = [
+        asyncio.ensure_future(call(operation)) for operation in (op.Draw(1), op.CountJobs(), op.Draw(2), op.Draw(3))
+    ]
     await asyncio.sleep(0.2)
     # These wait for a slot.
-    unsent = [asyncio.ensure_future(call(Draw(1))) for _ in range(3)]
+    unsent = [asyncio.ensure_future(call(op.Draw(1))) for _ in range(3)]
     await asyncio.sleep(0.1)
     await backend.close()
     change, question, *_ = await asyncio.gather(*sent, return_exceptions=True)
@@ -185,10 +187,10 @@ async def test_a_closed_link_ends_the_retries_of_a_call(
     proxy = start_proxy(start_server())
     backend = open_backend(proxy.url, namespace)
     call = caller(backend, threads=threads)
-    await call(Draw(1))
+    await call(op.Draw(1))
     proxy.refuse()
     proxy.rst()
-    calling = asyncio.ensure_future(call(CountJobs()))
+    calling = asyncio.ensure_future(call(op.CountJobs()))
     await asyncio.sleep(0.2)
     await backend.close()
     accepted = proxy.accepted
@@ -204,7 +206,7 @@ async def test_a_closed_link_ends_waits_under_way(
 ) -> None:
     proxy = start_proxy(redis_server)
     backend = open_backend(proxy.url, namespace)
-    await backend.call(Draw(1))
+    await backend.call(op.Draw(1))
     waits = [
         asyncio.create_task(backend.wait(Interest(pools=("default",)), 60)),
         asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60)),

@@ -11,6 +11,7 @@ import pytest
 from redis import exceptions as driver
 
 from queuehint import JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import backend as backends
 from queuehint.backends.redis import keys
@@ -21,7 +22,6 @@ from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.examination import Examination
 from queuehint.backends.redis.transport import NotSent, Send
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
-from queuehint.operations import Enqueue, Exchange, Exchanged, Get, Tick
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker import listening
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 INTEREST = Interest(pools=("default",), worker="w")
 
 
-def claim(limit: int = 1) -> Exchange:
-    return Exchange("w", limit=limit)
+def claim(limit: int = 1) -> op.Exchange:
+    return op.Exchange("w", limit=limit)
 
 
 class Claims:
@@ -47,13 +47,13 @@ class Claims:
         self.client = server.client()
         self.namespace = namespace
         self.backend = RedisBackend(parse_url(url or server.url), BackendOptions(namespace=namespace))
-        self.replies: list[Exchanged] = []
+        self.replies: list[op.Exchanged] = []
 
     async def check(self) -> None:
         """Have checks be over that a first call makes."""
         await self.backend.call(claim(limit=0))
 
-    async def begin(self, timeout_s: float = 5.0, operation: Exchange | None = None) -> asyncio.Task[bool]:
+    async def begin(self, timeout_s: float = 5.0, operation: op.Exchange | None = None) -> asyncio.Task[bool]:
         """Wait, with a claim behind it, and return once the server has blocked."""
         operation = operation or claim()
         waiting = asyncio.create_task(self.backend.wait_and_call(INTEREST, timeout_s, operation, self.replies.append))
@@ -69,10 +69,10 @@ class Claims:
         return [grant.spec.id for reply in self.replies for grant in reply.grants]
 
     async def enqueue(self, *ids: str) -> None:
-        await self.backend.call(Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
+        await self.backend.call(op.Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
 
     async def state(self, job_id: str) -> tuple[JobState, int]:
-        (record,) = (await self.backend.call(Get((job_id,)))).records
+        (record,) = (await self.backend.call(op.Get((job_id,)))).records
         assert record is not None
         return record.state, record.attempts
 
@@ -192,14 +192,16 @@ async def test_a_job_granted_to_an_idle_machine_that_vanishes_never_fails(redis_
     with Proxy(redis_server.port) as proxy:
         claims = Claims(redis_server, namespace, proxy.url)
         await claims.check()
-        waiting = await claims.begin(operation=Exchange("w", limit=1, lease_ms=100, announces=True))
+        waiting = await claims.begin(operation=op.Exchange("w", limit=1, lease_ms=100, announces=True))
         proxy.hold()
-        await producer.backend.call(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_losses=1, max_attempts=1)),)))
+        await producer.backend.call(
+            op.Enqueue((JobSpec(id="a", task="t", policy=Policy(max_losses=1, max_attempts=1)),))
+        )
         assert await producer.state("a") == (JobState.STARTED, 1)
         proxy.refuse()
         proxy.rst()
         await asyncio.sleep(0.12)
-        await producer.backend.call(Tick())
+        await producer.backend.call(op.Tick())
         assert await producer.state("a") == (JobState.QUEUED, 0)
         waiting.cancel()
         proxy.heal()
@@ -303,10 +305,10 @@ async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_se
 
     @sched.job
     async def work() -> None:
-        claimed.extend(each for each in sent if isinstance(each, Exchange))
+        claimed.extend(each for each in sent if isinstance(each, op.Exchange))
         ran.set()
 
-    claimed: list[Exchange] = []
+    claimed: list[op.Exchange] = []
     async with sched.worker():
         await until(lambda: bool(client.info("clients")["blocked_clients"]))
         backend.call = listen  # type: ignore[method-assign]

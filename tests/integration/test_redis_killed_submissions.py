@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import FakeClock, JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.client.arrangement import PART_JOBS
-from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Exchange, Tick
 from tests.servers import Server, new_namespace, shared_server
 
 if TYPE_CHECKING:
@@ -107,21 +107,21 @@ def test_of_a_producer_killed_between_two_parts_nothing_runs_and_nothing_is_left
             is_committed = parts > PARTS
             stats = sched.stats_sync()
             assert sum(stats.states.values()) == (JOBS if is_committed else 0)
-            grants = backend.call_sync(Exchange("w", limit=10)).grants
+            grants = backend.call_sync(op.Exchange("w", limit=10)).grants
             assert [grant.spec.id for grant in grants] == ["j0"] * is_committed
             if is_committed:
                 continue
             assert diagnose(backend).is_clean
             if parts % 2:
                 # The ids are free once the dead one has been silent for a while: what it has sent of them is replaced.
-                clock.advance(ms=STAGED_FRESH_MS)
+                clock.advance(ms=op.STAGED_FRESH_MS)
                 submit_again(sched)
                 assert sched.stats_sync().states[JobState.DEFERRED] == JOBS - 1
-                assert [grant.spec.id for grant in backend.call_sync(Exchange("w", limit=10)).grants] == ["j0"]
+                assert [grant.spec.id for grant in backend.call_sync(op.Exchange("w", limit=10)).grants] == ["j0"]
                 assert diagnose(backend).is_clean
                 continue
-            clock.advance(ms=STAGED_KEPT_MS)
-            while backend.call_sync(Tick()).more:
+            clock.advance(ms=op.STAGED_KEPT_MS)
+            while backend.call_sync(op.Tick()).more:
                 pass
             assert diagnose(backend).is_clean
             assert sum(sched.stats_sync().states.values()) == 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import FakeClock, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
@@ -19,7 +20,6 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.connections.sync_link import run as run_steps
 from queuehint.backends.redis.transport import NotSent, Send
-from queuehint.operations import Cancel, CancelPath, Commit, CountPending, Enqueue, Exchange, Get, Tick
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def test_a_thread_that_waits_again_and_again_is_remembered_once(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     client = redis_server.client()
     sizes = set()
     for _ in range(4):
@@ -50,7 +50,7 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     redis_server.client().set(keys.redis_key(namespace, "wake:pool:", "p"), "not ours")
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
@@ -62,13 +62,13 @@ def test_a_wait_that_the_server_refuses_does_not_return_at_once(
 def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
     lockstep = RedisLockstep(budget=1)
     try:
-        lockstep.do(Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
+        lockstep.do(op.Exchange("w", limit=1))  # told that nothing is due: the worker sleeps
         later = JobSpec(id="later", task="t", delay_ms=10)
-        lockstep.do(Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
-        more = lockstep.do(Commit("s", 2)).more
+        lockstep.do(op.Enqueue((JobSpec(id="now", task="t"), later), staged="s"))
+        more = lockstep.do(op.Commit("s", 2)).more
         lockstep.server.client().delete(keys.redis_key(lockstep.namespace, "wake:timer"))
         while more:
-            more = lockstep.do(Tick()).more
+            more = lockstep.do(op.Tick()).more
         assert "wake:timer" in lockstep.dump(), "something is due before the time the worker was told"
     finally:
         lockstep.close()
@@ -77,12 +77,14 @@ def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
 def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due() -> None:
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
-        (grant,) = lockstep.do(Exchange("w", limit=1, pools=("default",))).grants  # and listens on, with slots to spare
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
+        (grant,) = lockstep.do(
+            op.Exchange("w", limit=1, pools=("default",))
+        ).grants  # and listens on, with slots to spare
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         lockstep.server.client().delete(wake)
         failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
-        lockstep.do(Exchange("w", settle=(failed,)))
+        lockstep.do(op.Exchange("w", settle=(failed,)))
         assert lockstep.server.client().exists(wake), "the retry is due before the lease it was told of"
     finally:
         lockstep.close()
@@ -95,7 +97,7 @@ def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backen
     client = redis_server.client()
 
     async def main() -> None:
-        await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+        await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
         await backend.wait(Interest(jobs=("a",)), 0.01)
         assert connections() > before
 
@@ -131,11 +133,11 @@ async def test_a_waiter_is_woken_although_the_connection_for_calls_fails(
 
     monkeypatch.setattr(AsyncLink, "ask", ask)
 
-    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
     waiting = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
     sessions, waiter = keys.redis_key(namespace, "sessions"), backend._loop()._waiter
     await until(lambda: redis_server.client().zscore(sessions, waiter) is not None)
-    await backend.call(Cancel(("a",)))
+    await backend.call(op.Cancel(("a",)))
     async with asyncio.timeout(20):
         await waiting
     await backend.close()
@@ -149,10 +151,10 @@ def test_a_worker_without_room_sets_the_marker_again_that_it_took(pools: tuple[s
     """Both ways of an exchange do: the one of its own for one pool, and the general one."""
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
         wake = keys.redis_key(lockstep.namespace, "wake:pool:", "default")
         assert lockstep.server.client().zpopmin(wake)
-        lockstep.do(Exchange("full", pools=pools, limit=0))
+        lockstep.do(op.Exchange("full", pools=pools, limit=0))
         assert lockstep.server.client().exists(wake), "an idle worker hears of the job"
     finally:
         lockstep.close()
@@ -161,13 +163,13 @@ def test_a_worker_without_room_sets_the_marker_again_that_it_took(pools: tuple[s
 def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> None:
     lockstep = RedisLockstep(start_ms=1_000)
     try:
-        lockstep.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
+        lockstep.do(op.Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
         specs = [JobSpec(id=f"{pool}{user}", task="t", pool=pool, user=user) for pool in "pq" for user in "uvx"]
-        lockstep.do(Enqueue((*specs, JobSpec(id="another", task="t", pool="p", user="u"))))
+        lockstep.do(op.Enqueue((*specs, JobSpec(id="another", task="t", pool="p", user="u"))))
         client = lockstep.server.client()
         for spec in specs:
             assert client.zpopmin(keys.redis_key(lockstep.namespace, "wake:user:", f"{spec.pool}\0{spec.user}"))
-        (grant,) = lockstep.do(Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q"), limit=1)).grants
+        (grant,) = lockstep.do(op.Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q"), limit=1)).grants
         left = [spec for spec in specs if spec.id != grant.spec.id or spec.id == "pu"]
         for spec in left:
             assert client.exists(keys.redis_key(lockstep.namespace, "wake:user:", f"{spec.pool}\0{spec.user}")), spec.id
@@ -178,14 +180,14 @@ def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> N
 def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_told() -> None:
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
+        lockstep.do(op.Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         client = lockstep.server.client()
-        lockstep.do(Exchange("w", limit=1))  # told of it
+        lockstep.do(op.Exchange("w", limit=1))  # told of it
         client.delete(wake)
-        lockstep.do(Exchange("w"))
+        lockstep.do(op.Exchange("w"))
         assert not client.exists(wake), "it is still there, and knows"
-        lockstep.do(Exchange("w", is_last=True))
+        lockstep.do(op.Exchange("w", is_last=True))
         assert client.exists(wake)
     finally:
         lockstep.close()
@@ -194,12 +196,12 @@ def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_tol
 def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -> None:
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
+        lockstep.do(op.Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
         lockstep.go_to(2)
-        lockstep.do(Enqueue((JobSpec(id="a", task="t", pool="caller"),)))
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t", pool="caller"),)))
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         lockstep.server.client().delete(wake)
-        lockstep.do(Exchange("caller", pools=("caller",), limit=1))
+        lockstep.do(op.Exchange("caller", pools=("caller",), limit=1))
         assert lockstep.server.client().exists(wake), "a worker that sleeps has to hear of the lease"
     finally:
         lockstep.close()
@@ -208,12 +210,12 @@ def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -
 def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
-        lockstep.do(Exchange("killed", limit=1))
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
+        lockstep.do(op.Exchange("killed", limit=1))
         lockstep.go_to(1_001)
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         lockstep.server.client().delete(wake)
-        lockstep.do(Enqueue((JobSpec(id="b", task="t", delay_ms=60_000),)))
+        lockstep.do(op.Enqueue((JobSpec(id="b", task="t", delay_ms=60_000),)))
         assert lockstep.server.client().exists(wake)
     finally:
         lockstep.close()
@@ -222,20 +224,20 @@ def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
 def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over() -> None:
     lockstep = RedisLockstep()
     try:
-        lockstep.do(Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
-        (grant,) = lockstep.do(Exchange("w", limit=1)).grants  # and listens on, with slots to spare
-        lockstep.do(Exchange("killed", limit=1))
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
+        (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants  # and listens on, with slots to spare
+        lockstep.do(op.Exchange("killed", limit=1))
         lockstep.go_to(1_050)
         wake = keys.redis_key(lockstep.namespace, "wake:timer")
         lockstep.server.client().delete(wake)
-        lockstep.do(Exchange("w", limit=1))
+        lockstep.do(op.Exchange("w", limit=1))
         assert not lockstep.server.client().exists(wake), "the waiter that was woken reads it in this very moment"
-        lockstep.do(Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
-        lockstep.do(Exchange("killed", limit=1))
+        lockstep.do(op.Enqueue((JobSpec(id="latest", task="t", delay_ms=1_000),)))
+        lockstep.do(op.Exchange("killed", limit=1))
         lockstep.go_to(2_200)
         lockstep.server.client().delete(wake)
         failed = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, delay_ms=100)
-        lockstep.do(Exchange("w", settle=(failed,), limit=1))
+        lockstep.do(op.Exchange("w", settle=(failed,), limit=1))
         assert lockstep.server.client().exists(wake), "nobody came at the time that was told, and the retry is due soon"
     finally:
         lockstep.close()
@@ -244,7 +246,7 @@ def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over(
 async def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
     wake = keys.redis_key(namespace, "wake:pool:", "default")
     own = keys.redis_key(namespace, "wake:session:", "w")
     # Its reply is on the way, or was read in this very turn of the loop.
@@ -292,22 +294,24 @@ async def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_serv
     async with sched.worker():
         await until(lambda: bool(client.info("clients")["blocked_clients"]))
     assert not client.info("clients")["blocked_clients"]
-    assert [each.is_last for each in sent if isinstance(each, Exchange)][-2:] == [False, True]
+    assert [each.is_last for each in sent if isinstance(each, op.Exchange)][-2:] == [False, True]
     await sched.close()
 
 
 def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace), budget=5)
     client, marker = redis_server.client(), keys.redis_key(namespace, "wake:timer")
-    backend.call_sync(Enqueue(tuple(JobSpec(id=f"j{n}", task="t", claims=(Claim(("d", str(n))),)) for n in range(20))))
-    assert backend.call_sync(CancelPath(("d",))).more
+    backend.call_sync(
+        op.Enqueue(tuple(JobSpec(id=f"j{n}", task="t", claims=(Claim(("d", str(n))),)) for n in range(20)))
+    )
+    assert backend.call_sync(op.CancelPath(("d",))).more
     client.delete(marker)
-    assert backend.call_sync(Enqueue((JobSpec(id="a", task="t"),))).more
+    assert backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),))).more
     assert client.zcard(marker) == 1
-    while backend.call_sync(Tick()).more:
+    while backend.call_sync(op.Tick()).more:
         pass
     client.delete(marker)
-    backend.call_sync(Enqueue((JobSpec(id="b", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="b", task="t"),)))
     assert client.zcard(marker) == 0
     backend.close_sync()
 
@@ -317,7 +321,7 @@ def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server
 
 def test_threads_that_have_waited_leave_one_entry_for_their_process(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     client = redis_server.client()
     sizes = set()
     for _ in range(10):
@@ -334,8 +338,8 @@ def is_so(woken: list[str], count: int) -> bool:
 def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     ids = [f"j{number}" for number in range(6)]
-    backend.call_sync(Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
-    grants = backend.call_sync(Exchange("w", limit=10)).grants
+    backend.call_sync(op.Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
+    grants = backend.call_sync(op.Exchange("w", limit=10)).grants
     woken: list[str] = []
 
     def wait(job_id: str) -> None:
@@ -345,7 +349,7 @@ def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server
     ends = [in_thread(partial(wait, each)) for each in ids for _ in range(2)]
     for number, grant in enumerate(grants, 1):
         done = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-        backend.call_sync(Exchange("w", settle=(done,)))
+        backend.call_sync(op.Exchange("w", settle=(done,)))
         run(until(partial(is_so, woken, 2 * number)))
     for end in ends:
         end()
@@ -355,7 +359,7 @@ def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server
 
 def test_a_loop_that_ends_is_forgotten_by_the_jobs_it_waited_for(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     client = redis_server.client()
     before = client.hget(*head(namespace))
 
@@ -374,7 +378,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
 ) -> None:
     clock = FakeClock()
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace, clock=clock))
-    backend.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+    backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     sizes = []
     for number in range(60):
         run_steps(backend._sync_link(), backend.session.execute_script("watch", (f"killed-{number:02}", "", "a", "")))
@@ -392,21 +396,21 @@ async def test_a_change_wakes_waiters_for_changes_and_not_those_for_the_end(
 ) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
 
-    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
     end = asyncio.create_task(backend.wait(Interest(jobs=("a",)), 60))
     change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=1), 60))
     await until(lambda: b"~" in (redis_server.client().hget(*head(namespace)) or b""))
-    (grant,) = (await backend.call(Exchange("w", limit=1))).grants
+    (grant,) = (await backend.call(op.Exchange("w", limit=1))).grants
     await change
     await backend.wait(Interest(jobs=("a",), version=1), 60)  # it has another one already
     assert not end.done()
-    record = (await backend.call(Get(("a",)))).records[0]
+    record = (await backend.call(op.Get(("a",)))).records[0]
     assert record is not None
     change = asyncio.create_task(backend.wait(Interest(jobs=("a",), version=record.version), 60))
     await until(lambda: bool(redis_server.client().info("clients")["blocked_clients"]))
     assert not change.done()
     done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-    await backend.call(Exchange("w", settle=(done,)))
+    await backend.call(op.Exchange("w", settle=(done,)))
     await asyncio.gather(end, change)
     await backend.close()
 
@@ -418,10 +422,10 @@ async def test_followers_of_a_job_query_the_store_after_changes_only(
         async for record in handle.events():
             yield record
             if record.state == "QUEUED":
-                (grant,) = (await backend.call(Exchange("w", limit=1))).grants
+                (grant,) = (await backend.call(op.Exchange("w", limit=1))).grants
             elif record.state == "STARTED":
                 done = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-                await backend.call(Exchange("w", settle=(done,)))
+                await backend.call(op.Exchange("w", settle=(done,)))
 
     sched = Scheduler(redis_server.url, namespace=namespace)
     backend, waits = sched.backend, []
@@ -432,7 +436,7 @@ async def test_followers_of_a_job_query_the_store_after_changes_only(
         await wait(interest, timeout_s)
 
     backend.wait = listen  # type: ignore[method-assign]
-    await backend.call(Enqueue((JobSpec(id="a", task="t"),)))
+    await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
     states = [record.state async for record in followed(sched.handle("a"), backend)]
     assert [str(state) for state in states] == ["QUEUED", "STARTED", "FINISHED"]
     assert min(waits) >= 1
@@ -463,9 +467,9 @@ async def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_s
     last = await edit.enqueue()
     draining = asyncio.create_task(sched.drain(["doc"], run=True))
     await until(lambda: any(interest.jobs == (last.id,) for interest in waited_for))
-    count = sum(isinstance(each, CountPending) for each in asked)
+    count = sum(isinstance(each, op.CountPending) for each in asked)
     await asyncio.sleep(0.3)
-    assert sum(isinstance(each, CountPending) for each in asked) == count
+    assert sum(isinstance(each, op.CountPending) for each in asked) == count
     gate.open()
     await draining
     await sched.close()

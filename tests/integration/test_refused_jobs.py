@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import FakeClock, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.operations import Announce, Cancel, Enqueue, Exchange, Get
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.worker.leases.release import LENGTH, Release
@@ -29,15 +29,15 @@ LONG_S = 20.0
 
 async def refuse(backend: Backend, release: str, limit: int = 9, **fields: object) -> None:
     """Have a worker of a release claim jobs, and give them back."""
-    asked = Exchange(f"w-{release}", limit=limit, release=release, **fields)  # type: ignore[arg-type]
+    asked = op.Exchange(f"w-{release}", limit=limit, release=release, **fields)  # type: ignore[arg-type]
     grants = (await backend.call(asked)).grants
     assert grants
     unknown = [Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.UNKNOWN_TASK) for each in grants]
-    await backend.call(Exchange(f"w-{release}", tuple(unknown), release=release))
+    await backend.call(op.Exchange(f"w-{release}", tuple(unknown), release=release))
 
 
 async def announce(backend: Backend, release: str, name: str = "", **fields: object) -> None:
-    told = Announce(name or f"w-{release}", "host", 1, 1, release=release, **fields)  # type: ignore[arg-type]
+    told = op.Announce(name or f"w-{release}", "host", 1, 1, release=release, **fields)  # type: ignore[arg-type]
     await backend.call(told)
 
 
@@ -67,36 +67,36 @@ def backend(request: pytest.FixtureRequest, namespace: str) -> Iterator[Backend]
 async def test_refusal_wakes_an_idle_worker_of_another_release(backend: Backend) -> None:
     for release in ("old", "new"):
         await announce(backend, release)
-    await backend.call(Exchange("w-new", limit=1, release="new"))
+    await backend.call(op.Exchange("w-new", limit=1, release="new"))
     idle = waiting(backend, "new")
     await asyncio.sleep(0.05)
-    await backend.call(Enqueue((job("a"),)))
+    await backend.call(op.Enqueue((job("a"),)))
     assert await is_woken(idle), "by the job"
-    await backend.call(Exchange("w-new", limit=0, release="new"))
-    grants = (await backend.call(Exchange("w-old", limit=1, release="old"))).grants
+    await backend.call(op.Exchange("w-new", limit=0, release="new"))
+    grants = (await backend.call(op.Exchange("w-old", limit=1, release="old"))).grants
     idle, same = waiting(backend, "new"), waiting(backend, "old")
     await asyncio.sleep(0.05)
     unknown = Outcome(job_id="a", token=grants[0].token, kind=OutcomeKind.UNKNOWN_TASK)
-    await backend.call(Exchange("w-old", (unknown,), release="old"))
+    await backend.call(op.Exchange("w-old", (unknown,), release="old"))
     assert await is_woken(idle), "by the refusal"
     assert not await is_woken(same, 0.3), "the release that refused it is not"
-    assert [each.spec.id for each in (await backend.call(Exchange("w-new", limit=1, release="new"))).grants] == ["a"]
+    assert [each.spec.id for each in (await backend.call(op.Exchange("w-new", limit=1, release="new"))).grants] == ["a"]
 
 
 async def test_refused_jobs_that_a_claim_leaves_wake_the_next_worker(backend: Backend) -> None:
     await announce(backend, "new")
-    await backend.call(Enqueue(tuple([job(f"j{number}") for number in range(3)])))
+    await backend.call(op.Enqueue(tuple([job(f"j{number}") for number in range(3)])))
     await refuse(backend, "old")
     for number in range(3):
         assert await is_woken(waiting(backend, "new"))
-        grants = (await backend.call(Exchange("w-new", limit=1, release="new"))).grants
+        grants = (await backend.call(op.Exchange("w-new", limit=1, release="new"))).grants
         assert [each.spec.id for each in grants] == [f"j{number}"]
     assert not await is_woken(waiting(backend, "old"), 0.3)
 
 
 async def test_worker_of_a_new_release_is_woken_once_it_is_announced(backend: Backend) -> None:
-    await backend.call(Enqueue((job("a"),)))
-    await backend.call(Exchange("w-new", limit=0, release="new"))
+    await backend.call(op.Enqueue((job("a"),)))
+    await backend.call(op.Exchange("w-new", limit=0, release="new"))
     await refuse(backend, "old")
     idle = waiting(backend, "new")
     await asyncio.sleep(0.05)
@@ -107,7 +107,7 @@ async def test_worker_of_a_new_release_is_woken_once_it_is_announced(backend: Ba
 async def test_refusal_wakes_workers_of_the_job_s_user_alone(backend: Backend) -> None:
     await announce(backend, "new", "one", users=("ann",))
     await announce(backend, "new", "two", users=("bob",), steal=("eve",))
-    await backend.call(Enqueue((job("a", user="ann"), job("b", user="eve"))))
+    await backend.call(op.Enqueue((job("a", user="ann"), job("b", user="eve"))))
     await refuse(backend, "old", users=("ann",))
     assert await is_woken(waiting(backend, "new", ("ann",)))
     assert not await is_woken(waiting(backend, "new", ("bob",)), 0.3)
@@ -120,12 +120,12 @@ async def test_wake_ups_of_releases_leave_no_keys(redis_server: Server, namespac
     for number in range(5):
         await announce(backend, f"r{number}")
     await announce(backend, "limited", users=("ann",))
-    await backend.call(Enqueue((job("a", user="ann"), job("b"))))
+    await backend.call(op.Enqueue((job("a", user="ann"), job("b"))))
     await refuse(backend, "old")
     pattern = keys.redis_key(namespace, "wake:release:", "*")
     assert len(list(client.scan_iter(pattern))) == 6
     assert client.exists(keys.redis_key(namespace, "refused"))
-    await backend.call(Cancel(("a", "b")))
+    await backend.call(op.Cancel(("a", "b")))
     assert not list(client.scan_iter(pattern))
     assert not client.exists(keys.redis_key(namespace, "refused"))
     await backend.close()
@@ -214,7 +214,7 @@ async def test_jobs_run_by_the_release_that_knows_them_beside_others(redis_serve
         async with asyncio.timeout(LONG_S):
             assert {await each.result() for each in jobs} == {"new"}
             assert {await each.result() for each in shared} <= {"old", "new"}
-        records = (await old.backend.call(Get(tuple([each.id for each in jobs])))).records
+        records = (await old.backend.call(op.Get(tuple([each.id for each in jobs])))).records
         assert max(len(record.history) for record in records if record is not None) <= 2, "refused once at most"
     await old.close()
     await new.close()

@@ -26,7 +26,7 @@ from queuehint import (
     TemplateError,
     template,
 )
-from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
+from queuehint import operations as op
 from queuehint.values.policy import Policy
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import dependency_results as inputs_module
@@ -82,14 +82,14 @@ def tasks(sched: Scheduler) -> list[Any]:
     return taken
 
 
-def spy(sched: Scheduler, answer: Callable[[Fetch], Awaitable[Any]] | None = None) -> list[Fetch]:
+def spy(sched: Scheduler, answer: Callable[[op.Fetch], Awaitable[Any]] | None = None) -> list[op.Fetch]:
     """Note what is fetched; *answer* takes the place of the store's."""
-    fetched: list[Fetch] = []
+    fetched: list[op.Fetch] = []
     backend = memory(sched)
     call = backend.call
 
     async def noting(operation: Any) -> Any:
-        if not isinstance(operation, Fetch):
+        if not isinstance(operation, op.Fetch):
             return await call(operation)
         fetched.append(operation)
         return await (answer or call)(operation)
@@ -272,7 +272,7 @@ async def test_hundreds_of_results_come_in_pages() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     fetched = spy(sched)
-    count = 2 * FETCH_MAX + 1
+    count = 2 * op.FETCH_MAX + 1
     ids = [f"d{n}" for n in range(count)]
     await done(sched, *[spec(job_id, "give", value=job_id) for job_id in ids], spec("last", "look", *ids))
     assert taken == [{job_id: job_id for job_id in ids}]
@@ -331,7 +331,7 @@ async def test_a_job_whose_results_cannot_be_had_now_is_given_back(monkeypatch: 
     call = memory(sched).call
     broken = [1, 1, 1, 1]
 
-    async def answer(operation: Fetch) -> Any:
+    async def answer(operation: op.Fetch) -> Any:
         if broken and broken.pop():
             raise BackendUnavailableError("gone")
         return await call(operation)
@@ -349,8 +349,8 @@ async def test_an_attempt_that_has_lost_its_job_does_not_run() -> None:
     call = memory(sched).call
     lost = [1]
 
-    async def answer(operation: Fetch) -> Any:
-        return Fetched(Verdict.LOST, ()) if lost and lost.pop() else await call(operation)
+    async def answer(operation: op.Fetch) -> Any:
+        return op.Fetched(op.Verdict.LOST, ()) if lost and lost.pop() else await call(operation)
 
     fetched = spy(sched, answer)
     _, handle = await done(sched, spec("1", "give", value=5), spec("2", "look", "1"))
@@ -681,7 +681,7 @@ async def test_other_jobs_run_while_one_waits_for_results() -> None:
     gate = Gate()
     call = memory(sched).call
 
-    async def answer(operation: Fetch) -> Any:
+    async def answer(operation: op.Fetch) -> Any:
         await gate.wait()
         return await call(operation)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import Backend, FakeClock, JobCanceledError, JobFailedError, Retention, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest, open_backend
-from queuehint.operations import Enqueue, Exchange, Get, Tick
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
@@ -70,16 +70,16 @@ def house(request: pytest.FixtureRequest) -> Iterator[House]:
 
 
 def end(backend: Backend, state: JobState, service: str | None = None, id: str = "a") -> None:
-    backend.call_sync(Enqueue((JobSpec(id=id, task="t", service=service, policy=Policy(max_attempts=1)),)))
-    (grant,) = backend.call_sync(Exchange("w", limit=1)).grants
-    backend.call_sync(Exchange("w", (Outcome(job_id=id, token=grant.token, kind=KINDS[state]),)))
+    backend.call_sync(op.Enqueue((JobSpec(id=id, task="t", service=service, policy=Policy(max_attempts=1)),)))
+    (grant,) = backend.call_sync(op.Exchange("w", limit=1)).grants
+    backend.call_sync(op.Exchange("w", (Outcome(job_id=id, token=grant.token, kind=KINDS[state]),)))
 
 
 def kept_ms(backend: Backend, state: JobState, service: str | None = None) -> int:
     """End a job, and return for how long its record is kept if nothing else is."""
     end(backend, state, service)
-    ended_ms = next(record.ended_ms for record in backend.call_sync(Get(("a",))).records if record is not None)
-    next_ms = backend.call_sync(Tick()).next_ms
+    ended_ms = next(record.ended_ms for record in backend.call_sync(op.Get(("a",))).records if record is not None)
+    next_ms = backend.call_sync(op.Tick()).next_ms
     assert next_ms is not None
     assert ended_ms is not None
     return next_ms - ended_ms
@@ -93,16 +93,16 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_process_without_a_retention_uses_that_of_the_namespace(
     house: House, state: JobState, service: str | None, ms: int
 ) -> None:
-    house.open(KEPT).call_sync(Enqueue((JobSpec(id="other", task="t", delay_ms=10**9),)))
+    house.open(KEPT).call_sync(op.Enqueue((JobSpec(id="other", task="t", delay_ms=10**9),)))
     assert kept_ms(house.open(), state, service) == ms
 
 
 def test_the_newest_that_says_so_counts_and_is_told_what_was_there(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house.open(KEPT).call_sync(Tick())
+    house.open(KEPT).call_sync(op.Tick())
     assert not warnings(caplog)
-    house.open(Retention(finished=7, services={"mail": 8})).call_sync(Tick())
+    house.open(Retention(finished=7, services={"mail": 8})).call_sync(op.Tick())
     (said,) = warnings(caplog)
     assert (
         "was (finished 10 s, failed 20 s, canceled 30 s, service 40 s, service 'a b' 0.5 s, service 'mail' 50 s)"
@@ -113,10 +113,10 @@ def test_the_newest_that_says_so_counts_and_is_told_what_was_there(
 
 
 def test_an_equal_retention_in_other_units_gives_no_warning(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    house.open(Retention(finished=3600, services={"b": 1, "a": 2})).call_sync(Tick())
+    house.open(Retention(finished=3600, services={"b": 1, "a": 2})).call_sync(op.Tick())
     same = Retention(finished=timedelta(hours=1), services={"a": timedelta(seconds=2), "b": 1.0})
-    house.open(same).call_sync(Tick())
-    house.open().call_sync(Tick())
+    house.open(same).call_sync(op.Tick())
+    house.open().call_sync(op.Tick())
     assert not warnings(caplog)
 
 
@@ -124,11 +124,11 @@ def test_an_equal_retention_in_other_units_gives_no_warning(house: House, caplog
 def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pytest.LogCaptureFixture) -> None:
     house = House(f"{shared_server().url}?namespace={new_namespace()}")
     old, new = [open_backend(house.url, BackendOptions(retention=Retention(finished=s))) for s in (1, 2)]
-    old.call_sync(Tick())
-    new.call_sync(Tick())
+    old.call_sync(op.Tick())
+    new.call_sync(op.Tick())
     for _ in range(3):
         old.session._checked_s = None  # type: ignore[attr-defined]  # a minute later
-        old.call_sync(Tick())
+        old.call_sync(op.Tick())
     changed, differs = warnings(caplog)
     assert "was (finished 1 s" in changed
     assert "is (finished 2 s" in differs
@@ -143,13 +143,13 @@ def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pyte
 def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) -> None:
     house = House(f"{shared_server().url}?namespace={new_namespace()}")
     backend = house.open(KEPT)
-    backend.call_sync(Tick())
+    backend.call_sync(op.Tick())
     session = backend.session  # type: ignore[attr-defined]
     client = shared_server().client()
     for key in client.keys(f"{session.root}:*"):
         client.delete(key)
     session._checked_s = None
-    backend.call_sync(Tick())
+    backend.call_sync(op.Tick())
     assert client.hget(f"{session.root}:meta", "retention") == b"10000 20000 30000 40000\na b\n500\nmail\n50000"
     assert not warnings(caplog)
     house.close()
@@ -161,7 +161,7 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
     backend = open_backend(server.url, BackendOptions(namespace=namespace, retention=KEPT))
     dies, expires = Policy(max_losses=1), Policy(start_within_ms=300)
     backend.call_sync(
-        Enqueue(
+        op.Enqueue(
             (
                 JobSpec(id="held", task="t"),
                 JobSpec(id="dies", task="t", policy=dies),
@@ -169,8 +169,8 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
             )
         )
     )
-    (grant,) = backend.call_sync(Exchange("w", limit=1, lease_ms=30_000)).grants
-    backend.call_sync(Exchange("dead worker", limit=1, lease_ms=1000))
+    (grant,) = backend.call_sync(op.Exchange("w", limit=1, lease_ms=30_000)).grants
+    backend.call_sync(op.Exchange("dead worker", limit=1, lease_ms=1000))
 
     def prunes() -> list[tuple[bytes, float]]:
         entries: Any = server.client().zrange(f"{{qh:{namespace}}}:prunes", 0, -1, withscores=True)
@@ -191,7 +191,7 @@ def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> Non
         helper.end(at_once=True)
     # An end and its timer have the same time, however the machine's clock moves.
     timers = dict(prunes())
-    records = backend.call_sync(Get(("dies", "expires"))).records
+    records = backend.call_sync(op.Get(("dies", "expires"))).records
     kept = [timers[member] for member in sorted(timers, key=lambda member: member[3:])]
     assert [at - record.ended_ms for at, record in zip(kept, records, strict=True) if record and record.ended_ms] == [
         20_000,
@@ -248,12 +248,12 @@ def test_a_file_knows_after_a_crash_who_waited() -> None:
     with quick_folder() as folder:
         house = House(f"sqlite:///{folder}/jobs.db?durability=process")
         store: Any = house.open(Retention(finished=0))
-        store.call_sync(Enqueue((JobSpec(id="a", task="t"),)))
+        store.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
         store.wait_sync(Interest(jobs=("a",)), 0.001)
         store._is_changed = False  # no snapshot: the journal is read again
         again = house.open()
-        (grant,) = again.call_sync(Exchange("w", limit=1)).grants
-        again.call_sync(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
-        again.call_sync(Tick())
-        assert again.call_sync(Get(("a",))).records[0] is not None
+        (grant,) = again.call_sync(op.Exchange("w", limit=1)).grants
+        again.call_sync(op.Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
+        again.call_sync(op.Tick())
+        assert again.call_sync(op.Get(("a",))).records[0] is not None
         house.close()

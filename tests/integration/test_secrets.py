@@ -32,7 +32,7 @@ from queuehint import (
     Scheduler,
     template,
 )
-from queuehint.operations import Enqueue, Exchange, Fetch, Get, Note, Post, Pull, Push
+from queuehint import operations as op
 from queuehint.values.record import JobState
 from tests.schedulers import until
 from tests.servers import shared_server
@@ -85,7 +85,7 @@ class Heard:
         assert not said
 
 
-DO: Any = Enqueue
+DO: Any = op.Enqueue
 BYTES: Any = bytearray(SECRET.encode())
 RESULT: Any = ({"result": SECRET},)
 
@@ -150,10 +150,10 @@ async def test_arguments_and_results_are_told_nobody_where_they_are_refused(url:
         lambda: loose.backend.call(DO((JobSpec(id="x", task="t", arguments=SECRET),))),
         lambda: loose.backend.call(DO(JobSpec(id="x", task="t", arguments=SECRET.encode()))),
         lambda: loose.backend.call(DO(({"arguments": SECRET},))),
-        lambda: loose.backend.call(Exchange(worker="w", settle=RESULT)),
-        lambda: loose.backend.call(Exchange(worker="w", settle=(outcome,))),
-        lambda: loose.backend.call(Push("default", "key", SECRET, 1000)),
-        lambda: loose.backend.call(Post((Note("x", 1, result=SECRET),))),
+        lambda: loose.backend.call(op.Exchange(worker="w", settle=RESULT)),
+        lambda: loose.backend.call(op.Exchange(worker="w", settle=(outcome,))),
+        lambda: loose.backend.call(op.Push("default", "key", SECRET, 1000)),
+        lambda: loose.backend.call(op.Post((op.Note("x", 1, result=SECRET),))),
     ]:  # fmt: skip
         await refused(heard, call)
     await refused(heard, lambda: work.enqueue(1, 2, SECRET, surplus=SECRET), TypeError)
@@ -176,14 +176,14 @@ async def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard)
     await flow.submit()
     heard.note(handle, await handle.record(), await sched.schedules.get("s"), await sched.records.list())
     heard.note(work.spec(SECRET), await sched.stats(), await sched.why("a"), await sched.tree())
-    exchanged = await sched.backend.call(Exchange(worker="w", limit=5))
+    exchanged = await sched.backend.call(op.Exchange(worker="w", limit=5))
     heard.note(exchanged)
     token = exchanged.grants[0].token
     for operation in (
-        Get(("a",)),
-        Pull("default", "key"),
-        Post((Note("a", token, result=SECRET.encode()),)),
-        Fetch("a", 1, ()),
+        op.Get(("a",)),
+        op.Pull("default", "key"),
+        op.Post((op.Note("a", token, result=SECRET.encode()),)),
+        op.Fetch("a", 1, ()),
     ):
         heard.note(operation, await sched.backend.call(operation))
     await sched.close()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
@@ -29,21 +30,6 @@ from queuehint.errors import (
     BackendInUseError,
     BackendUnavailableError,
     DuplicateJobError,
-)
-from queuehint.operations import (
-    Cancel,
-    CountJobs,
-    Draw,
-    Enqueue,
-    Exchange,
-    Follow,
-    Get,
-    List,
-    Operation,
-    Peek,
-    PutSchedule,
-    Tick,
-    Verdict,
 )
 from queuehint.testing.driver import job
 from queuehint.values.policy import Retention
@@ -70,16 +56,16 @@ shelf = pytest.fixture(make_shelf)
 def test_all_that_was_answered_is_there_afterwards(shelf: Shelf, end: str) -> None:
     store = shelf.open()
     enqueue(store, "a", "b", "c")
-    assert finish(store, claim(store)[0]) is Verdict.DONE
-    store.call_sync(Draw(5))
-    store.call_sync(Cancel(("c",), "no"))
+    assert finish(store, claim(store)[0]) is op.Verdict.DONE
+    store.call_sync(op.Draw(5))
+    store.call_sync(op.Cancel(("c",), "no"))
     known = [record(store, job_id) for job_id in "abc"]
     if end == "crashed":
         shelf.crash()
         assert shelf.count("journal") == 6
     again = shelf.reopen()
     assert [record(again, job_id) for job_id in "abc"] == known
-    assert again.call_sync(Peek()).first == 6
+    assert again.call_sync(op.Peek()).first == 6
     again.engine.check()
     assert [grant.spec.id for grant in claim(again)] == ["b"]
 
@@ -99,10 +85,10 @@ def test_a_repeated_request_after_a_crash_gets_the_first_reply(shelf: Shelf) -> 
     enqueue(store, "a")
     shelf.crash()
     again = shelf.reopen(by_another=True)
-    reply = again.call_sync(Enqueue((job("a", ["p"]),)))
+    reply = again.call_sync(op.Enqueue((job("a", ["p"]),)))
     assert [(item.id, item.created) for item in reply.jobs] == [("a", False)]
     with pytest.raises(DuplicateJobError):
-        again.call_sync(Enqueue((job("a", ["q"]),)))
+        again.call_sync(op.Enqueue((job("a", ["q"]),)))
 
 
 def test_what_was_refused_is_refused_when_it_is_replayed(shelf: Shelf) -> None:
@@ -113,7 +99,7 @@ def test_what_was_refused_is_refused_when_it_is_replayed(shelf: Shelf) -> None:
             enqueue(store, "b", "a", priority=5)
     shelf.crash()
     again = shelf.reopen()
-    assert again.call_sync(Get(("b",))).records == (None,)
+    assert again.call_sync(op.Get(("b",))).records == (None,)
     assert record(again, "a").number == 1
 
 
@@ -128,7 +114,7 @@ def test_a_job_of_a_dead_process_is_granted_again_at_once_at_its_place(shelf: Sh
     new = claim(again)
     assert [(grant.spec.id, grant.losses) for grant in new] == [("a", 1)]
     assert new[0].token >> 32 > old.token >> 32
-    assert finish(again, old) is Verdict.LOST
+    assert finish(again, old) is op.Verdict.LOST
     assert record(again, "waits").cause == "waiter_lost"
 
 
@@ -138,7 +124,7 @@ def test_a_process_that_opens_its_file_again_keeps_its_leases(shelf: Shelf) -> N
     grant = claim(store)[0]
     again = shelf.reopen()
     assert claim(again) == []
-    assert finish(again, grant) is Verdict.DONE
+    assert finish(again, grant) is op.Verdict.DONE
 
 
 def test_tokens_go_on_though_the_clock_has_gone_back(shelf: Shelf) -> None:
@@ -160,17 +146,17 @@ def test_retention_is_that_of_the_owner_of_the_file_when_a_job_ended(shelf: Shel
     shelf.crash()
     last = shelf.reopen(retention=Retention(finished=7200))
     shelf.clock.advance(seconds=3601)
-    while last.call_sync(Tick()).more:
+    while last.call_sync(op.Tick()).more:
         pass
-    assert [found and found.id for found in last.call_sync(Get(("a", "b"))).records] == [None, "b"]
+    assert [found and found.id for found in last.call_sync(op.Get(("a", "b"))).records] == [None, "b"]
 
 
 def test_events_are_kept_for_who_follows_across_a_restart(shelf: Shelf) -> None:
     store = shelf.open()
-    after = store.call_sync(Follow()).after
+    after = store.call_sync(op.Follow()).after
     enqueue(store, "a")
     shelf.crash()
-    followed = shelf.reopen().call_sync(Follow(after))
+    followed = shelf.reopen().call_sync(op.Follow(after))
     assert ([event.id for event in followed.events], followed.missed) == (["a"], 0)
 
 
@@ -180,7 +166,7 @@ def test_clock_behind_the_time_of_a_file_is_logged_until_it_has_caught_up(
     store = shelf.open()
     for seconds in (0, -3600, 1, 3600):
         shelf.clock.advance(seconds=seconds)
-        store.call_sync(Tick())
+        store.call_sync(op.Tick())
     found = [vars(record) for record in caplog.records if getattr(record, "event", "") == "sqlite.clock_behind"]
     assert [(each["levelname"], each["behind_s"]) for each in found] == [("ERROR", 3600.0), ("WARNING", 0.0)]
 
@@ -189,7 +175,7 @@ def test_the_time_never_goes_back(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a", delay_ms=5000)
     shelf.clock.advance(seconds=5)
-    store.call_sync(Tick())
+    store.call_sync(op.Tick())
     shelf.clock.advance(seconds=-100)
     enqueue(store, "b")
     shelf.crash()
@@ -225,14 +211,14 @@ def test_the_lock_ends_with_its_process(shelf: Shelf) -> None:
     assert first.stdout is not None
     assert b"Drawn" in first.stdout.readline()
     store = shelf.open()
-    assert store.call_sync(Draw(1)).first == 2
+    assert store.call_sync(op.Draw(1)).first == 2
     with pytest.raises(FileInUseError) as caught:
         take_lock(shelf.path)
     assert caught.value.pid == first.pid
     first.send_signal(signal.SIGKILL)
     first.wait()
     first.stdout.close()
-    assert store.call_sync(Draw(1)).first == 3
+    assert store.call_sync(op.Draw(1)).first == 3
     assert store._file is not None
 
 
@@ -274,7 +260,7 @@ def test_a_lock_that_could_not_be_had_is_nobodys(shelf: Shelf, monkeypatch: pyte
 
 def _use_in_fork(store: SqliteBackend, said: Any) -> None:
     try:
-        store.call_sync(Peek())
+        store.call_sync(op.Peek())
     except BackendUnavailableError as error:
         said.put(str(error))
     store.close_sync()
@@ -314,7 +300,7 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) ->
     child = int(first.stdout.readline())
     try:
         first.wait()
-        assert shelf.open().call_sync(Draw(1)).first == 2
+        assert shelf.open().call_sync(op.Draw(1)).first == 2
     finally:
         os.kill(child, signal.SIGKILL)
         first.stdout.close()
@@ -324,7 +310,7 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) ->
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_fork_closes_what_a_thread_of_its_parent_was_busy_with(shelf: Shelf, kind: str) -> None:
     store = shelf.open() if kind == "sqlite" else MemoryBackend()
-    store.call_sync(Peek())
+    store.call_sync(op.Peek())
     locked, go_on = threading.Event(), threading.Event()
 
     def be_busy() -> None:
@@ -365,14 +351,14 @@ def test_a_process_that_closes_at_the_very_end_ends(shelf: Shelf) -> None:
         timeout=30,
     )
     assert ended.stdout.count("the interpreter is shutting down") == 2
-    assert shelf.open().call_sync(Draw(1)).first == 2
+    assert shelf.open().call_sync(op.Draw(1)).first == 2
 
 
 def test_each_namespace_has_a_file_of_its_own(shelf: Shelf) -> None:
     enqueue(shelf.open(namespace="docs"), "a")
     with pytest.raises(BackendDeniedError, match="holds the jobs of namespace 'docs', not 'default'"):
-        shelf.reopen().call_sync(Peek())
-    assert shelf.reopen(namespace="docs").call_sync(CountJobs()).states[QUEUED] == 1
+        shelf.reopen().call_sync(op.Peek())
+    assert shelf.reopen(namespace="docs").call_sync(op.CountJobs()).states[QUEUED] == 1
 
 
 # --- snapshots -------------------------------------------------------------------------------------------------------
@@ -385,11 +371,11 @@ def test_a_long_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pyt
         enqueue(store, f"a{n}")
         if n > 3:
             finish(store, claim(store)[0])
-    store.call_sync(Tick())
+    store.call_sync(op.Tick())
     shelf.crash()
     assert 0 < shelf.count("journal") < 250
     again = shelf.reopen()
-    assert again.call_sync(CountJobs()).states[FINISHED] == 116
+    assert again.call_sync(op.CountJobs()).states[FINISHED] == 116
     again.engine.check()
 
 
@@ -398,14 +384,14 @@ def test_a_heavy_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: py
     store = shelf.open()
     for n in range(30):
         enqueue(store, f"a{n}", arguments=b"x" * 2000)
-    store.call_sync(Tick())
+    store.call_sync(op.Tick())
     shelf.crash()
     assert shelf.count("journal") < 25
 
 
 def test_a_file_that_was_only_looked_into_is_not_written_anew(shelf: Shelf) -> None:
     enqueue(shelf.open(), "a")
-    shelf.reopen(by_another=True).call_sync(CountJobs())
+    shelf.reopen(by_another=True).call_sync(op.CountJobs())
     shelf.stores[-1].close_sync()
     assert shelf.count("journal") == 1
     assert shelf.count("snapshot") == 2
@@ -426,12 +412,12 @@ def test_what_comes_together_is_written_together(shelf: Shelf, monkeypatch: pyte
     store = shelf.open(durability="full")
 
     async def many() -> None:
-        await asyncio.gather(*[store.call(Enqueue((job(f"a{n}", ["p"]),))) for n in range(300)])
+        await asyncio.gather(*[store.call(op.Enqueue((job(f"a{n}", ["p"]),))) for n in range(300)])
 
     asyncio.run(many())
     assert sum(commits) == 301
     assert len(commits) < 100
-    assert store.call_sync(CountJobs()).states[QUEUED] == 300
+    assert store.call_sync(op.CountJobs()).states[QUEUED] == 300
 
 
 def test_threads_and_loops_together_lose_nothing(shelf: Shelf) -> None:
@@ -442,7 +428,7 @@ def test_threads_and_loops_together_lose_nothing(shelf: Shelf) -> None:
             enqueue(store, f"{name}{n}")
 
     async def by_loop(name: str) -> None:
-        await asyncio.gather(*[store.call(Enqueue((job(f"{name}{n}", ["q"]),))) for n in range(40)])
+        await asyncio.gather(*[store.call(op.Enqueue((job(f"{name}{n}", ["q"]),))) for n in range(40)])
 
     threads = [threading.Thread(target=by_thread, args=(f"t{n}-",)) for n in range(3)]
     threads += [threading.Thread(target=lambda n=n: asyncio.run(by_loop(f"l{n}-"))) for n in range(3)]
@@ -451,7 +437,7 @@ def test_threads_and_loops_together_lose_nothing(shelf: Shelf) -> None:
     for thread in threads:
         thread.join()
     shelf.crash()
-    assert shelf.reopen().call_sync(CountJobs()).states[QUEUED] == 240
+    assert shelf.reopen().call_sync(op.CountJobs()).states[QUEUED] == 240
 
 
 def test_a_question_does_not_wait_for_the_disk_and_sees_no_later_time(
@@ -473,7 +459,7 @@ def test_a_question_does_not_wait_for_the_disk_and_sees_no_later_time(
     assert began.wait(20)
     now_ms = shelf.clock.now_ms()
     shelf.clock.advance(seconds=5)
-    assert store.call_sync(Get(("a", "b"))).records[1] is None
+    assert store.call_sync(op.Get(("a", "b"))).records[1] is None
     assert store.engine.now_ms == now_ms
     go_on.set()
     thread.join()
@@ -484,12 +470,12 @@ def test_a_canceled_call_is_done_and_harms_nobody(shelf: Shelf) -> None:
     store = shelf.open()
 
     async def cancel() -> None:
-        call = asyncio.create_task(store.call(Enqueue((job("a", ["p"]),))))
+        call = asyncio.create_task(store.call(op.Enqueue((job("a", ["p"]),))))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await store.call(Enqueue((job("b", ["p"]),)))
+        await store.call(op.Enqueue((job("b", ["p"]),)))
 
     asyncio.run(cancel())
     assert [record(store, job_id).number for job_id in "ab"] == [1, 2]
@@ -506,7 +492,7 @@ async def test_a_canceled_claim_that_is_repeated_returns_the_missed_grants(
         """Wait for ever: the reply may be there before the caller is canceled."""
         await asyncio.get_running_loop().create_future()
 
-    async def miss(operation: Operation[Any]) -> None:
+    async def miss(operation: op.Operation[Any]) -> None:
         with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
             patch.setattr(Ticket, "waited", waited)
             call = asyncio.create_task(store.call(operation))
@@ -514,14 +500,14 @@ async def test_a_canceled_claim_that_is_repeated_returns_the_missed_grants(
             call.cancel()
             await call
 
-    asked = Exchange("w", limit=1)
+    asked = op.Exchange("w", limit=1)
     await miss(asked)
     await miss(asked)
     assert [grant.spec.id for grant in (await store.call(asked)).grants] == ["a"]
     assert not store._missed
     assert (await store.call(asked)).grants == ()
     for _ in range(4):
-        await miss(Tick())
+        await miss(op.Tick())
     assert len(store._missed) == 2
 
 
@@ -619,14 +605,14 @@ def test_it_renews_the_leases_of_its_own_process_and_remembers_that(shelf: Shelf
     grant = claim(store, lease_ms=1000)[0]
     forget = store.adopt(lambda: [("a", grant.token)])
     shelf.clock.advance(seconds=60)
-    store.call_sync(Tick())
+    store.call_sync(op.Tick())
     assert record(store, "a").state is STARTED
     shelf.crash()
     again = shelf.reopen()
     assert record(again, "a") == record(again, "a")
     assert (record(again, "a").state, record(again, "a").losses) == (STARTED, 0)
     forget()
-    assert finish(again, grant) is Verdict.DONE
+    assert finish(again, grant) is op.Verdict.DONE
 
 
 def test_it_says_once_that_nobody_serves_its_jobs(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
@@ -634,7 +620,7 @@ def test_it_says_once_that_nobody_serves_its_jobs(shelf: Shelf, caplog: pytest.L
     enqueue(store, "a")
     for _ in range(3):
         shelf.clock.advance(seconds=6)
-        store.call_sync(Tick())
+        store.call_sync(op.Tick())
     assert events(caplog) == ["sqlite.unserved"]
 
 
@@ -642,7 +628,7 @@ def test_it_says_that_it_was_opened_and_how_much_was_replayed(shelf: Shelf, capl
     caplog.set_level(logging.INFO, "queuehint.sqlite")
     enqueue(shelf.open(), "a")
     shelf.crash()
-    shelf.reopen(by_another=True).call_sync(Peek())
+    shelf.reopen(by_another=True).call_sync(op.Peek())
     assert events(caplog) == ["sqlite.opened", "sqlite.opened"]
     assert [entry.__dict__["replayed"] for entry in caplog.records] == [0, 2]
 
@@ -652,10 +638,10 @@ def test_a_schedule_wakes_who_works(shelf: Shelf) -> None:
     waiter = threading.Thread(target=store.wait_sync, args=(Interest(pools=("default",)), 60))
     waiter.start()
     until_sync(lambda: store._waiting, "it waits")
-    store.call_sync(PutSchedule("s", job("s"), Recurrence(every_ms=1000), shelf.clock.now_ms()))
+    store.call_sync(op.PutSchedule("s", job("s"), Recurrence(every_ms=1000), shelf.clock.now_ms()))
     waiter.join(20)
     assert not waiter.is_alive()
-    assert store.call_sync(Exchange("w", limit=1)).due
+    assert store.call_sync(op.Exchange("w", limit=1)).due
 
 
 # --- the loop goes on ------------------------------------------------------------------------------------------------
@@ -682,7 +668,7 @@ async def test_the_loop_goes_on_while_the_writer_has_the_engine(shelf: Shelf, wh
         await asyncio.gather(waiting, return_exceptions=True)
         acting = None
     else:
-        questions = {"ask": Get(("a",)), "list": List(RecordFilter(path=("p",)))}
+        questions = {"ask": op.Get(("a",)), "list": op.List(RecordFilter(path=("p",)))}
         act = store.wait(Interest(jobs=("a",)), 60) if what == "wait" else store.call(questions[what])
         acting = asyncio.create_task(act)
         await turns(5)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import JobState
+from queuehint import operations as op
 from queuehint.backends.base import release
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite import recovery, snapshot
@@ -29,18 +30,6 @@ from queuehint.errors import (
     BackendUnavailableError,
     CorruptStateError,
     OutcomeUnknownError,
-)
-from queuehint.operations import (
-    Cancel,
-    CountJobs,
-    Draw,
-    Enqueue,
-    Enqueued,
-    Get,
-    Operation,
-    Peek,
-    Tick,
-    Verdict,
 )
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
@@ -61,7 +50,7 @@ shelf = pytest.fixture(make_shelf)
 def test_what_is_no_database_is_refused_and_left_alone(shelf: Shelf) -> None:
     shelf.path.write_bytes(b"dear diary, " * 1000)
     with pytest.raises(CorruptStateError, match="is damaged, or no database"):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
     assert shelf.path.read_bytes() == b"dear diary, " * 1000
 
 
@@ -71,7 +60,7 @@ def test_a_database_of_another_application_is_refused_and_left_alone(shelf: Shel
     db.commit()
     before = shelf.path.read_bytes()
     with pytest.raises(BackendDeniedError, match="is a database of another application"):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
     db.close()
     assert shelf.path.read_bytes() == before
 
@@ -83,7 +72,7 @@ def test_a_file_of_a_newer_release_is_refused_by_number(shelf: Shelf) -> None:
     db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(BackendDeniedError, match="has tables of layout 99, and this release of queuehint knows 1"):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
 
 
 def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +81,7 @@ def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeyp
     shelf.stores[-1].close_sync()
     monkeypatch.setattr(backend_module, "SCHEMA", snapshot.SCHEMA)
     with pytest.raises(BackendDeniedError, match="has a snapshot of layout 77") as caught:
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
     assert f"have release {release()} finish its jobs" in str(caught.value)
 
 
@@ -120,7 +109,7 @@ def test_a_file_that_was_cut_off_is_refused_or_a_part_of_history(shelf: Shelf, s
     whole = shelf.path.read_bytes()
     shelf.path.write_bytes(whole[: int(len(whole) * share)])
     with pytest.raises((CorruptStateError, BackendUnavailableError)):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
 
 
 @pytest.mark.parametrize("what", ["removed", "moved", "replaced"])
@@ -140,7 +129,7 @@ def test_a_file_that_its_name_leads_to_no_more_is_refused_and_said(
     for name in ("after", "again"):
         with pytest.raises(BackendUnavailableError, match="removed, moved or replaced; nothing was changed"):
             enqueue(store, name)
-    assert store.call_sync(Get(("after",))).records == (None,)
+    assert store.call_sync(op.Get(("after",))).records == (None,)
     if what == "moved":
         kept.rename(shelf.path)
         enqueue(store, "back")
@@ -185,7 +174,7 @@ def test_missing_rows_are_noticed(shelf: Shelf, table: str) -> None:
     db.commit()
     db.close()
     with pytest.raises(CorruptStateError, match="are missing"):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
 
 
 @pytest.mark.parametrize("change", ["operation = '{}'", "operation = x'ff'", "operation = NULL"])
@@ -201,7 +190,7 @@ def test_a_damaged_row_is_noticed(shelf: Shelf, change: str) -> None:
         db.commit()
         db.close()
     with pytest.raises(CorruptStateError):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
 
 
 def test_a_log_that_was_cut_off_loses_what_came_last(shelf: Shelf) -> None:
@@ -221,7 +210,7 @@ def test_a_log_that_was_cut_off_loses_what_came_last(shelf: Shelf) -> None:
             path.write_bytes(database)
             path.with_name(path.name + "-wal").write_bytes(whole[:cut])
             other = SqliteBackend(Address(path=path))
-            states = other.call_sync(CountJobs()).states
+            states = other.call_sync(op.CountJobs()).states
             assert states[QUEUED] == n + 1
             other.close_sync()
 
@@ -232,14 +221,14 @@ def test_a_log_that_was_cut_off_loses_what_came_last(shelf: Shelf) -> None:
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = SqliteBackend(Address(path=tmp_path / "nowhere" / "jobs.db"))
     with pytest.raises(BackendUnavailableError, match=r"nowhere/jobs\.db cannot be opened"):
-        store.call_sync(Peek())
+        store.call_sync(op.Peek())
     store.close_sync()
 
 
 def test_a_directory_in_place_of_the_file_is_refused(shelf: Shelf) -> None:
     shelf.path.mkdir()
     with pytest.raises(BackendError, match=r"jobs\.db"):
-        shelf.open().call_sync(Peek())
+        shelf.open().call_sync(op.Peek())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -247,7 +236,7 @@ def test_a_directory_that_must_not_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     store = SqliteBackend(Address(path=tmp_path / "jobs.db"))
     with pytest.raises(BackendDeniedError, match=r"jobs\.db may not be opened"):
-        store.call_sync(Peek())
+        store.call_sync(op.Peek())
     store.close_sync()
 
 
@@ -262,7 +251,7 @@ def test_what_cannot_be_opened_now_can_be_later(tmp_path: Path) -> None:
 
 def fill(store: SqliteBackend) -> None:
     """Let the database have no further page."""
-    store.call_sync(Peek())
+    store.call_sync(op.Peek())
     assert store._file is not None
     db = store._file._db
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
@@ -281,11 +270,11 @@ def test_a_full_disk_refuses_and_changes_nothing(shelf: Shelf) -> None:
     with pytest.raises(BackendFullError, match="there is no room left on the disk; nothing was changed"):
         enqueue(store, *[f"a{n}" for n in range(200)], arguments=b"x" * 1000)
     assert store.engine.table.last_number == before
-    assert store.call_sync(CountJobs()).states[QUEUED] == 1
+    assert store.call_sync(op.CountJobs()).states[QUEUED] == 1
     make_room(store)
     enqueue(store, "last")
     shelf.crash()
-    assert shelf.reopen().call_sync(CountJobs()).states[QUEUED] == 2
+    assert shelf.reopen().call_sync(op.CountJobs()).states[QUEUED] == 2
 
 
 def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
@@ -298,7 +287,7 @@ def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.
     db = sqlite3.connect(shelf.path)
     db.execute("DROP TRIGGER full")
     db.close()
-    assert shelf.open().call_sync(CountJobs()).states[QUEUED] == 50
+    assert shelf.open().call_sync(op.CountJobs()).states[QUEUED] == 50
 
 
 def test_a_file_that_may_not_grow_refuses_and_goes_on_later(shelf: Shelf) -> None:
@@ -322,7 +311,7 @@ def test_a_file_that_may_not_grow_refuses_and_goes_on_later(shelf: Shelf) -> Non
     ended = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=False)
     error, acked = ended.stdout.split()
     assert error in {"BackendFullError", "BackendUnavailableError", "OutcomeUnknownError"}
-    assert shelf.open().call_sync(CountJobs()).states[QUEUED] == int(acked)
+    assert shelf.open().call_sync(op.CountJobs()).states[QUEUED] == int(acked)
     assert resource.RLIM_INFINITY
 
 
@@ -356,7 +345,7 @@ def test_when_the_disk_fails_only_the_file_says_what_was_done(shelf: Shelf, is_d
     store._file._db = Failing(store._file._db, is_done=is_done)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknownError, match="the disk failed"):
         enqueue(store, "b")
-    assert (store.call_sync(Get(("b",))).records[0] is not None) == is_done
+    assert (store.call_sync(op.Get(("b",))).records[0] is not None) == is_done
     enqueue(store, "b")
     shelf.crash()
     again = shelf.reopen()
@@ -370,7 +359,7 @@ def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
     enqueue(store, "a")
     apply = store.engine.apply
 
-    def break_down(operation: Operation[Any], now_ms: int) -> Any:
+    def break_down(operation: op.Operation[Any], now_ms: int) -> Any:
         apply(operation, now_ms)
         raise MemoryError
 
@@ -386,23 +375,28 @@ def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_fi
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = shelf.open()
-    store.call_sync(Peek())
+    store.call_sync(op.Peek())
     apply = store.engine.apply
 
-    def break_down(operation: Operation[Any], now_ms: int) -> Any:
+    def break_down(operation: op.Operation[Any], now_ms: int) -> Any:
         reply = apply(operation, now_ms)
-        if operation == Cancel(("b",)):
+        if operation == op.Cancel(("b",)):
             raise MemoryError
         return reply
 
     monkeypatch.setattr(store.engine, "apply", break_down)
-    asked: list[Operation[Any]] = [Enqueue((job("a"),)), Cancel(("b",)), Enqueue((job("c"),)), Get(("a",))]
+    asked: list[op.Operation[Any]] = [
+        op.Enqueue((job("a"),)),
+        op.Cancel(("b",)),
+        op.Enqueue((job("c"),)),
+        op.Get(("a",)),
+    ]
 
     async def together() -> list[Any]:
         return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
 
     with store._lock:  # what comes meanwhile is written together
-        store._queue.put(Ticket(Tick()))
+        store._queue.put(Ticket(op.Tick()))
         caller = threading.Thread(target=lambda: told.extend(asyncio.run(together())))
         told: list[Any] = []
         asked.pop()
@@ -412,26 +406,26 @@ def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_fi
         while store._queue.qsize() < 3 and time.monotonic() < until_s:
             time.sleep(0.001)
     caller.join(20)
-    assert [type(each) for each in told] == [Enqueued, MemoryError, OutcomeUnknownError]
+    assert [type(each) for each in told] == [op.Enqueued, MemoryError, OutcomeUnknownError]
     assert [record(store, job_id).number for job_id in "ac"] == [1, 2]
     assert not store.call_sync(asked[2]).jobs[0].created
 
 
 def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(operation: Operation[Any]) -> bytes:
-        if isinstance(operation, Draw):
+    def refuse(operation: op.Operation[Any]) -> bytes:
+        if isinstance(operation, op.Draw):
             raise ZeroDivisionError
         return encode(operation)
 
     store = shelf.open()
-    store.call_sync(Peek())
+    store.call_sync(op.Peek())
     monkeypatch.setattr(backend_module, "encode", refuse)
 
     async def together() -> list[Any]:
-        asked: list[Operation[Any]] = [Draw(1), Enqueue((job("a"),))]
+        asked: list[op.Operation[Any]] = [op.Draw(1), op.Enqueue((job("a"),))]
         return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
 
-    assert [type(each) for each in asyncio.run(together())] == [ZeroDivisionError, Enqueued]
+    assert [type(each) for each in asyncio.run(together())] == [ZeroDivisionError, op.Enqueued]
 
 
 def test_leases_that_broke_the_engine_leave_what_the_file_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,4 +441,4 @@ def test_leases_that_broke_the_engine_leave_what_the_file_says(shelf: Shelf, mon
     with pytest.raises(MemoryError):
         enqueue(store, "b")
     assert record(store, "b").number == 2
-    assert finish(store, grant) is Verdict.DONE
+    assert finish(store, grant) is op.Verdict.DONE

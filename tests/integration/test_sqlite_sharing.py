@@ -18,6 +18,7 @@ import attrs
 import pytest
 
 from queuehint import JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.backends.sqlite.sharing import guest as guest_module
@@ -36,25 +37,6 @@ from queuehint.errors import (
     PathClosedError,
     PayloadError,
 )
-from queuehint.operations import (
-    Cancel,
-    Close,
-    CountEdges,
-    CountJobs,
-    CountRecords,
-    Draw,
-    Enqueue,
-    Exchange,
-    Get,
-    List,
-    Pause,
-    Peek,
-    Redrive,
-    Renew,
-    Tick,
-    Tree,
-    Why,
-)
 from queuehint.operations.wire import PlaceAnew
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -68,8 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUESTIONS: Any = (
-    Get(("a", "b", "nobody")), List(), CountRecords(), CountJobs(), CountEdges(), List(DEAD_RECORDS), Tree(depth=3),
-    Peek(),    Why("a"), Why("b"), Why("c"),
+    op.Get(("a", "b", "nobody")), op.List(), op.CountRecords(), op.CountJobs(), op.CountEdges(), op.List(DEAD_RECORDS),
+    op.Tree(depth=3), op.Peek(), op.Why("a"), op.Why("b"), op.Why("c"),
 )  # fmt: skip
 LIMIT_S = 30
 
@@ -80,11 +62,11 @@ class Table(Shelf):
     def have(self) -> SqliteBackend:
         """Return a store that has the file, with jobs in several states."""
         store = self.open()
-        store.call_sync(Enqueue((job("a", ["doc"]), job("b", ["doc"]), job("c", ["bad"], max_attempts=1))))
-        (grant,) = store.call_sync(Exchange("w", limit=1)).grants
-        (bad,) = store.call_sync(Exchange("w", limit=1)).grants
+        store.call_sync(op.Enqueue((job("a", ["doc"]), job("b", ["doc"]), job("c", ["bad"], max_attempts=1))))
+        (grant,) = store.call_sync(op.Exchange("w", limit=1)).grants
+        (bad,) = store.call_sync(op.Exchange("w", limit=1)).grants
         assert (grant.spec.id, bad.spec.id) == ("a", "c")
-        store.call_sync(Exchange("w", (Outcome(job_id="c", token=bad.token, kind=OutcomeKind.FAILED),)))
+        store.call_sync(op.Exchange("w", (Outcome(job_id="c", token=bad.token, kind=OutcomeKind.FAILED),)))
         return store
 
 
@@ -107,51 +89,51 @@ def test_questions_have_the_answers_of_the_process_that_has_the_file(table: Tabl
         there, here = guest.call_sync(question), owner.call_sync(question)
         assert (there, repr(there)) == (here, repr(here))
     with pytest.raises(JobNotFoundError, match="no job 'nobody'"):
-        guest.call_sync(Why("nobody"))
+        guest.call_sync(op.Why("nobody"))
     with pytest.raises(InvalidJobError, match="limit must be from 1 to 200"):
-        guest.call_sync(List(limit=0))
+        guest.call_sync(op.List(limit=0))
     assert has_file(owner)
     assert not has_file(guest)
 
 
 def test_orders_and_submissions_reach_the_process_that_has_the_file(table: Table) -> None:
     owner, guest = table.have(), table.open()
-    guest.call_sync(Pause(RecordFilter(path=("doc",))))
-    assert guest.call_sync(Redrive(("c",))).verdicts[0][1] is JobState.QUEUED
-    guest.call_sync(Cancel(("b",)))
-    (made,) = guest.call_sync(Enqueue((job("d", ["doc"]),))).jobs
-    guest.call_sync(Close(("bad",)))
+    guest.call_sync(op.Pause(RecordFilter(path=("doc",))))
+    assert guest.call_sync(op.Redrive(("c",))).verdicts[0][1] is JobState.QUEUED
+    guest.call_sync(op.Cancel(("b",)))
+    (made,) = guest.call_sync(op.Enqueue((job("d", ["doc"]),))).jobs
+    guest.call_sync(op.Close(("bad",)))
     with pytest.raises(PathClosedError) as caught:
-        guest.call_sync(Enqueue((job("e", ["bad"]),)))
+        guest.call_sync(op.Enqueue((job("e", ["bad"]),)))
     assert caught.value.path_key == "bad"
-    states = {each.id: each.state for each in owner.call_sync(List()).records}
+    states = {each.id: each.state for each in owner.call_sync(op.List()).records}
     assert {job_id: str(state) for job_id, state in states.items()} == {
         "a": "STARTED", "b": "CANCELED", "c": "QUEUED", "d": "QUEUED",
     }  # fmt: skip
-    assert owner.call_sync(Tree()).children[-1].paused
+    assert owner.call_sync(op.Tree()).children[-1].paused
     assert made.created
 
 
 def test_a_submission_of_the_largest_size_reaches_it(table: Table) -> None:
-    table.open().call_sync(Peek())
+    table.open().call_sync(op.Peek())
     guest = table.open()
     large = tuple(job(f"j{n}", ["doc"], arguments='{"é"'.encode() * (1 << 17)) for n in range(5))
-    guest.call_sync(Enqueue(large))
-    assert guest.call_sync(Get(("j4",))).records[0].spec == large[4]  # type: ignore[union-attr]
+    guest.call_sync(op.Enqueue(large))
+    assert guest.call_sync(op.Get(("j4",))).records[0].spec == large[4]  # type: ignore[union-attr]
     with pytest.raises(PayloadError):
-        guest.call_sync(Enqueue((job("x", ["doc"], arguments=bytes(2 << 20)),)))
+        guest.call_sync(op.Enqueue((job("x", ["doc"], arguments=bytes(2 << 20)),)))
 
 
 async def test_a_guest_on_a_loop_asks_as_well_and_many_at_a_time(table: Table) -> None:
     owner, guest = table.have(), table.open()
     drawn, counted = await asyncio.gather(
-        asyncio.gather(*[guest.call(Draw(1)) for _ in range(50)]), guest.call(CountJobs())
+        asyncio.gather(*[guest.call(op.Draw(1)) for _ in range(50)]), guest.call(op.CountJobs())
     )
-    assert counted == owner.call_sync(CountJobs())
+    assert counted == owner.call_sync(op.CountJobs())
     assert sorted(each.first for each in drawn) == list(range(1, 51))
     await guest.close()
     with pytest.raises(BackendUnavailableError, match="was closed"):
-        await guest.call(Draw(1))
+        await guest.call(op.Draw(1))
 
 
 def test_a_guest_waits_for_results_of_jobs_that_are_forgotten_at_once(table: Table) -> None:
@@ -185,7 +167,7 @@ def test_the_doctor_asks_the_process_that_has_the_file(table: Table) -> None:
 
 def test_the_doctor_repairs_only_where_no_other_process_runs_jobs(table: Table) -> None:
     owner, guest = table.open(), table.open()
-    owner.call_sync(Enqueue((job("a", ["doc"]), job("b", ["doc"]))))
+    owner.call_sync(op.Enqueue((job("a", ["doc"]), job("b", ["doc"]))))
     forget = owner.adopt(list)
     owner.engine.table.trie.root.held += ONE[X]  # no operation makes it so
     found = diagnose(guest, fix=True)
@@ -202,9 +184,9 @@ def test_the_doctor_repairs_only_where_no_other_process_runs_jobs(table: Table) 
 
 def test_a_guest_has_the_file_once_the_other_one_has_closed_it(table: Table) -> None:
     owner, guest = table.have(), table.open()
-    guest.call_sync(Peek())
+    guest.call_sync(op.Peek())
     owner.close_sync()
-    guest.call_sync(Draw(1))
+    guest.call_sync(op.Draw(1))
     assert has_file(guest)
     assert not table.path.with_name("jobs.db.sock").exists() or guest._server is not None
     guest.close_sync()
@@ -213,20 +195,20 @@ def test_a_guest_has_the_file_once_the_other_one_has_closed_it(table: Table) -> 
 
 def test_one_that_runs_no_jobs_leaves_the_file_to_one_that_does(table: Table) -> None:
     first, second = table.open(), table.open()
-    first.call_sync(Enqueue((job("a", ["doc"]),)))
+    first.call_sync(op.Enqueue((job("a", ["doc"]),)))
     held: list[tuple[str, int]] = []
     forget = second.adopt(lambda: held)
-    (grant,) = second.call_sync(Exchange("w", limit=1)).grants
+    (grant,) = second.call_sync(op.Exchange("w", limit=1)).grants
     held.append(("a", grant.token))
     assert (has_file(first), has_file(second)) == (False, True)
-    first.call_sync(Enqueue((job("b", ["doc"]),)))
-    assert [each.id for each in second.call_sync(List()).records] == ["a", "b"]
+    first.call_sync(op.Enqueue((job("b", ["doc"]),)))
+    assert [each.id for each in second.call_sync(op.List()).records] == ["a", "b"]
     first.adopt(list)
-    for work in (Exchange("v", limit=1), Peek()):
+    for work in (op.Exchange("v", limit=1), op.Peek()):
         with pytest.raises(BackendInUseError, match="one process at a time may run its jobs"):
             first.call_sync(work)
     forget()
-    assert first.call_sync(Peek()).first == 1
+    assert first.call_sync(op.Peek()).first == 1
     assert has_file(first)
 
 
@@ -248,7 +230,9 @@ async def test_who_waits_goes_on_when_the_file_is_left_to_another(table: Table) 
     await back.close()
 
 
-@pytest.mark.parametrize("work", [Renew(()), PlaceAnew(), Enqueue((job("x", ["doc"], presence_ms=1000),))], ids=repr)
+@pytest.mark.parametrize(
+    "work", [op.Renew(()), PlaceAnew(), op.Enqueue((job("x", ["doc"], presence_ms=1000),))], ids=repr
+)
 def test_what_runs_jobs_is_refused_beside_a_process_that_runs_them(table: Table, work: Any) -> None:
     owner, guest = table.have(), table.open()
     owner.adopt(list)
@@ -256,13 +240,13 @@ def test_what_runs_jobs_is_refused_beside_a_process_that_runs_them(table: Table,
         guest.call_sync(work)
     with pytest.raises(BackendDeniedError):
         read_answer(say(table, request("default", work)), object)
-    assert owner.call_sync(CountJobs()).unfinished == 2
+    assert owner.call_sync(op.CountJobs()).unfinished == 2
 
 
 def test_another_namespace_and_another_release_are_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.have()
     with pytest.raises(BackendDeniedError, match="holds the jobs of namespace 'default', not 'docs'"):
-        table.open(namespace="docs").call_sync(Peek())
+        table.open(namespace="docs").call_sync(op.Peek())
     monkeypatch.setattr("queuehint.backends.sqlite.sharing.messages.head_of", lambda _: b"queuehint 9.9 default\n")
     answer = say(table, framed(b"queuehint 1.0 default\n"))
     with pytest.raises(BackendDeniedError, match="cannot be asked by release 1"):
@@ -334,27 +318,27 @@ def test_a_process_that_stands_is_told_from_one_that_works_and_one_that_died(
     # While it stands.
     guest, worker = table.open(), table.open()
     worker.adopt(list)
-    guest.call_sync(Peek())
+    guest.call_sync(op.Peek())
     owner.send_signal(signal.SIGSTOP)
     os.waitpid(owner.pid, os.WUNTRACED)  # a signal takes its time on a busy machine
     monkeypatch.setattr(guest_module, "PATIENCE_S", 0.3)
     with pytest.raises(BackendUnavailableError, match=f"in use by process {owner.pid}, which has not answered for 0.3"):
-        guest.call_sync(CountJobs())
+        guest.call_sync(op.CountJobs())
     with pytest.raises(OutcomeUnknownError, match="may have been done, or be done when that process goes on"):
-        guest.call_sync(Close(("oak",)))
+        guest.call_sync(op.Close(("oak",)))
     with pytest.raises(BackendInUseError, match="has not answered"):
-        worker.call_sync(Peek())
+        worker.call_sync(op.Peek())
     assert f"in use by process {owner.pid}, which has not answered" in run("stats", code=3)
     monkeypatch.undo()
     owner.send_signal(signal.SIGCONT)
-    assert guest.call_sync(Get(("oak0",))).records[0].state is JobState.STARTED  # type: ignore[union-attr]
+    assert guest.call_sync(op.Get(("oak0",))).records[0].state is JobState.STARTED  # type: ignore[union-attr]
     # When it has died.
     owner.kill()
     owner.wait()
-    guest.call_sync(Tick())
-    assert guest.call_sync(Get(("oak0",))).records[0].state is JobState.QUEUED  # type: ignore[union-attr]
+    guest.call_sync(op.Tick())
+    assert guest.call_sync(op.Get(("oak0",))).records[0].state is JobState.QUEUED  # type: ignore[union-attr]
     assert has_file(guest)
-    worker.call_sync(Peek())
+    worker.call_sync(op.Peek())
     assert (has_file(guest), has_file(worker)) == (False, True)
 
 
@@ -405,11 +389,11 @@ def say(table: Table, message: bytes) -> bytes:
 )
 def test_bytes_that_are_no_request_do_no_harm(table: Table, message: bytes, caplog: pytest.LogCaptureFixture) -> None:
     owner = table.have()
-    before = owner.call_sync(CountJobs())
+    before = owner.call_sync(op.CountJobs())
     answer = say(table, message)
     assert answer == b"" or answer.startswith(b"e")
-    assert owner.call_sync(CountJobs()) == before
-    assert table.open().call_sync(CountJobs()) == before
+    assert owner.call_sync(op.CountJobs()) == before
+    assert table.open().call_sync(op.CountJobs()) == before
     assert not caplog.records
 
 
@@ -419,7 +403,7 @@ def test_connections_that_say_nothing_keep_nobody_out_for_long(table: Table, mon
     owner = table.have()
     idle = [connected(table) for _ in range(12)]
     idle[0].sendall((1000).to_bytes(4, "big") + b"half")
-    assert table.open().call_sync(CountJobs()) == owner.call_sync(CountJobs())
+    assert table.open().call_sync(op.CountJobs()) == owner.call_sync(op.CountJobs())
     for connection in idle:
         connection.close()
 
@@ -435,13 +419,13 @@ def test_an_answer_that_takes_long_is_waited_for(table: Table, monkeypatch: pyte
         beats.release()
 
     monkeypatch.setattr(server_module, "_send", send_and_count)
-    waiting = threading.Thread(target=lambda: got.append(guest.call_sync(Peek())))
+    waiting = threading.Thread(target=lambda: got.append(guest.call_sync(op.Peek())))
     with owner._lock:
         waiting.start()
         assert all(beats.acquire(timeout=LIMIT_S) for _ in range(3))
         assert not got
     waiting.join(LIMIT_S)
-    assert got == [owner.call_sync(Peek())]
+    assert got == [owner.call_sync(op.Peek())]
 
 
 def test_an_operation_that_fails_in_an_unknown_way_may_have_been_done(
@@ -454,13 +438,13 @@ def test_an_operation_that_fails_in_an_unknown_way_may_have_been_done(
 
     monkeypatch.setattr(owner, "call", fail)
     with pytest.raises(OutcomeUnknownError, match="failed with ZeroDivisionError; the operation may have been done"):
-        guest.call_sync(Draw(1))
+        guest.call_sync(op.Draw(1))
     with pytest.raises(BackendError, match="failed with ZeroDivisionError; nothing was changed"):
-        guest.call_sync(Peek())
+        guest.call_sync(op.Peek())
     assert {each.__dict__["event"] for each in caplog.records} == {"sqlite.request_failed"}
 
 
-@pytest.mark.parametrize("operation", [Draw(1), Peek()], ids=["change", "question"])
+@pytest.mark.parametrize("operation", [op.Draw(1), op.Peek()], ids=["change", "question"])
 def test_a_change_whose_answer_is_cut_off_may_have_been_done(
     table: Table, monkeypatch: pytest.MonkeyPatch, operation: Any
 ) -> None:
@@ -474,10 +458,10 @@ def test_a_change_whose_answer_is_cut_off_may_have_been_done(
         await send(connection, message)
 
     monkeypatch.setattr(server_module, "_send", send_later)
-    if isinstance(operation, Draw):
+    if isinstance(operation, op.Draw):
         with pytest.raises(OutcomeUnknownError, match=f"process {os.getpid()}, which had it, died meanwhile"):
             guest.call_sync(operation)
-        assert owner.call_sync(Peek()).first == 2
+        assert owner.call_sync(op.Peek()).first == 2
     else:
         assert guest.call_sync(operation).first == 1
         assert len(answers) == 2
@@ -486,7 +470,7 @@ def test_a_change_whose_answer_is_cut_off_may_have_been_done(
 def test_a_closed_store_says_that_it_is_gone(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = table.have()
     monkeypatch.setattr(owner, "_closed", True)  # as for the moment until its file is closed
-    assert say(table, request("default", Draw(1))) == GONE
+    assert say(table, request("default", op.Draw(1))) == GONE
     monkeypatch.undo()
 
 
@@ -504,7 +488,7 @@ def test_the_socket_is_for_its_user_alone(table: Table, monkeypatch: pytest.Monk
         return False
 
     monkeypatch.setattr(server_module, "is_trusted", is_trusted)
-    assert say(table, request("default", Peek())) == b""
+    assert say(table, request("default", op.Peek())) == b""
     assert asked == [{os.geteuid(), 0}]
 
 
@@ -514,7 +498,7 @@ def test_another_user_does_not_answer_for_the_process_that_has_the_file(
     table.have()
     monkeypatch.setattr(guest_module, "is_trusted", lambda *_: False)
     with pytest.raises(BackendDeniedError, match="the socket belongs to another user"):
-        table.open().call_sync(Peek())
+        table.open().call_sync(op.Peek())
 
 
 def test_the_other_end_is_asked_for_its_user() -> None:
@@ -529,12 +513,12 @@ def test_a_socket_of_a_killed_process_is_replaced_and_anything_else_is_left_alon
     with closing(socket.socket(socket.AF_UNIX)) as stale:
         stale.bind(str(beside))
     table.have()
-    assert table.open().call_sync(Peek()).first == 1
+    assert table.open().call_sync(op.Peek()).first == 1
     table.stores[0].close_sync()
     table.stores[1].close_sync()
     beside.write_text("a diary")
-    table.open().call_sync(Peek())
-    assert table.open().call_sync(Peek()).first == 1
+    table.open().call_sync(op.Peek())
+    assert table.open().call_sync(op.Peek()).first == 1
     assert beside.read_text() == "a diary"
 
 
@@ -545,8 +529,8 @@ def test_a_path_that_is_too_long_has_its_socket_in_a_directory_of_the_user(
     far = table.path.parent / ("d" * 100) / "jobs.db"
     far.parent.mkdir()
     owner = table.open(far)
-    owner.call_sync(Draw(1))
-    assert table.open(far).call_sync(Peek()).first == 2
+    owner.call_sync(op.Draw(1))
+    assert table.open(far).call_sync(op.Peek()).first == 2
     private = table.path.parent / f"queuehint-{os.geteuid()}"
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert len(list(private.iterdir())) == 1
@@ -562,9 +546,9 @@ def test_without_a_socket_the_file_is_for_one_process(
     far = table.path.parent / ("d" * 100) / "jobs.db"
     far.parent.mkdir()
     (table.path.parent / f"queuehint-{os.geteuid()}").mkdir(mode=0o755)
-    table.open(far).call_sync(Draw(1))
+    table.open(far).call_sync(op.Draw(1))
     with pytest.raises(BackendInUseError, match=f"in use by process {os.getpid()}, which answers no other process"):
-        table.open(far).call_sync(Peek())
+        table.open(far).call_sync(op.Peek())
     assert [each.__dict__["event"] for each in caplog.records] == ["sqlite.not_shared"]
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.operations import Cancel, Enqueue, Exchange, Renew, Tick, Verdict
 from queuehint.values.event import EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -105,7 +105,7 @@ class Leases:
         elif draw < 0.85:
             self._renew()
         elif draw < 0.97:
-            self._apply(Cancel((str(1 + random.randrange(self.jobs + 1)),)) if draw < 0.9 else Tick())
+            self._apply(op.Cancel((str(1 + random.randrange(self.jobs + 1)),)) if draw < 0.9 else op.Tick())
             self._reaped(self.stopped)
         else:
             self.engine.begin_epoch(self.engine.token + 100, 0)
@@ -116,7 +116,7 @@ class Leases:
         self.jobs += 1
         policy = Policy(max_attempts=3, max_losses=2, on_retry=self.random.choice(("hold", "yield")))
         claims = (Claim((self.random.choice("ab"),)),) if self.random.random() < 0.7 else ()
-        self._apply(Enqueue((JobSpec(id=str(self.jobs), task="t", claims=claims, policy=policy),)))
+        self._apply(op.Enqueue((JobSpec(id=str(self.jobs), task="t", claims=claims, policy=policy),)))
         self._reaped(self.stopped)
 
     def _exchange(self) -> None:
@@ -127,11 +127,11 @@ class Leases:
             for kind in (random.choice(KINDS),)
         ]
         limit = random.choice((0, 1, 2))
-        asked = Exchange("w", settle=tuple(outcomes), pools=("default",), limit=limit, lease_ms=LEASE_MS)
+        asked = op.Exchange("w", settle=tuple(outcomes), pools=("default",), limit=limit, lease_ms=LEASE_MS)
         verdicts = self._apply(asked).verdicts
         counted = 0
         for outcome, verdict in zip(outcomes, verdicts, strict=True):
-            counts = verdict is Verdict.DONE
+            counts = verdict is op.Verdict.DONE
             self._say(f"S {outcome.job_id} {outcome.token}", f"S {str(counts).lower()}")
             counted += counts
         self.counted += counted
@@ -144,8 +144,10 @@ class Leases:
 
     def _renew(self) -> None:
         leases = [self._token() for _ in range(2)]
-        for (job_id, token), verdict in zip(leases, self._apply(Renew(tuple(leases), LEASE_MS)).verdicts, strict=True):
-            self._say(f"W {job_id} {token}", f"W {str(verdict is not Verdict.LOST).lower()}")
+        for (job_id, token), verdict in zip(
+            leases, self._apply(op.Renew(tuple(leases), LEASE_MS)).verdicts, strict=True
+        ):
+            self._say(f"W {job_id} {token}", f"W {str(verdict is not op.Verdict.LOST).lower()}")
         self._reaped(self.stopped)
 
 

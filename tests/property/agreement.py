@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from redis.exceptions import ResponseError
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
@@ -31,46 +32,6 @@ from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.core.structures.ready_queue import queue_of, releases_of
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    BUDGET,
-    CHAIN_MAX,
-    IDS_MAX,
-    RECORDS_PER_BLOCK,
-    TALLIES,
-    Cancel,
-    CanDequeue,
-    ChangeSchedule,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Delete,
-    DueSchedules,
-    Enqueue,
-    Exchange,
-    Firing,
-    Follow,
-    Get,
-    List,
-    ListLimits,
-    ListLines,
-    ListPauses,
-    ListSchedules,
-    ListShared,
-    ListUsers,
-    ListWeights,
-    ListWorkers,
-    Operation,
-    Peek,
-    Position,
-    Post,
-    Pull,
-    PutSchedule,
-    SetLimit,
-    SweptPath,
-    Tick,
-    Tree,
-    Why,
-)
 from queuehint.testing.invariants import check_cycles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -137,7 +98,7 @@ class Wiretap(Session):
         # Several streams from the start, as if several calls had been under way at once.
         self.streams.free.extend(RequestStream() for _ in range(3))
 
-    def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def execute(self, operation: op.Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
         self.streams.free.rotate()
         return self._overheard(super().execute(operation), self._note)
 
@@ -190,7 +151,7 @@ class RedisLockstep:
 
     session_class = Wiretap
 
-    def __init__(self, *, budget: int = BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
+    def __init__(self, *, budget: int = op.BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
         self.server = server or shared_server()
         self.namespace = new_namespace("lockstep")
         self.clock = FakeClock(start_ms)
@@ -201,7 +162,7 @@ class RedisLockstep:
         self.backend.session = self.session
         self.epoch_s = epoch_s(start_ms)
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
-        self.history: list[tuple[int, Operation[Any]]] = []
+        self.history: list[tuple[int, op.Operation[Any]]] = []
         self.steps = 0
         self.sweeps: set[int] = set()
         """The numbers of sweeps that were cut; their tallies are asked for."""
@@ -237,7 +198,7 @@ class RedisLockstep:
 
     # --- one operation -----------------------------------------------------------------------------------------------
 
-    def do(self, operation: Operation[Any], *, shell: str = "sync") -> Any:
+    def do(self, operation: op.Operation[Any], *, shell: str = "sync") -> Any:
         """Have both do an operation and compare; return the reply, None if both refused it alike."""
         self.history.append((self.now_ms, operation))
         self.steps += not operation.is_question
@@ -253,12 +214,12 @@ class RedisLockstep:
             check_cycles(self.engine)
             times = [(self.engine.now_ms, self.engine.next_ms), codec.clocked(self.session.answer)]
             assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
-        if isinstance(expected, SweptPath) and expected.number is not None:
+        if isinstance(expected, op.SweptPath) and expected.number is not None:
             self.sweeps.add(expected.number)
         if self.sweeps and not self.engine.table.leftovers:
             for number in sorted(self.sweeps):
                 self.sweeps.discard(number)
-                self.do(Pull(TALLIES, str(number)))
+                self.do(op.Pull(op.TALLIES, str(number)))
         return expected
 
     @staticmethod
@@ -273,41 +234,41 @@ class RedisLockstep:
     def ask(self, path: Path, *, mode: Any = "exclusive", depth: int = 1) -> None:
         """Ask everything about a path and all there is."""
         known = tuple(self.engine.table.jobs)
-        self.do(CanDequeue(path, mode))
+        self.do(op.CanDequeue(path, mode))
         self.count()
-        self.do(ListWeights())
-        self.do(ListWorkers())
-        self.do(ListLimits())
-        self.do(ListPauses())
-        self.do(Tree(path, depth))
-        self.do(Tree(path[:-1], depth, path[-1] if path else None, depth or 1))
-        self.do(ListLines(path, depth or 1))
-        self.do(ListLines(path[:1], 64, limit=depth or 1, longer_than=1))
-        self.do(ListLines(path[: depth // 2], depth or 1, limit=depth or 1, longest=True))
-        self.do(CountPending(path, include_scheduled=depth > 1))
-        self.do(CountPending(None, include_scheduled=depth > 1))
-        self.do(List(DEAD_RECORDS, limit=2 * depth))
-        self.do(ListSchedules(limit=depth or 1))
-        self.do(DueSchedules())
+        self.do(op.ListWeights())
+        self.do(op.ListWorkers())
+        self.do(op.ListLimits())
+        self.do(op.ListPauses())
+        self.do(op.Tree(path, depth))
+        self.do(op.Tree(path[:-1], depth, path[-1] if path else None, depth or 1))
+        self.do(op.ListLines(path, depth or 1))
+        self.do(op.ListLines(path[:1], 64, limit=depth or 1, longer_than=1))
+        self.do(op.ListLines(path[: depth // 2], depth or 1, limit=depth or 1, longest=True))
+        self.do(op.CountPending(path, include_scheduled=depth > 1))
+        self.do(op.CountPending(None, include_scheduled=depth > 1))
+        self.do(op.List(DEAD_RECORDS, limit=2 * depth))
+        self.do(op.ListSchedules(limit=depth or 1))
+        self.do(op.DueSchedules())
         self.ask_for_records(path, 2 * depth + 1)
-        for first in range(0, len(known), IDS_MAX):
-            self.do(Get(known[first : first + IDS_MAX]))
+        for first in range(0, len(known), op.IDS_MAX):
+            self.do(op.Get(known[first : first + op.IDS_MAX]))
         for job in list(self.engine.table.jobs.values()):
             if job.state not in OVER:
-                self.do(Why(job.id))
+                self.do(op.Why(job.id))
         last = next((job for job in reversed(self.engine.table.jobs.values()) if self.engine.state.find(job.id)), None)
         if last is not None:
-            self.do(Why(last.id, CHAIN_MAX))
+            self.do(op.Why(last.id, op.CHAIN_MAX))
 
     def count(self) -> None:
         """Ask for all counts; those by state add up to the records that are kept."""
-        stats = self.do(CountJobs())
+        stats = self.do(op.CountJobs())
         kept = sum(not job.gone and not job.is_hidden for job in self.engine.table.jobs.values())
         assert sum(stats.states.values()) == kept
 
     def follow(self, limit: int) -> None:
         """Read the next events; each begins where the one of this job before has ended."""
-        followed = self.do(Follow(self.seen, limit))
+        followed = self.do(op.Follow(self.seen, limit))
         if followed.missed:
             self.told.clear()
         first = followed.after - len(followed.events) + 1
@@ -324,14 +285,14 @@ class RedisLockstep:
 
     def ask_for_records(self, path: Path, limit: int) -> None:
         """Ask for the first pages of every kind, and count."""
-        self.do(Peek())
-        self.do(ListUsers("s", limit=limit))
+        self.do(op.Peek())
+        self.do(op.ListUsers("s", limit=limit))
         for wanted in filters(path, self.now_ms, list(self.engine.table.jobs.values())):
-            self.do(CountRecords(wanted))
+            self.do(op.CountRecords(wanted))
             for newest_first in (False, True):
                 after = None
                 for _ in range(3):
-                    after = self.do(List(wanted, newest_first, after, limit)).after
+                    after = self.do(op.List(wanted, newest_first, after, limit)).after
                     if after is None:
                         break
 
@@ -342,16 +303,16 @@ class RedisLockstep:
         gates = {claim[:depth] for claim in claims for depth in range(len(claim) + 1)}
         for path in sorted({(), ("nowhere",)} | gates):
             for mode in modes:
-                self.do(CanDequeue(path, mode))
-            self.do(CountPending(path, include_scheduled=True))
+                self.do(op.CanDequeue(path, mode))
+            self.do(op.CountPending(path, include_scheduled=True))
         self.ask((), depth=64)
         for job_id in [*self.engine.table.jobs, "nobody"]:
-            self.do(Why(job_id))
-        after: Position | None = ("", 0)
+            self.do(op.Why(job_id))
+        after: op.Position | None = ("", 0)
         while after is not None:
-            after = self.do(List(DEAD_RECORDS, after=after, limit=7)).after
+            after = self.do(op.List(DEAD_RECORDS, after=after, limit=7)).after
         for limit in (1, 100):
-            self.do(ListShared("n", limit=limit))
+            self.do(op.ListShared("n", limit=limit))
         self.recount()
 
     def recount(self) -> None:
@@ -404,7 +365,7 @@ class RedisLockstep:
             "users": len({(queue_of(job), job.spec.user) for job in table.ready.jobs()}),
             "shared": len(self.engine.state.shared),
             "shared_ends": len(self.engine.state.shared),
-            "shared_names": sum(place[0] != TALLIES for place in self.engine.state.shared.values),
+            "shared_names": sum(place[0] != op.TALLIES for place in self.engine.state.shared.values),
             "schedules": len(self.engine.state.timetable),
             "schedule_names": len(self.engine.state.timetable),
             "schedule_dues": self.engine.state.timetable.count_dues(),
@@ -441,7 +402,7 @@ class RedisLockstep:
             said = terms[:4] + terms[4:5] * (spec.user is not None) + terms[5:] * (spec.service is not None)
             said += tuple(f"g{tag}" for tag in spec.tags) + (f"m{spec.parent}",) * (spec.parent is not None)
             for term in said if job.block is not None else ():
-                expected.setdefault(f"{term}\0{job.number // RECORDS_PER_BLOCK}", set()).add(job.number)
+                expected.setdefault(f"{term}\0{job.number // op.RECORDS_PER_BLOCK}", set()).add(job.number)
         client: Any = self.server.client()
         stored = client.hgetall(keys.redis_key(self.namespace, "index"))
         ids = {field: packed for field, packed in stored.items() if field.startswith(b"#")}
@@ -533,7 +494,7 @@ class RedisLockstep:
             if now_ms > self.engine.now_ms - KEPT_MS + MINUTE
         ]
         if not receipts:
-            self.do(Tick())
+            self.do(op.Tick())
             return self._receipt(-1)
         return receipts[stream % len(receipts)]
 
@@ -582,9 +543,9 @@ class RedisLockstep:
         self._epochs += 1
         spec = JobSpec(id=f"epoch{self._epochs}", task="t", presence_ms=1)
         # A walk may have left as many jobs as the namespace takes.
-        self.do(SetLimit(Limit()))
-        self.do(Enqueue((spec,)))
-        self.do(Cancel((spec.id,)))
+        self.do(op.SetLimit(Limit()))
+        self.do(op.Enqueue((spec,)))
+        self.do(op.Cancel((spec.id,)))
 
     def watch(self, job_ids: tuple[str, ...]) -> None:
         """Begin to wait for jobs and leave at once, as a killed process does."""
@@ -603,20 +564,20 @@ class RedisLockstep:
                 Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
                 for job in table.registry.running.values()
             ]
-            reply = self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
+            reply = self.do(op.Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
             if table.jobs and not running and not reply.grants and not reply.more:
                 assert self.engine.next_ms is not None, "jobs wait for nothing"
                 self.go_to(self.engine.next_ms)
         for worker in sorted(table.undelivered_cancellations):
-            self.do(Exchange(worker))
-        for schedule in self.do(ListSchedules()).schedules:
-            self.do(ChangeSchedule(schedule.name, "drop"))
-        for state in self.do(ListLimits()).limits:
-            self.do(SetLimit(state.limit.lifted))
-        self.do(Tick())
+            self.do(op.Exchange(worker))
+        for schedule in self.do(op.ListSchedules()).schedules:
+            self.do(op.ChangeSchedule(schedule.name, "drop"))
+        for state in self.do(op.ListLimits()).limits:
+            self.do(op.SetLimit(state.limit.lifted))
+        self.do(op.Tick())
         while (end := self.engine.state.shared.next_ms()) is not None:
             self.go_to(end)
-            self.do(Tick())
+            self.do(op.Tick())
         check_empty(self.engine)
         self.follow(1000)
         self.count()
@@ -627,7 +588,7 @@ class RedisLockstep:
         self.go_to(self.now_ms + KEPT_MS + MINUTE)
         # A tick forgets a hundred sessions; the last one belongs to the tick itself.
         for _ in range(1000):
-            self.do(Tick())
+            self.do(op.Tick())
             left = self.dump()
             if len(left["receipts"]) <= 1 and len(left["sessions"]) <= 1:
                 break
@@ -649,7 +610,7 @@ def bits_of(field: bytes, packed: bytes) -> set[int]:
     packed = packed[16:] if term == b"a" else packed
     first, data = packed[0], packed[1:]
     assert len(data) % 4 == 0 and any(data[:4]) and any(data[-4:]) and first * 4 + len(data) <= 128
-    begin = int(block) * RECORDS_PER_BLOCK + first * 32
+    begin = int(block) * op.RECORDS_PER_BLOCK + first * 32
     return {begin + at for at in range(8 * len(data)) if data[at // 8] & 128 >> at % 8}
 
 
@@ -731,29 +692,29 @@ class PayloadGenerator(OperationGenerator):
             return attrs.evolve(outcome, reason=random.choice((None, "", "no\nneed")))
         return outcome
 
-    def move(self) -> Operation[Any]:
+    def move(self) -> op.Operation[Any]:
         if self.random.random() < 0.93:
             return super().move()
         return self.random.choice((self.put_schedule, self.change_schedule, self.fire, self.fire))()
 
-    def put_schedule(self) -> Operation[Any]:
+    def put_schedule(self) -> op.Operation[Any]:
         random = self.random
         name = random.choice(_SCHEDULES)
         spec = JobSpec(id=name, task=random.choice(_TEXTS[:2]), claims=self.claims(), user=random.choice((None, "u")))
         next_ms = random.choice((None, *[self.engine.now_ms + ms for ms in (0, 1, MINUTE, 3 * MINUTE)]))
-        return PutSchedule(name, spec, random.choice(_RECURRENCES), next_ms)
+        return op.PutSchedule(name, spec, random.choice(_RECURRENCES), next_ms)
 
-    def change_schedule(self) -> Operation[Any]:
+    def change_schedule(self) -> op.Operation[Any]:
         random = self.random
         name, version = random.choice(_SCHEDULES), self.engine.state.timetable.versions - random.choice((0, 0, 0, 1))
         operations = (
-            ChangeSchedule(name, "drop"),
-            ChangeSchedule(name, "pause"),
-            ChangeSchedule(name, "resume", version, self.engine.now_ms + 1),
+            op.ChangeSchedule(name, "drop"),
+            op.ChangeSchedule(name, "pause"),
+            op.ChangeSchedule(name, "resume", version, self.engine.now_ms + 1),
         )
         return random.choice(operations)
 
-    def fire(self) -> Operation[Any]:
+    def fire(self) -> op.Operation[Any]:
         random = self.random
         schedules, _ = self.engine.state.timetable.page("", 10)
         due = self.engine.state.timetable.due(self.engine.now_ms, 10) or schedules
@@ -771,15 +732,15 @@ class PayloadGenerator(OperationGenerator):
             specs.append(attrs.evolve(self.spec(), presence_ms=None))
         next_ms = random.choice((None, due_ms + MINUTE, due_ms + MINUTE, self.engine.now_ms + MINUTE))
         version = schedule.version - (random.random() < 0.1)
-        return Enqueue(tuple(specs), firing=Firing(schedule.name, version, due_ms, next_ms))
+        return op.Enqueue(tuple(specs), firing=op.Firing(schedule.name, version, due_ms, next_ms))
 
-    def note(self) -> Operation[Any]:
+    def note(self) -> op.Operation[Any]:
         if self.random.random() < 0.2:
             after = self.random.choice((None, 0, self.engine.table.journal.last))
             filters = self.random.choice(((), (EventFilter(user="u"), EventFilter(path=self.path(), kinds=_BEGUN))))
-            return Follow(after, self.random.choice((1, 1000)), filters)
+            return op.Follow(after, self.random.choice((1, 1000)), filters)
         operation = super().note()
-        assert isinstance(operation, Post)
+        assert isinstance(operation, op.Post)
         last = operation.notes[-1]
         if last.progress is not None:
             return attrs.evolve(operation, notes=(attrs.evolve(last, progress=self.random.choice(_NOTES)),))
@@ -787,12 +748,12 @@ class PayloadGenerator(OperationGenerator):
             last = attrs.evolve(last, result=self.random.choice(RESULTS[2:]))
         if last.lines:
             last = attrs.evolve(last, lines=self.random.choice(_LOGS))
-        return Post((*operation.notes[:-1], last))
+        return op.Post((*operation.notes[:-1], last))
 
-    def delete(self) -> Operation[Any]:
+    def delete(self) -> op.Operation[Any]:
         """Now and then only if the records are as they were seen, or not any more."""
         operation = super().delete()
-        assert isinstance(operation, Delete)
+        assert isinstance(operation, op.Delete)
         if self.random.random() < 0.7:
             return operation
         found = [self.engine.table.jobs.get(job_id) for job_id in operation.ids]
@@ -806,7 +767,7 @@ class PlainGenerator(PayloadGenerator):
     # While there are jobs that a release has refused, no exchange goes the short way.
     releases = ("", "", "", "", "", "", "one")
 
-    def move(self) -> Operation[Any]:
+    def move(self) -> op.Operation[Any]:
         return self.random.choice((self.enqueue, self.exchange, self.exchange, super().move))()
 
     def spec(self) -> JobSpec:
@@ -840,7 +801,7 @@ def walk_together(
     last = lockstep.steps + steps
     while lockstep.steps < last:
         lockstep.go_to(generator.pass_time(lockstep.now_ms))
-        move = generator.move() if random.random() < 0.85 else Tick()
+        move = generator.move() if random.random() < 0.85 else op.Tick()
         lockstep.do(move, shell="sync" if random.random() < 0.9 else "async")
         for act, every in besides:
             if random.random() < 1 / every:

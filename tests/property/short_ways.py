@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.functions.library import Library
 from queuehint.backends.redis.scripts import script
 from queuehint.backends.redis.transport import Send
-from queuehint.operations import Enqueue, Exchange, Operation, Tick
 from queuehint.testing.state_machine.styles import LEASE_MS, MINUTE
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
@@ -112,7 +112,7 @@ class TwoWays(RedisLockstep):
             self.server.client().unlink(*names)
         super().close()
 
-    def do(self, operation: Operation[Any], *, shell: str = "sync") -> Any:
+    def do(self, operation: op.Operation[Any], *, shell: str = "sync") -> Any:
         """Have all do an operation and compare."""
         reply = super().do(operation, shell=shell)
         assert not self.unequal, f"{operation}\n" + "\n".join(self.unequal)
@@ -173,14 +173,14 @@ class FactsGenerator(PayloadGenerator):
     Each draws its facts anew: every field of a policy, service, tags, priority, user and pool.
     """
 
-    def move(self) -> Operation[Any]:
+    def move(self) -> op.Operation[Any]:
         return self.random.choice((*[self.enqueue_one] * 7, *[self.exchange_one] * 12, self.renew, super().move))()
 
-    def enqueue_one(self) -> Operation[Any]:
+    def enqueue_one(self) -> op.Operation[Any]:
         """Draw an enqueue of one job that asks for nothing special, but for its facts."""
         random = self.random
         if self.specs and random.random() < 0.03:
-            return Enqueue((random.choice(self.specs[-12:]),))
+            return op.Enqueue((random.choice(self.specs[-12:]),))
         spec = self.spec()
         facts = JobSpec(
             id=spec.id,
@@ -194,7 +194,7 @@ class FactsGenerator(PayloadGenerator):
             policy=self.policy(),
         )
         self.specs[-1] = facts
-        return Enqueue((facts,))
+        return op.Enqueue((facts,))
 
     def policy(self) -> Policy:
         """Draw each field of a policy: mostly the default one."""
@@ -215,7 +215,7 @@ class FactsGenerator(PayloadGenerator):
             key_for_ms=random.choice((None, None, MINUTE)),
         )
 
-    def exchange_one(self) -> Operation[Any]:
+    def exchange_one(self) -> op.Operation[Any]:
         """Draw an exchange that settles at most one job and claims of one pool."""
         random = self.random
         running = [(job.id, job.token or 0) for job in self.engine.table.registry.running.values()]
@@ -225,7 +225,7 @@ class FactsGenerator(PayloadGenerator):
             settle = (Outcome(job_id=job_id, token=token, kind=OutcomeKind.FINISHED, result=random.choice(RESULTS)),)
         # Whoever claims from a pool of its own name does not come back when something is due.
         worker, limit = random.choice("wxxp"), random.choice((0, 1, 1, 1, 2, 100))
-        return Exchange(worker, settle, (random.choice("ppq"),), limit, LEASE_MS, announces=worker != "w")
+        return op.Exchange(worker, settle, (random.choice("ppq"),), limit, LEASE_MS, announces=worker != "w")
 
 
 def walk_two_ways(lockstep: TwoWays, random: Random, style: Style, steps: int) -> None:
@@ -235,7 +235,7 @@ def walk_two_ways(lockstep: TwoWays, random: Random, style: Style, steps: int) -
     while lockstep.steps < last:
         if random.random() < 0.3:
             lockstep.go_to(generator.pass_time(lockstep.now_ms))
-        lockstep.do(generator.move() if random.random() < 0.9 else Tick())
+        lockstep.do(generator.move() if random.random() < 0.9 else op.Tick())
         if random.random() < 0.02:
             lockstep.follow(5)
         if random.random() < 0.01:

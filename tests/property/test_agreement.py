@@ -16,38 +16,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.core.engine import EPOCH_BEGIN_S
-from queuehint.operations import (
-    BLOCKS_LOOKED_AT_MAX,
-    BUDGET,
-    RECORDS_COUNTED_MAX,
-    RECORDS_LOOKED_AT_MAX,
-    RECORDS_PER_BLOCK,
-    Amend,
-    Cancel,
-    CancelPath,
-    Commit,
-    CountEdges,
-    CountJobs,
-    CountRecords,
-    Delete,
-    Discard,
-    Enqueue,
-    Exchange,
-    Get,
-    List,
-    ListShared,
-    ListUsers,
-    Note,
-    Pause,
-    Post,
-    Pull,
-    Redrive,
-    Renew,
-    Resume,
-    Tick,
-)
 from queuehint.testing.commits import commit_of
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
@@ -89,7 +60,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.redis
 
-BUDGETS = (BUDGET, 1, 2, 5)
+BUDGETS = (op.BUDGET, 1, 2, 5)
 STEPS = thorough(233, quick=50)
 IN_2020_MS = 1_000 * EPOCH_BEGIN_S
 
@@ -152,19 +123,19 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
 def test_records_that_expire_use_as_many_units_of_both() -> None:
     lockstep = RedisLockstep(budget=6)
     try:
-        lockstep.do(Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(5))))
-        grants = lockstep.do(Exchange("w", limit=5)).grants
+        lockstep.do(op.Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(5))))
+        grants = lockstep.do(op.Exchange("w", limit=5)).grants
         ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.FINISHED) for each in grants)
-        lockstep.do(Exchange("w", settle=ended))
+        lockstep.do(op.Exchange("w", settle=ended))
         lockstep.go_to(lockstep.now_ms + 5)
-        assert [lockstep.do(Tick()).more for _ in range(3)] == [True, True, False]
+        assert [lockstep.do(op.Tick()).more for _ in range(3)] == [True, True, False]
     finally:
         lockstep.close()
 
 
 def ticks(lockstep: RedisLockstep) -> int:
     """Have leftovers done; return in how many steps, after each of which both have as much left over."""
-    return next(count for count in itertools.count(1) if not lockstep.do(Tick()).more)
+    return next(count for count in itertools.count(1) if not lockstep.do(op.Tick()).more)
 
 
 @pytest.mark.parametrize("budget, steps", [(5, [3, 1, 3, 3, 2]), (6, [3, 1, 2, 3, 2])])
@@ -175,23 +146,23 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
     failed: dict[str, Any] = {"kind": OutcomeKind.FAILED, "error": JobError(type="E", message="m"), "final": True}
     counts = []
     try:
-        lockstep.do(Enqueue(jobs))
-        lockstep.do(Exchange("w", limit=6, lease_ms=5))
+        lockstep.do(op.Enqueue(jobs))
+        lockstep.do(op.Exchange("w", limit=6, lease_ms=5))
         lockstep.go_to(lockstep.now_ms + 5)
         counts.append(ticks(lockstep))
-        lockstep.do(Pause(RecordFilter(task="t")))
-        assert [lockstep.do(Exchange("w", limit=6)).grants for _ in range(3)] == [()] * 3
-        lockstep.do(Resume(RecordFilter(task="t")))
+        lockstep.do(op.Pause(RecordFilter(task="t")))
+        assert [lockstep.do(op.Exchange("w", limit=6)).grants for _ in range(3)] == [()] * 3
+        lockstep.do(op.Resume(RecordFilter(task="t")))
         counts.append(ticks(lockstep))
-        (root, *_) = lockstep.do(Exchange("w", limit=6)).grants
+        (root, *_) = lockstep.do(op.Exchange("w", limit=6)).grants
         behind: dict[str, Any] = {"task": "t", "depends_on": (Dependency("j0"),), "policy": kept}
-        lockstep.do(Enqueue(tuple(JobSpec(id=f"b{at}", **behind) for at in range(3))))
-        lockstep.do(Exchange("w", settle=(Outcome(job_id="j0", token=root.token, **failed),)))
+        lockstep.do(op.Enqueue(tuple(JobSpec(id=f"b{at}", **behind) for at in range(3))))
+        lockstep.do(op.Exchange("w", settle=(Outcome(job_id="j0", token=root.token, **failed),)))
         counts.append(ticks(lockstep))
-        lockstep.do(Redrive(("j0",), downstream=True))
+        lockstep.do(op.Redrive(("j0",), downstream=True))
         counts.append(ticks(lockstep))
-        lockstep.do(Enqueue(tuple(JobSpec(id=f"c{at}", **behind) for at in range(5)), staged="s"))
-        lockstep.do(Commit("s", 5))
+        lockstep.do(op.Enqueue(tuple(JobSpec(id=f"c{at}", **behind) for at in range(5)), staged="s"))
+        lockstep.do(op.Commit("s", 5))
         counts.append(ticks(lockstep))
         assert counts == steps
     finally:
@@ -199,7 +170,7 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("budget", [BUDGET, 2])
+@pytest.mark.parametrize("budget", [op.BUDGET, 2])
 def test_they_do_where_plain_jobs_meet_others(budget: int) -> None:
     lockstep = RedisLockstep(budget=budget)
     client, key, random = lockstep.server.client(), keys.redis_key(lockstep.namespace, "jobs"), Random(budget + 1)
@@ -257,16 +228,16 @@ def page_on(lockstep: RedisLockstep, wanted: RecordFilter, pages: int, *, newest
     """Read all pages of a question, with both; *pages* is how many there are."""
     after, read = None, 0
     while read == 0 or after is not None:
-        after = lockstep.do(List(wanted, newest_first, after, 200)).after
+        after = lockstep.do(op.List(wanted, newest_first, after, 200)).after
         read += 1
     assert read == pages
 
 
 def count_on(lockstep: RedisLockstep, wanted: RecordFilter) -> list[int]:
     """Count in as many steps as it takes, with both; return what each has found."""
-    found = [lockstep.do(CountRecords(wanted))]
+    found = [lockstep.do(op.CountRecords(wanted))]
     while found[-1].after is not None:
-        found.append(lockstep.do(CountRecords(wanted, found[-1].after)))
+        found.append(lockstep.do(op.CountRecords(wanted, found[-1].after)))
     return [counts.total for counts in found]
 
 
@@ -280,12 +251,12 @@ def test_both_look_at_as_many_blocks_and_no_more(lockstep: RedisLockstep) -> Non
     )
     script = client.register_script(skip)
     table = lockstep.engine.table
-    far = BLOCKS_LOOKED_AT_MAX
+    far = op.BLOCKS_LOOKED_AT_MAX
     for block in range(far + 2):
         service = "s" if block in {0, far - 1, far} else None
-        lockstep.do(Enqueue((JobSpec(id=str(block), task="t", user="u", service=service),)))
-        script(keys=[keys.redis_key(lockstep.namespace, "meta")], args=[RECORDS_PER_BLOCK - 1])
-        table.last_number += RECORDS_PER_BLOCK - 1
+        lockstep.do(op.Enqueue((JobSpec(id=str(block), task="t", user="u", service=service),)))
+        script(keys=[keys.redis_key(lockstep.namespace, "meta")], args=[op.RECORDS_PER_BLOCK - 1])
+        table.last_number += op.RECORDS_PER_BLOCK - 1
     for newest_first in (False, True):
         page_on(lockstep, RecordFilter(user="u", service="s"), 2, newest_first=newest_first)
         page_on(lockstep, RecordFilter(service="s"), 1, newest_first=newest_first)
@@ -294,7 +265,7 @@ def test_both_look_at_as_many_blocks_and_no_more(lockstep: RedisLockstep) -> Non
 
 
 def test_both_look_at_as_many_records_and_no_more(lockstep: RedisLockstep) -> None:
-    for begin in range(0, RECORDS_LOOKED_AT_MAX + 1500, 500):
+    for begin in range(0, op.RECORDS_LOOKED_AT_MAX + 1500, 500):
         specs = [
             JobSpec(
                 id=str(begin + at),
@@ -305,11 +276,11 @@ def test_both_look_at_as_many_records_and_no_more(lockstep: RedisLockstep) -> No
             )
             for at in range(500)
         ]
-        lockstep.do(Enqueue(tuple(specs)))
-    lockstep.do(Cancel(tuple([str(number) for number in range(0, 5000, 5)])))
+        lockstep.do(op.Enqueue(tuple(specs)))
+    lockstep.do(op.Cancel(tuple([str(number) for number in range(0, 5000, 5)])))
     for newest_first in (False, True):
         page_on(lockstep, RecordFilter(path=("x",), user="u"), 2, newest_first=newest_first)
-    assert count_on(lockstep, RecordFilter(path=("x",))) == [RECORDS_COUNTED_MAX] * 5 + [380]
+    assert count_on(lockstep, RecordFilter(path=("x",))) == [op.RECORDS_COUNTED_MAX] * 5 + [380]
     assert len(count_on(lockstep, RecordFilter(path=("x", "1")))) == 2
 
 
@@ -348,47 +319,47 @@ def test_a_namespace_that_was_only_looked_at_holds_nothing() -> None:
     try:
         fresh.wind_down()
         fresh.check_residue()
-        fresh.do(CountJobs())
+        fresh.do(op.CountJobs())
         assert fresh.dump().keys() <= FIXED
     finally:
         fresh.close()
 
 
 def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(lockstep: RedisLockstep) -> None:
-    lockstep.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
-    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
+    (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
     settled = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
-    lockstep.do(Exchange("w", settle=(settled,)))
+    lockstep.do(op.Exchange("w", settle=(settled,)))
     lockstep.recount()
     assert "results" not in lockstep.dump()
 
 
 def test_a_key_that_outlives_its_job_is_in_the_index_until_it_expires(lockstep: RedisLockstep) -> None:
     policy = Policy(key_for_ms=MINUTE)
-    lockstep.do(Enqueue((JobSpec(id="a", task="t", key="k", policy=policy),)))
-    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
-    lockstep.do(Exchange("w", settle=(Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t", key="k", policy=policy),)))
+    (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
+    lockstep.do(op.Exchange("w", settle=(Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))
     lockstep.recount()
     assert "keyed" in lockstep.dump()
     lockstep.go_to(lockstep.now_ms + MINUTE)
-    lockstep.do(Tick())
+    lockstep.do(op.Tick())
     lockstep.recount()
     assert "keyed" not in lockstep.dump()
 
 
 def test_waiters_silent_for_ten_minutes_are_not_woken(lockstep: RedisLockstep) -> None:
-    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
     lockstep.watch(("a",))
     lockstep.go_to(KEPT_MS + MINUTE)
-    lockstep.do(Tick())
-    lockstep.do(Cancel(("a",)))
+    lockstep.do(op.Tick())
+    lockstep.do(op.Cancel(("a",)))
     assert not [name for name in lockstep.dump() if name.startswith("wake:session:")]
 
 
 def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None:
-    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
     lockstep.watch(("a",))
-    lockstep.do(Cancel(("a",)))
+    lockstep.do(op.Cancel(("a",)))
     (woken,) = [content for name, content in lockstep.dump().items() if name.startswith("wake:session:")]
     assert woken == [(b"a", 0.0)]
     lockstep.wind_down()
@@ -399,30 +370,30 @@ def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("budget", [BUDGET, 40])
+@pytest.mark.parametrize("budget", [op.BUDGET, 40])
 def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_canceled_alike(budget: int) -> None:
     random = Random(budget + 1)
     lockstep = RedisLockstep(budget=budget)
     try:
         generator = PayloadGenerator(lockstep.engine, random, MIXED, ("a", "b"))
         for _ in range(3):
-            lockstep.do(Enqueue(tuple(generator.spec() for _ in range(1_000))))
+            lockstep.do(op.Enqueue(tuple(generator.spec() for _ in range(1_000))))
             for _ in range(4):
                 running = list(lockstep.engine.table.registry.running.values())
                 settle = tuple(generator.outcome(job.id, job.token or 0) for job in running)
-                lockstep.do(Exchange("w", settle=settle, pools=("p", "q"), limit=1_000, lease_ms=LEASE_MS))
+                lockstep.do(op.Exchange("w", settle=settle, pools=("p", "q"), limit=1_000, lease_ms=LEASE_MS))
                 lockstep.repeat()
                 lockstep.recount()
             ids = tuple(lockstep.engine.table.jobs)[:1_000]
-            lockstep.do(Get(ids))
+            lockstep.do(op.Get(ids))
             lockstep.do(
-                Renew(tuple((job.id, job.token or 0) for job in lockstep.engine.table.registry.running.values()))
+                op.Renew(tuple((job.id, job.token or 0) for job in lockstep.engine.table.registry.running.values()))
             )
-            lockstep.do(CancelPath(()))
-            lockstep.do(Redrive(ids))
-            lockstep.do(Discard(ids))
-            lockstep.do(Cancel(ids))
-            lockstep.do(CountJobs())
+            lockstep.do(op.CancelPath(()))
+            lockstep.do(op.Redrive(ids))
+            lockstep.do(op.Discard(ids))
+            lockstep.do(op.Cancel(ids))
+            lockstep.do(op.CountJobs())
             lockstep.go_to(lockstep.now_ms + LEASE_MS + 1)
         lockstep.wind_down()
         lockstep.check_residue()
@@ -437,25 +408,25 @@ def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good(
         return JobSpec(id=job_id, task="t", depends_on=(Dependency(dependency_id, when="done"),))
 
     def start() -> dict[str, int]:
-        return {grant.spec.id: grant.token for grant in lockstep.do(Exchange("w", limit=9)).grants}
+        return {grant.spec.id: grant.token for grant in lockstep.do(op.Exchange("w", limit=9)).grants}
 
     try:
         fails: dict[str, Any] = {"kind": OutcomeKind.FAILED, "final": True}
-        lockstep.do(Enqueue((JobSpec(id="a", task="t"), depending_on("a", "b"), depending_on("a", "c"))))
-        lockstep.do(Exchange("w", (Outcome(job_id="a", token=start()["a"], **fails),)))
+        lockstep.do(op.Enqueue((JobSpec(id="a", task="t"), depending_on("a", "b"), depending_on("a", "c"))))
+        lockstep.do(op.Exchange("w", (Outcome(job_id="a", token=start()["a"], **fails),)))
         for _ in range(3):
-            lockstep.do(Tick())
+            lockstep.do(op.Tick())
         tokens = start()
-        lockstep.do(Redrive(("a",)))
+        lockstep.do(op.Redrive(("a",)))
         tokens |= start()
-        lockstep.do(Enqueue((depending_on("a", "d"), JobSpec(id="e", task="t"), depending_on("e", "f"))))
+        lockstep.do(op.Enqueue((depending_on("a", "d"), JobSpec(id="e", task="t"), depending_on("e", "f"))))
         tokens |= start()
         ends = [Outcome(job_id=each, token=tokens[each], kind=OutcomeKind.FINISHED) for each in "ae"]
         # One unit: the sweep looks at b, sees that c is over, and is cut. The next unit goes to another one.
-        lockstep.do(Exchange("w", (Outcome(job_id="c", token=tokens["c"], **fails), *ends)))
-        lockstep.do(Redrive(("c",)))
-        lockstep.do(Tick())
-        lockstep.do(Get(("b", "c", "d")))
+        lockstep.do(op.Exchange("w", (Outcome(job_id="c", token=tokens["c"], **fails), *ends)))
+        lockstep.do(op.Redrive(("c",)))
+        lockstep.do(op.Tick())
+        lockstep.do(op.Get(("b", "c", "d")))
         lockstep.compare_all()
         lockstep.wind_down()
     finally:
@@ -470,20 +441,20 @@ def test_both_revive_a_job_once_no_commit_is_under_way() -> None:
         return JobSpec(id=job_id, task="t", depends_on=tuple([Dependency(each) for each in after]), policy=once)
 
     def settle(job_id: str, kind: OutcomeKind, *children: str) -> None:
-        lockstep.do(Exchange("w", (Outcome(job_id=job_id, token=tokens[job_id], kind=kind, children=children),)))
+        lockstep.do(op.Exchange("w", (Outcome(job_id=job_id, token=tokens[job_id], kind=kind, children=children),)))
 
     try:
-        lockstep.do(Enqueue((job("dead"), job("parent"), job("revived", "dead", "parent"))))
-        tokens = {grant.spec.id: grant.token for grant in lockstep.do(Exchange("w", limit=2)).grants}
+        lockstep.do(op.Enqueue((job("dead"), job("parent"), job("revived", "dead", "parent"))))
+        tokens = {grant.spec.id: grant.token for grant in lockstep.do(op.Exchange("w", limit=2)).grants}
         settle("dead", OutcomeKind.FAILED)
-        lockstep.do(Tick())
-        lockstep.do(Enqueue((*[job(f"other{number}") for number in range(5)], job("last", "revived")), staged="T"))
+        lockstep.do(op.Tick())
+        lockstep.do(op.Enqueue((*[job(f"other{number}") for number in range(5)], job("last", "revived")), staged="T"))
         lockstep.do(commit_of(lockstep.engine, "T"))
-        lockstep.do(Redrive(("dead",), downstream=True))
+        lockstep.do(op.Redrive(("dead",), downstream=True))
         settle("parent", OutcomeKind.CHILDREN, "last")
-        while lockstep.do(Tick()).more:
+        while lockstep.do(op.Tick()).more:
             lockstep.compare_all()
-        (parent,) = lockstep.do(Get(("parent",))).records
+        (parent,) = lockstep.do(op.Get(("parent",))).records
         assert parent.cause == "child_failed"
         lockstep.wind_down()
     finally:
@@ -533,32 +504,32 @@ def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled
     cut: RedisLockstep,
 ) -> None:
     specs = [JobSpec(id=each, task="t", flow="f", service="s", user="u") for each in "abcd"]
-    cut.do(Enqueue(tuple(specs), staged="S"))
-    cut.do(Commit("S", 4))
+    cut.do(op.Enqueue(tuple(specs), staged="S"))
+    cut.do(op.Commit("S", 4))
     for spec in specs:
-        (record,) = cut.do(Get((spec.id,))).records
-        cut.do(Amend(attrs.evolve(spec, user="v"), record.version))
-    cut.do(Cancel(("c", "d")))
-    cut.do(Delete(("d",)))
+        (record,) = cut.do(op.Get((spec.id,))).records
+        cut.do(op.Amend(attrs.evolve(spec, user="v"), record.version))
+    cut.do(op.Cancel(("c", "d")))
+    cut.do(op.Delete(("d",)))
     cut.recount()
-    while cut.do(Tick()).more:
+    while cut.do(op.Tick()).more:
         cut.count()
-    assert cut.do(ListUsers("s")).users == (("v", 3),)
+    assert cut.do(op.ListUsers("s")).users == (("v", 3),)
 
 
 @pytest.mark.parametrize("minutes", [0, 11])
 def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: RedisLockstep, minutes: int) -> None:
-    cut.do(Enqueue(tuple([JobSpec(id=each, task="t") for each in "abpq"])))
-    tokens = {grant.spec.id: grant.token for grant in cut.do(Exchange("w", limit=4)).grants}
+    cut.do(op.Enqueue(tuple([JobSpec(id=each, task="t") for each in "abpq"])))
+    tokens = {grant.spec.id: grant.token for grant in cut.do(op.Exchange("w", limit=4)).grants}
     parents = [
         Outcome(job_id=each, token=tokens[each], kind=OutcomeKind.CHILDREN, children=("a", "b")) for each in "pq"
     ]
-    cut.do(Exchange("w", tuple(parents)))
-    cut.do(Cancel(("p", "q")))
+    cut.do(op.Exchange("w", tuple(parents)))
+    cut.do(op.Cancel(("p", "q")))
     cut.go_to(cut.now_ms + minutes * MINUTE)
-    cut.do(Delete(("p", "q")))
+    cut.do(op.Delete(("p", "q")))
     cut.recount()
-    cut.do(CountEdges())
+    cut.do(op.CountEdges())
 
 
 @pytest.mark.parametrize("when", ["success", "failure", "done"])
@@ -571,14 +542,14 @@ def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(
 
     policy = Policy(on_dependency_failure=on_failure, retention_ms=MINUTE)
     needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when),), policy=policy) for at in range(3)]
-    cut.do(Enqueue((*[JobSpec(id=each, task="t") for each in "apqr"], *needy)))
-    tokens = {grant.spec.id: grant.token for grant in cut.do(Exchange("w", limit=9)).grants}
-    cut.do(Exchange("w", tuple([Outcome(job_id=each, token=tokens[each], **end(("a",))) for each in "pqr"])))
-    cut.do(Exchange("w", (Outcome(job_id="a", token=tokens["a"], kind=OutcomeKind.FAILED, final=True),)))
-    cut.do(Delete(("a",)))
-    while cut.do(Tick()).more:
+    cut.do(op.Enqueue((*[JobSpec(id=each, task="t") for each in "apqr"], *needy)))
+    tokens = {grant.spec.id: grant.token for grant in cut.do(op.Exchange("w", limit=9)).grants}
+    cut.do(op.Exchange("w", tuple([Outcome(job_id=each, token=tokens[each], **end(("a",))) for each in "pqr"])))
+    cut.do(op.Exchange("w", (Outcome(job_id="a", token=tokens["a"], kind=OutcomeKind.FAILED, final=True),)))
+    cut.do(op.Delete(("a",)))
+    while cut.do(op.Tick()).more:
         cut.count()
-    records = cut.do(Get(tuple([spec.id for spec in needy] + list("pqr")))).records
+    records = cut.do(op.Get(tuple([spec.id for spec in needy] + list("pqr")))).records
     cause = "has expired" if (when, on_failure) == ("success", "wait") else "has failed"
     is_run = when != "success" or on_failure == "run"
     assert [record.cause for record in records[:3]] == [None if is_run else f"dependency a {cause}"] * 3
@@ -588,14 +559,14 @@ def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(
 @pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
 def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: RedisLockstep, on_conflict: Any) -> None:
     policy = Policy(on_dependency_failure="cancel", retention_ms=MINUTE)
-    cut.do(Enqueue((JobSpec(id="a", task="t"),)))
-    cut.do(Enqueue((JobSpec(id="b", task="t", key="k", depends_on=(Dependency("a"),), policy=policy),)))
-    (grant,) = cut.do(Exchange("w", limit=1)).grants
-    cut.do(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
-    while cut.do(Tick()).more:
+    cut.do(op.Enqueue((JobSpec(id="a", task="t"),)))
+    cut.do(op.Enqueue((JobSpec(id="b", task="t", key="k", depends_on=(Dependency("a"),), policy=policy),)))
+    (grant,) = cut.do(op.Exchange("w", limit=1)).grants
+    cut.do(op.Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
+    while cut.do(op.Tick()).more:
         pass
-    cut.do(Redrive(("a",), downstream=True))
-    (found,) = cut.do(Enqueue((JobSpec(id="c", task="t", key="k", on_conflict=on_conflict),))).jobs
+    cut.do(op.Redrive(("a",), downstream=True))
+    (found,) = cut.do(op.Enqueue((JobSpec(id="c", task="t", key="k", on_conflict=on_conflict),))).jobs
     assert found.id == "b"
 
 
@@ -603,44 +574,44 @@ def test_a_late_dependent_is_visited_by_a_sweep_that_began_before(cut: RedisLock
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")
 
-    cut.do(Enqueue((JobSpec(id="a", task="t", flow="f"), *[depending(f"b{at}") for at in range(6)])))
-    cut.do(Enqueue((depending("c"), depending("d")), staged="S"))
-    (grant,) = cut.do(Exchange("w", limit=1)).grants
-    cut.do(Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
-    cut.do(Commit("S", 2))
-    while cut.do(Tick()).more:
+    cut.do(op.Enqueue((JobSpec(id="a", task="t", flow="f"), *[depending(f"b{at}") for at in range(6)])))
+    cut.do(op.Enqueue((depending("c"), depending("d")), staged="S"))
+    (grant,) = cut.do(op.Exchange("w", limit=1)).grants
+    cut.do(op.Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FAILED, final=True),)))
+    cut.do(op.Commit("S", 2))
+    while cut.do(op.Tick()).more:
         cut.count()
 
 
 def test_writing_to_a_finished_record_does_not_block_waiters(cut: RedisLockstep) -> None:
     needy = [JobSpec(id=f"b{at}", task="t", depends_on=(Dependency("a", when="done"),)) for at in range(4)]
-    cut.do(Enqueue((JobSpec(id="a", task="t"), *needy)))
-    cut.do(Cancel(("a",)))
-    cut.do(Post((Note("a", None, ("line",)),)))
-    (record,) = cut.do(Get(("a",))).records
-    cut.do(Amend(attrs.evolve(record.spec, user="v"), record.version))
-    while cut.do(Tick()).more:
+    cut.do(op.Enqueue((JobSpec(id="a", task="t"), *needy)))
+    cut.do(op.Cancel(("a",)))
+    cut.do(op.Post((op.Note("a", None, ("line",)),)))
+    (record,) = cut.do(op.Get(("a",))).records
+    cut.do(op.Amend(attrs.evolve(record.spec, user="v"), record.version))
+    while cut.do(op.Tick()).more:
         cut.count()
-    assert [record.state for record in cut.do(Get(tuple([spec.id for spec in needy]))).records] == ["QUEUED"] * 4
+    assert [record.state for record in cut.do(op.Get(tuple([spec.id for spec in needy]))).records] == ["QUEUED"] * 4
 
 
 def test_a_log_keeps_its_last_thousand_lines_however_they_come(lockstep: RedisLockstep) -> None:
-    lockstep.do(Enqueue((JobSpec(id="a", task="t"),)))
-    (grant,) = lockstep.do(Exchange("w", limit=1)).grants
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
+    (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
     for count in (0, 1, 998, 1, 1, 2_500):
-        lockstep.do(Post((Note("a", grant.token, tuple(str(number) for number in range(count))),)))
-        lockstep.do(Get(("a",)))
+        lockstep.do(op.Post((op.Note("a", grant.token, tuple(str(number) for number in range(count))),)))
+        lockstep.do(op.Get(("a",)))
 
 
 def test_a_job_keeps_its_last_twenty_errors(lockstep: RedisLockstep) -> None:
-    lockstep.do(Enqueue((JobSpec(id="a", task="t", policy=Policy(max_attempts=30)),)))
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="t", policy=Policy(max_attempts=30)),)))
     for number in range(25):
-        (grant,) = lockstep.do(Exchange("w", limit=1)).grants
+        (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
         failed = Outcome(
             job_id="a", token=grant.token, kind=OutcomeKind.FAILED, error=JobError(type="E", message=str(number))
         )
-        lockstep.do(Exchange("w", settle=(failed,)))
-        lockstep.do(Get(("a",)))
+        lockstep.do(op.Exchange("w", settle=(failed,)))
+        lockstep.do(op.Get(("a",)))
 
 
 @pytest.mark.heavy
@@ -691,7 +662,7 @@ class AgreementMachine(OperationMachine):
 
     @initialize(
         target=OperationMachine.ids,
-        budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]),
+        budget=st.sampled_from([op.BUDGET, op.BUDGET, 1, 2, 5]),
         start_ms=st.sampled_from([0, IN_2020_MS + 999]),
         alphabet=st.sampled_from(ALPHABETS),
         jobs=first_jobs,
@@ -708,7 +679,7 @@ class AgreementMachine(OperationMachine):
     def now_ms(self) -> int:
         return self.lockstep.now_ms
 
-    def commit_of(self, staged: str) -> Commit:
+    def commit_of(self, staged: str) -> op.Commit:
         return commit_of(self.lockstep.engine, staged)
 
     def go_to(self, now_ms: int) -> None:
@@ -720,14 +691,14 @@ class AgreementMachine(OperationMachine):
     def ask_everything(self, claim: Claim) -> None:
         path = spelled(claim, self.names).path
         self.lockstep.ask(path, mode=claim.mode, depth=len(path))
-        self.do(CountEdges())
+        self.do(op.CountEdges())
         for flow in FLOWS:
-            self.do(CountRecords(RecordFilter(flow=flow)))
-            self.do(List(RecordFilter(flow=flow), limit=2))
+            self.do(op.CountRecords(RecordFilter(flow=flow)))
+            self.do(op.List(RecordFilter(flow=flow), limit=2))
         for key in SHARED_KEYS:
-            self.do(Pull("n", key))
-            self.do(ListShared("n", after=key, limit=1))
-        self.do(ListShared("n"))
+            self.do(op.Pull("n", key))
+            self.do(op.ListShared("n", after=key, limit=1))
+        self.do(op.ListShared("n"))
 
     @rule(lane=lanes)
     def send_a_request_again(self, lane: int) -> None:

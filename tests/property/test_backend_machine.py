@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from queuehint import Backend, FakeClock
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.redis.address import parse_url
@@ -19,21 +20,6 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations import (
-    Cancel,
-    Enqueue,
-    Exchange,
-    Exchanged,
-    Fetch,
-    Note,
-    Operation,
-    Peek,
-    Post,
-    Renew,
-    Renewed,
-    Tick,
-    Verdict,
-)
 from queuehint.operations.wire import OPERATIONS
 from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Proof, Value
@@ -91,7 +77,7 @@ class OnSqliteOfOthers(OnSqlite):
             patch.setattr(backend_module, "_process", f"another {next(self.files)}")
             reopened = super().reopen(backend, clock)
             assert reopened is not None
-            reopened.call_sync(Peek())
+            reopened.call_sync(op.Peek())
         return reopened
 
 
@@ -122,7 +108,7 @@ class Wrong(MemoryBackend):
         super().__init__(BackendOptions(clock=clock))
         self.twist = twist
 
-    def call_sync(self, operation: Operation[Any]) -> Any:
+    def call_sync(self, operation: op.Operation[Any]) -> Any:
         answer = self.twist(operation)
         return super().call_sync(operation) if answer is None else super().call_sync(answer)
 
@@ -146,7 +132,7 @@ def convicted(twist: Callable[[Any], Any], histories: int = 200) -> tuple[str, i
 
 
 def test_a_backend_that_forgets_to_cancel_is_convicted_in_two_steps() -> None:
-    said, steps = convicted(lambda operation: Tick() if isinstance(operation, Cancel) else None)
+    said, steps = convicted(lambda operation: op.Tick() if isinstance(operation, op.Cancel) else None)
     assert "must be answered" in said
     assert "but the backend said" in said
     assert steps <= 2
@@ -155,7 +141,7 @@ def test_a_backend_that_forgets_to_cancel_is_convicted_in_two_steps() -> None:
 @pytest.mark.nightly
 def test_a_backend_that_renews_for_too_short_is_convicted_in_five_steps() -> None:
     def twist(operation: Any) -> Any:
-        return attrs.evolve(operation, lease_ms=operation.lease_ms - 1) if isinstance(operation, Renew) else None
+        return attrs.evolve(operation, lease_ms=operation.lease_ms - 1) if isinstance(operation, op.Renew) else None
 
     # Few histories renew a job, and then look at it before its lease is renewed again or ends otherwise.
     assert convicted(twist, histories=2000)[1] <= 5
@@ -163,7 +149,7 @@ def test_a_backend_that_renews_for_too_short_is_convicted_in_five_steps() -> Non
 
 def test_a_backend_that_has_no_claims_is_convicted_in_three_steps() -> None:
     def twist(operation: Any) -> Any:
-        if isinstance(operation, Enqueue):
+        if isinstance(operation, op.Enqueue):
             return attrs.evolve(operation, jobs=tuple([attrs.evolve(spec, claims=()) for spec in operation.jobs]))
         return None
 
@@ -176,7 +162,7 @@ def test_a_backend_that_has_no_claims_is_convicted_in_three_steps() -> None:
 class Journaled(MemoryBackend):
     """A store that writes down what it did, and when."""
 
-    def __init__(self, clock: FakeClock, journal: list[tuple[int, Operation[Any]]]) -> None:
+    def __init__(self, clock: FakeClock, journal: list[tuple[int, op.Operation[Any]]]) -> None:
         super().__init__(BackendOptions(clock=clock))
         self.clock = clock
         # Tokens begin anew with each store, but those of one that is begun again.
@@ -188,7 +174,7 @@ class Journaled(MemoryBackend):
                 continue
         self.journal = journal
 
-    def call_sync(self, operation: Operation[Any]) -> Any:
+    def call_sync(self, operation: op.Operation[Any]) -> Any:
         self.journal.append((self.clock.now_ms(), operation))
         return super().call_sync(operation)
 
@@ -205,7 +191,7 @@ class Lasting(BackendStateMachine):
 class Losing(Lasting):
     def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
         assert isinstance(backend, Journaled)
-        return Journaled(clock, [step for step in backend.journal if not isinstance(step[1], Exchange)])
+        return Journaled(clock, [step for step in backend.journal if not isinstance(step[1], op.Exchange)])
 
 
 def test_a_store_goes_on_after_a_restart() -> None:
@@ -226,41 +212,41 @@ A = JobSpec(id="A", task="t", claims=(Claim(("x",)),))
 
 
 def test_a_history_is_replayed_to_its_end() -> None:
-    OnMemory.replay([(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (10, Renew((("A", 1),)))])
-    OnMemory.replay([(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (10, Renew((("A", 1),)))], shell="async")
+    OnMemory.replay([(0, op.Enqueue((A,))), (0, op.Exchange("w", limit=1)), (10, op.Renew((("A", 1),)))])
+    OnMemory.replay([(0, op.Enqueue((A,))), (0, op.Exchange("w", limit=1)), (10, op.Renew((("A", 1),)))], shell="async")
 
 
 def test_a_replay_fails_as_the_machine_does() -> None:
     class Machine(BackendStateMachine):
         def open(self, clock: FakeClock) -> Backend:
-            return Wrong(clock, lambda operation: Tick() if isinstance(operation, Renew) else None)
+            return Wrong(clock, lambda operation: op.Tick() if isinstance(operation, op.Renew) else None)
 
     with pytest.raises(AssertionError, match="Ticked"):
-        Machine.replay([(0, Renew(()))])
+        Machine.replay([(0, op.Renew(()))])
 
 
 def test_shortening_keeps_what_fails_and_lets_no_time_pass() -> None:
-    history = [(at, Enqueue((attrs.evolve(A, id=str(at), priority=5),))) for at in range(20)]
+    history = [(at, op.Enqueue((attrs.evolve(A, id=str(at), priority=5),))) for at in range(20)]
 
     def fails(steps: list[tuple[int, Any]]) -> bool:
         return {"3", "7"} <= {spec.id for _, operation in steps for spec in operation.jobs}
 
     assert shorten(history, fails) == [
-        (0, Enqueue((JobSpec(id="3", task="t"),))),
-        (0, Enqueue((JobSpec(id="7", task="t"),))),
+        (0, op.Enqueue((JobSpec(id="3", task="t"),))),
+        (0, op.Enqueue((JobSpec(id="7", task="t"),))),
     ]
 
 
 def test_tokens_of_replies_are_the_engines() -> None:
     tokens = TokenMap()
 
-    def granted(token: int) -> Exchanged:
-        return Exchanged((), (Grant(A, token, 1, 0, 5),), (), more=False)
+    def granted(token: int) -> op.Exchanged:
+        return op.Exchanged((), (Grant(A, token, 1, 0, 5),), (), more=False)
 
     tokens.learn(granted(1), granted(70))
     assert tokens.to_ours(granted(70)) == granted(1)
-    assert tokens.to_theirs(Renew((("A", 1), ("B", 5)))) == Renew((("A", 70), ("B", 5)))
-    assert tokens.to_ours(Renewed((Verdict.DONE,), more=False)) == Renewed((Verdict.DONE,), more=False)
+    assert tokens.to_theirs(op.Renew((("A", 1), ("B", 5)))) == op.Renew((("A", 70), ("B", 5)))
+    assert tokens.to_ours(op.Renewed((op.Verdict.DONE,), more=False)) == op.Renewed((op.Verdict.DONE,), more=False)
     with pytest.raises(AssertionError, match="tokens only rise"):
         tokens.learn(granted(2), granted(69))
 
@@ -273,13 +259,13 @@ def _holds_a_token(kind: Any) -> bool:
 
 
 def test_every_operation_that_has_a_token_is_sent_with_that_of_the_backend() -> None:
-    def asked(token: int) -> list[Operation[Any]]:
+    def asked(token: int) -> list[op.Operation[Any]]:
         return [
-            Enqueue((A,), parent=("P", token)),
-            Exchange("w", (Outcome(job_id="A", token=token, kind=OutcomeKind.FINISHED),)),
-            Fetch("A", token, ("B",)),
-            Post((Note("A", token), Note("B", None, ("line",)))),
-            Renew((("A", token),)),
+            op.Enqueue((A,), parent=("P", token)),
+            op.Exchange("w", (Outcome(job_id="A", token=token, kind=OutcomeKind.FINISHED),)),
+            op.Fetch("A", token, ("B",)),
+            op.Post((op.Note("A", token), op.Note("B", None, ("line",)))),
+            op.Renew((("A", token),)),
         ]
 
     with_one = {operation for operation in OPERATIONS if any(map(_holds_a_token, kinds_of(operation).values()))}
@@ -291,7 +277,7 @@ def test_opening_the_file_of_a_dead_process_expires_its_leases() -> None:
     class WithLeases(OnSqliteOfOthers):
         leases_end_at_restart = False
 
-    history = [(0, Enqueue((A,))), (0, Exchange("w", limit=1)), (5, Restart()), (5, Tick())]
+    history = [(0, op.Enqueue((A,))), (0, op.Exchange("w", limit=1)), (5, Restart()), (5, op.Tick())]
     OnSqliteOfOthers.replay(history)
     with pytest.raises(AssertionError, match="must be answered"):
         WithLeases.replay(history)

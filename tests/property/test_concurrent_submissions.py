@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.steps import Ahead, Wait
 from queuehint.client import arrangement, submission
 from queuehint.core import refusals
@@ -26,7 +27,6 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Commit, CountRecords, Enqueue, EnqueuedJob, Tick
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.support import thorough
@@ -34,7 +34,6 @@ from tests.support import thorough
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from queuehint.operations import Operation
 
 DIFFERS = (DuplicateFlowError, DuplicateJobError)
 
@@ -46,7 +45,7 @@ class Caller:
         self.specs = specs
         self.steps = steps
         self.step: Any = None
-        self.jobs: list[EnqueuedJob] | None = None
+        self.jobs: list[op.EnqueuedJob] | None = None
         self.error: QueueHintError | None = None
         self.go_on(None)
 
@@ -79,7 +78,7 @@ class Callers:
         self.all.append(caller)
         return caller
 
-    def apply(self, operation: Operation[Any]) -> Any:
+    def apply(self, operation: op.Operation[Any]) -> Any:
         try:
             return self.engine.apply(operation, self.now_ms)
         except QueueHintError as error:
@@ -94,14 +93,14 @@ class Callers:
             return
         reply = self.apply(step)
         caller.go_on(reply if is_answered else OutcomeUnknownError("cut"))
-        total = self.apply(CountRecords(RecordFilter(flow="f"))).total
+        total = self.apply(op.CountRecords(RecordFilter(flow="f"))).total
         assert total in {0, *[len(each.specs) for each in self.all]}, f"{total} jobs are there after {step}"
 
     def finish(self, choices: Iterable[int] = ()) -> None:
         """Have the callers take turns, first by *choices*; a choice beyond them lets time pass."""
         for choice in choices:
             if choice >= len(self.all):
-                self.now_ms += STAGED_FRESH_MS
+                self.now_ms += op.STAGED_FRESH_MS
             elif not self.all[choice].is_done:
                 self.go_on(self.all[choice])
         for _ in range(10_000):
@@ -114,7 +113,7 @@ class Callers:
 
     def check_whole(self, *callers: Caller) -> None:
         """Assert that the flow is that of these callers, and nothing is hidden."""
-        while self.apply(Tick()).more:
+        while self.apply(op.Tick()).more:
             pass
         specs = {spec.id: spec for spec in callers[0].specs} if callers else {}
         table = self.engine.table
@@ -236,7 +235,7 @@ def test_flow_sent_again_while_its_outcome_is_unknown_is_that_flow(
             again.go_on(first, is_answered=False)
         again.all = [second]
         again.finish()
-        again.now_ms += STAGED_KEPT_MS
+        again.now_ms += op.STAGED_KEPT_MS
         again.check_whole(second)
 
 
@@ -257,7 +256,7 @@ def test_large_flows_of_many_callers_are_whole_whatever_happens(monkeypatch: pyt
         callers.go_on(caller)
         roll = random.random()
         if roll < 0.03:
-            callers.now_ms += random.choice((100, STAGED_FRESH_MS, STAGED_KEPT_MS))
+            callers.now_ms += random.choice((100, op.STAGED_FRESH_MS, op.STAGED_KEPT_MS))
         elif roll < 0.04 and len(living) > 1:
             living.remove(caller)
         elif loses and roll < 0.1:
@@ -272,7 +271,7 @@ def test_large_flows_of_many_callers_are_whole_whatever_happens(monkeypatch: pyt
     callers.all = [*living, last]
     while not last.is_done:
         callers.go_on(last)
-    callers.now_ms += STAGED_KEPT_MS
+    callers.now_ms += op.STAGED_KEPT_MS
     callers.check_whole(last)
 
 
@@ -293,7 +292,7 @@ def test_jobs_of_no_flow_are_those_of_both_callers(monkeypatch: pytest.MonkeyPat
 def test_first_part_of_both_callers_is_an_enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
     caller = Callers(monkeypatch).add(ABC)
     assert isinstance(caller.step, Ahead)
-    assert isinstance(caller.step.operation, Enqueue)
+    assert isinstance(caller.step.operation, op.Enqueue)
     assert caller.step.operation.staged is not None
 
 
@@ -324,7 +323,7 @@ def test_job_with_many_dependencies_is_not_committed_without_some(
     needs = tuple([Dependency(str(at)) for at in range(5)])
     specs = [*flow(*map(str, range(5))), JobSpec(id="last", task="t", flow="f", depends_on=needs).check()]
     caller = callers.add(specs, 10)
-    while not isinstance(caller.step, Commit):
+    while not isinstance(caller.step, op.Commit):
         before = copy.deepcopy(callers.engine)
         callers.go_on(caller)
     if lost:

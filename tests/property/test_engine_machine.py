@@ -9,18 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from queuehint.operations import (
-    BUDGET,
-    CancelFlow,
-    CancelPath,
-    ChangeSchedule,
-    Commit,
-    Enqueue,
-    Exchange,
-    Operation,
-    PutSchedule,
-    Tick,
-)
+from queuehint import operations as op
 from queuehint.testing.commits import commit_of
 from queuehint.testing.state_machine.lockstep import Lockstep
 from queuehint.testing.state_machine.parts import first_jobs
@@ -29,7 +18,7 @@ from queuehint.testing.state_machine.styles import MINUTE
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.spec import JobSpec
 
-SCHEDULES = PutSchedule, ChangeSchedule
+SCHEDULES = op.PutSchedule, op.ChangeSchedule
 
 
 class EngineMachine(OperationMachine):
@@ -42,19 +31,19 @@ class EngineMachine(OperationMachine):
 
     pair: Lockstep
 
-    @initialize(target=OperationMachine.ids, budget=st.sampled_from([BUDGET, BUDGET, 1, 2, 5]), jobs=first_jobs)
+    @initialize(target=OperationMachine.ids, budget=st.sampled_from([op.BUDGET, op.BUDGET, 1, 2, 5]), jobs=first_jobs)
     def begin(self, budget: int, jobs: Any) -> Any:
         self.pair = Lockstep(budget, now_ms=MINUTE)
         return self.begin_with(jobs)
 
-    def do(self, operation: Operation[Any]) -> Any:
+    def do(self, operation: op.Operation[Any]) -> Any:
         if self.pair.cut:
-            if isinstance(operation, (CancelPath, CancelFlow)) and self.has_waiting_parents():
+            if isinstance(operation, (op.CancelPath, op.CancelFlow)) and self.has_waiting_parents():
                 return None
             if isinstance(operation, SCHEDULES):
                 return None
             operation = later(operation, self.now_ms)
-            self.pair.do(Tick())
+            self.pair.do(op.Tick())
         return self.pair.do(operation)
 
     def has_waiting_parents(self) -> bool:
@@ -65,7 +54,7 @@ class EngineMachine(OperationMachine):
     def now_ms(self) -> int:
         return self.pair.now_ms
 
-    def commit_of(self, staged: str) -> Commit:
+    def commit_of(self, staged: str) -> op.Commit:
         return commit_of(self.pair.engine, staged)
 
     def go_to(self, now_ms: int) -> None:
@@ -80,15 +69,15 @@ class EngineMachine(OperationMachine):
     def teardown(self) -> None:
         if hasattr(self, "pair"):
             for schedule in self.pair.engine.state.timetable.page("", 10)[0]:
-                self.pair.do(ChangeSchedule(schedule.name, "drop"))
+                self.pair.do(op.ChangeSchedule(schedule.name, "drop"))
             self.pair.wind_down()
 
 
-def later(operation: Operation[Any], now_ms: int) -> Operation[Any]:
+def later(operation: op.Operation[Any], now_ms: int) -> op.Operation[Any]:
     """Return an operation of which nothing is due in the same ms, with exclusive claims."""
-    if isinstance(operation, Enqueue):
+    if isinstance(operation, op.Enqueue):
         return attrs.evolve(operation, jobs=tuple([job_later(spec, now_ms) for spec in operation.jobs]))
-    if isinstance(operation, Exchange):
+    if isinstance(operation, op.Exchange):
         settle = tuple([attrs.evolve(outcome, delay_ms=outcome.delay_ms or 1) for outcome in operation.settle])
         return attrs.evolve(operation, settle=settle)
     return operation

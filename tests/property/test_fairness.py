@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.clock import FakeClock
 from queuehint.core.engine import Engine
-from queuehint.operations import Enqueue, Exchange, Operation, Weigh
 from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Apply = "Callable[[Operation[Any]], Any]"
+Apply = "Callable[[op.Operation[Any]], Any]"
 USERS = (None, "ann", "bob", "cy")
 
 users = st.sampled_from(USERS)
@@ -66,10 +66,10 @@ class Turns:
         assert all(count <= self.weights.get(user, 1) for user, count in others.items())
 
 
-def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[Operation[Any]], Any]) -> None:
+def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[op.Operation[Any]], Any]) -> None:
     """Enqueue and claim jobs, by workers that serve all users and by some that do not."""
     for user, weight in weights.items():
-        apply(Weigh(user, weight))
+        apply(op.Weigh(user, weight))
     turns = Turns(weights)
     number = 0
     for arriving, (limit, some) in days:
@@ -79,10 +79,10 @@ def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[Opera
             specs.append(JobSpec(id=str(number), task="t", user=user, priority=priority))
             turns.come(user)
         if specs:
-            apply(Enqueue(tuple(specs)))
+            apply(op.Enqueue(tuple(specs)))
         # A worker that is there for some does not count for the others: they would have had no turn with it.
         among = None if some is None else tuple(some)
-        for grant in apply(Exchange("w", limit=limit, users=among)).grants:
+        for grant in apply(op.Exchange("w", limit=limit, users=among)).grants:
             if among is None:
                 turns.start(grant.spec.user)
             else:

@@ -8,26 +8,12 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.client import arrangement
 from queuehint.core import refusals
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures import edges
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    BUDGET,
-    Commit,
-    CountEdges,
-    CountJobs,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Follow,
-    Get,
-    Operation,
-    Redrive,
-    Tick,
-    Why,
-)
 from queuehint.testing.commits import commit_of
 from queuehint.testing.driver import job
 from queuehint.testing.invariants import check_empty
@@ -45,10 +31,10 @@ class Portioned(Crowd):
     """A graph sent in parts to two engines: one is told the dependencies of a job at once, the other in portions."""
 
     def __init__(self, random: Random, patch: pytest.MonkeyPatch, size: int) -> None:
-        super().__init__(random, BUDGET, 14)
+        super().__init__(random, op.BUDGET, 14)
         self.other = Engine(EngineOptions())
         self.patch, self.size = patch, size
-        self.do(Follow(None))
+        self.do(op.Follow(None))
 
     def graph(self, count: int) -> list[JobSpec]:
         """Return jobs without places, of which each fourth depends on many."""
@@ -61,15 +47,15 @@ class Portioned(Crowd):
 
     def submissions(self) -> Any:
         for at in range(0, len(self.specs), 5):
-            yield Enqueue(tuple(self.specs[at : at + 5]), staged="T")
+            yield op.Enqueue(tuple(self.specs[at : at + 5]), staged="T")
         yield commit_of(self.engine, "T")
 
-    def do(self, operation: Operation[Any]) -> Any:
+    def do(self, operation: op.Operation[Any]) -> Any:
         try:
             reply = super().do(operation)
         except QueueHintError as error:
             # A part is refused whole where the first engine refuses what is told to the other later.
-            if not (isinstance(operation, Enqueue) and operation.staged is not None):
+            if not (isinstance(operation, op.Enqueue) and operation.staged is not None):
                 with pytest.raises(type(error)):
                     self.tell(operation)
             raise
@@ -77,11 +63,11 @@ class Portioned(Crowd):
         self.compare()
         return reply
 
-    def tell(self, operation: Operation[Any]) -> Any:
+    def tell(self, operation: op.Operation[Any]) -> Any:
         """Do an operation in the other engine, and tell it the dependencies that have not been told."""
-        if isinstance(operation, Commit):
+        if isinstance(operation, op.Commit):
             operation = commit_of(self.other, operation.staged)
-        if not isinstance(operation, Enqueue) or operation.staged is None:
+        if not isinstance(operation, op.Enqueue) or operation.staged is None:
             return self.other.apply(operation, self.now_ms)
         with self.patch.context() as patch:
             for module, name in PORTIONED:
@@ -96,15 +82,15 @@ class Portioned(Crowd):
         self.other.check()
         jobs, others = self.engine.table.jobs, self.other.table.jobs
         assert jobs.keys() == others.keys()
-        questions: list[Operation[Any]] = [CountJobs(), CountEdges()]
+        questions: list[op.Operation[Any]] = [op.CountJobs(), op.CountEdges()]
         for each in jobs.values():
             twin = others[each.id]
             assert twin.record() == each.record()
             assert (twin.gone, twin.seq, dict(twin.blocked)) == (each.gone, each.seq, dict(each.blocked))
             if not (each.gone or each.is_hidden):
-                questions.append(Why(each.id))
+                questions.append(op.Why(each.id))
             if each.state is JobState.STARTED:
-                questions.append(Fetch(each.id, each.token or 0, tuple([edge.id for edge in each.spec.depends_on])))
+                questions.append(op.Fetch(each.id, each.token or 0, tuple([edge.id for edge in each.spec.depends_on])))
         for question in questions:
             assert self.other.apply(question, self.now_ms) == self.engine.apply(question, self.now_ms)
 
@@ -132,30 +118,32 @@ def test_a_store_says_the_same_of_a_job_that_waits_for_thousands() -> None:
     try:
         ids = [f"a{number}" for number in range(5_500)]
         for at in range(0, len(ids), 500):
-            lockstep.do(Enqueue(tuple([job(each, max_attempts=1, retention_ms=60_000) for each in ids[at : at + 500]])))
+            lockstep.do(
+                op.Enqueue(tuple([job(each, max_attempts=1, retention_ms=60_000) for each in ids[at : at + 500]]))
+            )
         needs = tuple([Dependency(each) for each in ids])
         spec = job("last", after=needs, on_dependency_failure="cancel", retention_ms=60_000)
-        lockstep.do(Enqueue((spec,), staged="T"))
+        lockstep.do(op.Enqueue((spec,), staged="T"))
         for portion in arrangement.portions([spec], "T"):
             lockstep.do(portion)
-        lockstep.do(Commit("T", 1, 5))
+        lockstep.do(op.Commit("T", 1, 5))
         for count in (1_500, 3_500, 1):
-            while lockstep.do(Tick()).more:
+            while lockstep.do(op.Tick()).more:
                 pass
-            for question in (Why("last"), CountEdges(), Get(("last", "a0"))):
+            for question in (op.Why("last"), op.CountEdges(), op.Get(("last", "a0"))):
                 lockstep.do(question)
             for _ in range(-(-count // 500)):
-                grants = lockstep.do(Exchange("w", limit=min(count, 500))).grants
+                grants = lockstep.do(op.Exchange("w", limit=min(count, 500))).grants
                 kind = OutcomeKind.FAILED if count == 1 else OutcomeKind.FINISHED
                 settle = [Outcome(job_id=each.spec.id, token=each.token, kind=kind) for each in grants]
-                lockstep.do(Exchange("w", tuple(settle)))
-        while lockstep.do(Tick()).more:
+                lockstep.do(op.Exchange("w", tuple(settle)))
+        while lockstep.do(op.Tick()).more:
             pass
-        (record,) = lockstep.do(Get(("last",))).records
+        (record,) = lockstep.do(op.Get(("last",))).records
         assert record is not None
         assert record.state is JobState.CANCELED
-        lockstep.do(Redrive(tuple([each.id for each in lockstep.engine.table.dead.values()]), downstream=True))
-        while lockstep.do(Tick()).more:
+        lockstep.do(op.Redrive(tuple([each.id for each in lockstep.engine.table.dead.values()]), downstream=True))
+        while lockstep.do(op.Tick()).more:
             pass
         assert lockstep.engine.table.jobs["last"].state is JobState.DEFERRED
         lockstep.wind_down()

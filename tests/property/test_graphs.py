@@ -10,24 +10,10 @@ from typing import Any, Literal
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures.job import Job
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    BUDGET,
-    STAGED_FRESH_MS,
-    STAGED_KEPT_MS,
-    Cancel,
-    CountEdges,
-    CountPending,
-    Depend,
-    Discard,
-    Enqueue,
-    Exchange,
-    Redrive,
-    Tick,
-    Why,
-)
 from queuehint.testing.commits import commit_of
 from queuehint.testing.invariants import check_cycles, check_edges, check_empty, check_order
 from queuehint.testing.model.edges import what_an_end_does
@@ -41,7 +27,7 @@ from queuehint.values.spec import WHEN, Dependency, JobSpec, When
 from tests.support import thorough
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-BUDGETS = (BUDGET, 1, 2, 5)
+BUDGETS = (op.BUDGET, 1, 2, 5)
 
 
 # --- random graphs ---------------------------------------------------------------------------------------------------
@@ -64,10 +50,10 @@ def watch_places(engine: Engine) -> None:
 
 def in_portions(specs: list[JobSpec], part: str) -> Iterator[Any]:
     """Send a part of a submission; all dependencies of a job but its first follow one by one."""
-    yield Enqueue(tuple([attrs.evolve(spec, depends_on=spec.depends_on[:1]) for spec in specs]), staged=part)
+    yield op.Enqueue(tuple([attrs.evolve(spec, depends_on=spec.depends_on[:1]) for spec in specs]), staged=part)
     for spec in specs:
         for portion, edge in enumerate(spec.depends_on[1:], 1):
-            yield Depend(part, spec.id, portion, (edge,), spec.policy.on_dependency_failure)
+            yield op.Depend(part, spec.id, portion, (edge,), spec.policy.on_dependency_failure)
 
 
 class Crowd:
@@ -121,12 +107,12 @@ class Crowd:
         random, specs = self.random, self.specs
         how = random.random()
         if how < 0.4:
-            yield Enqueue(tuple(random.sample(specs, len(specs))))
+            yield op.Enqueue(tuple(random.sample(specs, len(specs))))
         elif how < 0.8:
             at = 0
             while at < len(specs):
                 more = random.choice((1, 2, 4))
-                yield Enqueue(tuple(random.sample(specs[at : at + more], len(specs[at : at + more]))))
+                yield op.Enqueue(tuple(random.sample(specs[at : at + more], len(specs[at : at + more]))))
                 at += more
         else:
             self.specs = specs = [attrs.evolve(spec, flow="f") for spec in specs]
@@ -151,7 +137,7 @@ class Crowd:
     def end_some(self, kinds: tuple[OutcomeKind, ...]) -> None:
         """Start some jobs, and end some that run."""
         random = self.random
-        self.do(Exchange("w", limit=random.choice((1, 2, 100))))
+        self.do(op.Exchange("w", limit=random.choice((1, 2, 100))))
         running = list(self.engine.table.registry.running.values())
         settle = []
         for job in random.sample(running, random.randint(1, len(running)) if running else 0):
@@ -168,7 +154,7 @@ class Crowd:
                     on_child_failure=random.choice(ON_CHILD_FAILURE),
                 )
             )
-        self.do(Exchange("w", settle=tuple(settle)))
+        self.do(op.Exchange("w", settle=tuple(settle)))
 
     def enqueue_children(self, job: Job) -> tuple[str, ...]:
         """Have a running job make others, on its own path too, which may depend on any; it waits for some."""
@@ -183,7 +169,7 @@ class Crowd:
                 id=f"child{self.children}", task="t", claims=claims, depends_on=edges, policy=Policy(max_attempts=1)
             )
             try:
-                self.do(Enqueue((spec,), parent=(job.id, job.token or 0)))
+                self.do(op.Enqueue((spec,), parent=(job.id, job.token or 0)))
             except QueueHintError:
                 continue
             made.append(spec.id)
@@ -203,8 +189,8 @@ class Crowd:
             self.staged.discard(part)
             operation: Any = commit_of(self.engine, part)
         elif roll < 0.3:
-            self.now_ms += random.choice((STAGED_FRESH_MS, STAGED_FRESH_MS, STAGED_KEPT_MS // 2))
-            operation = Tick()
+            self.now_ms += random.choice((op.STAGED_FRESH_MS, op.STAGED_FRESH_MS, op.STAGED_KEPT_MS // 2))
+            operation = op.Tick()
         else:
             job_id = f"shared{random.randrange(5)}"
             known = [each.id for each in self.engine.table.jobs.values() if not each.is_start]
@@ -214,12 +200,12 @@ class Crowd:
             policy = Policy(max_attempts=1, on_dependency_failure=random.choice(ON_DEPENDENCY_FAILURE))
             spec = JobSpec(id=job_id, task="t", depends_on=tuple(edges.values()), policy=policy)
             is_part = roll < 0.8
-            operation = Enqueue((spec,), staged=None)
+            operation = op.Enqueue((spec,), staged=None)
             if is_part:
                 operation, *portions = in_portions([spec], part)
         try:
             self.do(operation)
-            if isinstance(operation, Enqueue) and operation.staged is not None:
+            if isinstance(operation, op.Enqueue) and operation.staged is not None:
                 self.staged.add(part)
             for each in portions:
                 self.do(each)
@@ -240,7 +226,7 @@ class Crowd:
             if random.random() < 0.3:
                 self.end_some(kinds)
         self.now_ms += 1
-        self.do(Tick())
+        self.do(op.Tick())
         while self.moves:
             self.end_some(kinds)
             for _ in range(random.choice((0, 0, 0, 2, 8))):
@@ -248,17 +234,17 @@ class Crowd:
             roll = random.random()
             dead = [job.id for job in self.engine.table.dead.values()]
             if roll < 0.05:
-                self.do(Cancel((random.choice(self.specs).id,)))
+                self.do(op.Cancel((random.choice(self.specs).id,)))
             elif roll < 0.15 and dead:
-                self.do(Redrive((random.choice(dead),), downstream=random.random() < 0.5))
+                self.do(op.Redrive((random.choice(dead),), downstream=random.random() < 0.5))
             elif roll < 0.2 and dead:
-                self.do(Discard((random.choice(dead),)))
+                self.do(op.Discard((random.choice(dead),)))
         self.end_parts()
 
     def end_parts(self) -> None:
         """Let all parts be committed or gone, and all that follows be done."""
-        self.now_ms += STAGED_KEPT_MS
-        self.do(Tick())
+        self.now_ms += op.STAGED_KEPT_MS
+        self.do(op.Tick())
         while self.moves:
             self.end_some((OutcomeKind.FINISHED, OutcomeKind.FAILED))
 
@@ -267,7 +253,7 @@ class Crowd:
         engine = self.engine
         check_edges(engine)
         unfinished = [job for job in engine.table.jobs.values() if job.state not in OVER]
-        reasons = {job.id: engine.apply(Why(job.id), self.now_ms).reasons[0] for job in unfinished}
+        reasons = {job.id: engine.apply(op.Why(job.id), self.now_ms).reasons[0] for job in unfinished}
         accounted: set[str] = set()
         while True:
             more = set()
@@ -285,9 +271,9 @@ class Crowd:
                 break
             accounted = more
         assert accounted == reasons.keys(), f"{reasons.keys() - accounted} wait in a cycle"
-        pending = engine.apply(CountPending(), self.now_ms)
+        pending = engine.apply(op.CountPending(), self.now_ms)
         assert (pending.unfinished, pending.moving) == (len(unfinished), False)
-        assert engine.apply(CountEdges(), self.now_ms).orphans == ()
+        assert engine.apply(op.CountEdges(), self.now_ms).orphans == ()
 
     def revive_all(self) -> None:
         """A redrive of what is dead, if it is successful, lets all that waits go on; or its record expires."""
@@ -295,7 +281,7 @@ class Crowd:
             dead = tuple([job.id for job in self.engine.table.dead.values()])
             if not dead:
                 break
-            self.do(Redrive(dead, downstream=True))
+            self.do(op.Redrive(dead, downstream=True))
             while self.moves:
                 self.end_some((OutcomeKind.FINISHED,))
             self.check_nobody_waits_for_nothing()
@@ -304,7 +290,7 @@ class Crowd:
     def expire_all(self) -> None:
         while self.engine.next_ms is not None:
             self.now_ms = max(self.now_ms, self.engine.next_ms)
-            self.do(Tick())
+            self.do(op.Tick())
             while self.moves:
                 self.end_some((OutcomeKind.FINISHED,))
         check_empty(self.engine)
@@ -356,23 +342,23 @@ class Tangle(Crowd):
         return specs
 
     def settle(self, job: Job, kind: OutcomeKind, *children: str) -> None:
-        self.do(Exchange("w", (Outcome(job_id=job.id, token=job.token or 0, kind=kind, children=children),)))
+        self.do(op.Exchange("w", (Outcome(job_id=job.id, token=job.token or 0, kind=kind, children=children),)))
 
     def play(self) -> None:
         random, table = self.random, self.engine.table
-        self.do(Enqueue(tuple(self.specs)))
+        self.do(op.Enqueue(tuple(self.specs)))
         for _ in range(40):
             roll = random.random()
             running = list(table.registry.running.values())
             if roll < 0.2 or (not running and roll < 0.6):
-                self.do(Exchange("w", limit=2))
+                self.do(op.Exchange("w", limit=2))
             elif roll < 0.4:
                 self.settle(random.choice(running), random.choice((OutcomeKind.FAILED, OutcomeKind.FINISHED)))
             elif roll < 0.6:
                 others = [job.id for job in table.jobs.values() if not job.is_over and not job.is_hidden]
                 self.settle(random.choice(running), OutcomeKind.CHILDREN, random.choice(others))
             elif roll < 0.85 and table.dead:
-                self.do(Redrive((random.choice(table.dead.values()).id,), downstream=True))
+                self.do(op.Redrive((random.choice(table.dead.values()).id,), downstream=True))
             elif roll > 0.92:
                 self.stage_some()
         self.end_parts()
@@ -446,16 +432,16 @@ def replay(graph: tuple[Shape, ...], ends: tuple[End, ...], order: tuple[str, ..
         edges, policy = graph[int(job_id)]
         if job_id not in seen:
             seen.add(job_id)
-            engine.apply(Enqueue((JobSpec(id=job_id, task="t", depends_on=edges, policy=POLICIES[policy]),)), 0)
+            engine.apply(op.Enqueue((JobSpec(id=job_id, task="t", depends_on=edges, policy=POLICIES[policy]),)), 0)
         elif job_id in tokens:
             kind = OutcomeKind(ends[int(job_id)])
-            engine.apply(Exchange("w", settle=(Outcome(job_id=job_id, token=tokens.pop(job_id), kind=kind),)), 0)
-        for grant in engine.apply(Exchange("w", limit=9), 0).grants:
+            engine.apply(op.Exchange("w", settle=(Outcome(job_id=job_id, token=tokens.pop(job_id), kind=kind),)), 0)
+        for grant in engine.apply(op.Exchange("w", limit=9), 0).grants:
             tokens[grant.spec.id] = grant.token
     while tokens:
         job_id, token = tokens.popitem()
         settle = (Outcome(job_id=job_id, token=token, kind=OutcomeKind(ends[int(job_id)])),)
-        for grant in engine.apply(Exchange("w", settle=settle, limit=9), 0).grants:
+        for grant in engine.apply(op.Exchange("w", settle=settle, limit=9), 0).grants:
             tokens[grant.spec.id] = grant.token
     engine.check()
     return [engine.table.jobs[str(number)].state for number in range(len(graph))]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine
-from queuehint.operations import Cancel, Enqueue, Exchange, Tick
 from queuehint.testing.model.places import clash
 from queuehint.testing.state_machine.styles import one_claim, paths
 from queuehint.values.hint import Path
@@ -85,21 +85,21 @@ def replay(chosen: tuple[int, ...], plain: Plain, history: list[Event], same: in
     tokens: dict[int, int] = {}
     for step, (what, job) in enumerate(history):
         if what == ENQUEUE:
-            engine.apply(Enqueue((SPECS[job][chosen[job]],)), 0)
+            engine.apply(op.Enqueue((SPECS[job][chosen[job]],)), 0)
             alive |= {job}
         elif what == CANCEL and job not in tokens:
-            engine.apply(Cancel((str(job),)), 0)
+            engine.apply(op.Cancel((str(job),)), 0)
             alive -= {job}
         else:
             if not eager:
-                tokens[job] = engine.apply(Exchange("w", pools=(str(job),), limit=1), 0).grants[0].token
+                tokens[job] = engine.apply(op.Exchange("w", pools=(str(job),), limit=1), 0).grants[0].token
             if what == CANCEL:
-                engine.apply(Cancel((str(job),)), 0)
+                engine.apply(op.Cancel((str(job),)), 0)
             kind = OutcomeKind.FINISHED if what == FINISH else OutcomeKind.RELEASED
-            engine.apply(Exchange("w", settle=(Outcome(job_id=str(job), token=tokens[job], kind=kind),)), 0)
+            engine.apply(op.Exchange("w", settle=(Outcome(job_id=str(job), token=tokens[job], kind=kind),)), 0)
             alive -= {job}
         if eager:
-            for grant in engine.apply(Exchange("w", pools=POOLS, limit=5), 0).grants:
+            for grant in engine.apply(op.Exchange("w", pools=POOLS, limit=5), 0).grants:
                 tokens[int(grant.spec.id)] = grant.token
         if step >= same:
             may_run = JobState.STARTED if eager else JobState.QUEUED
@@ -111,7 +111,7 @@ def replay(chosen: tuple[int, ...], plain: Plain, history: list[Event], same: in
             assert found == plain.ready(alive), history[: step + 1]
             assert {int(j.id) for j in engine.table.jobs.values() if not j.is_over} == alive
     assert engine.table.trie.nodes == 0
-    assert not engine.apply(Tick(), 0).more
+    assert not engine.apply(op.Tick(), 0).more
     engine.table.trie.check()
 
 

@@ -9,19 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.operations import (
-    Announce,
-    Enqueue,
-    Enqueued,
-    EnqueuedJob,
-    Exchange,
-    Exchanged,
-    Fetch,
-    ListSchedules,
-    Tick,
-    Why,
-)
 from queuehint.testing import ReferenceModel
 from queuehint.testing.model.places import Waiting, clash, conflict, ready, shape
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -48,7 +37,7 @@ def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style, seed: i
         now_ms = generator.pass_time(now_ms)
         move = generator.move()
         model.now_ms = now_ms
-        if type(move) is Announce:  # of the workers that are there the model knows nothing
+        if type(move) is op.Announce:  # of the workers that are there the model knows nothing
             engine.apply(move, now_ms)
             continue
         refusal = model.refuses(move)
@@ -57,7 +46,7 @@ def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style, seed: i
                 engine.apply(move, now_ms)
         else:
             model.follow(move, engine.apply(move, now_ms))
-            model.follow(Tick(), engine.apply(Tick(), now_ms))
+            model.follow(op.Tick(), engine.apply(op.Tick(), now_ms))
 
 
 @given(st.lists(st.tuples(claims, st.sampled_from([1, 3, 9])), max_size=8), st.randoms(use_true_random=False))
@@ -67,14 +56,14 @@ def test_a_model_allows_what_a_model_answers(wanted: list[tuple[tuple[Claim, ...
         JobSpec(id=str(at), task="t", claims=each, priority=level, policy=Policy(max_attempts=2))
         for at, (each, level) in enumerate(wanted)
     ]
-    operations = [Enqueue(tuple(jobs[:4])), Enqueue(tuple(jobs[4:]))]
+    operations = [op.Enqueue(tuple(jobs[:4])), op.Enqueue(tuple(jobs[4:]))]
     running: list[Grant] = []
     for now_ms in range(100):
         ending = [grant for grant in running if random.random() < 0.5]
         running = [grant for grant in running if grant not in ending]
         settle = [Outcome(job_id=g.spec.id, token=g.token, kind=random.choice(list(OutcomeKind)[:2])) for g in ending]
-        reply = speaker.apply(Exchange("w", settle=tuple(settle), limit=2), now_ms * 1_000)
-        judge.follow(Exchange("w", settle=tuple(settle), limit=2), reply, now_ms=now_ms * 1_000)
+        reply = speaker.apply(op.Exchange("w", settle=tuple(settle), limit=2), now_ms * 1_000)
+        judge.follow(op.Exchange("w", settle=tuple(settle), limit=2), reply, now_ms=now_ms * 1_000)
         running += reply.grants
         if operations:
             operation = operations.pop()
@@ -84,7 +73,7 @@ def test_a_model_allows_what_a_model_answers(wanted: list[tuple[tuple[Claim, ...
 
 
 def enqueued(model: ReferenceModel, *specs: JobSpec) -> ReferenceModel:
-    model.apply(Enqueue(specs))
+    model.apply(op.Enqueue(specs))
     return model
 
 
@@ -97,49 +86,49 @@ B = JobSpec(id="B", task="t", claims=claim_of("x", "y"))
 
 
 def test_a_wrong_reply_is_told_beside_the_right_one() -> None:
-    right = EnqueuedJob("A", 1, JobState.QUEUED, created=True)
-    wrong = Enqueued((attrs.evolve(right, number=2),), more=False)
+    right = op.EnqueuedJob("A", 1, JobState.QUEUED, created=True)
+    wrong = op.Enqueued((attrs.evolve(right, number=2),), more=False)
     with pytest.raises(AssertionError, match=r"(?s)expected:\n.*number=1.*but the reply was:\n.*number=2"):
-        ReferenceModel().follow(Enqueue((A,)), wrong)
+        ReferenceModel().follow(op.Enqueue((A,)), wrong)
 
 
 def test_a_reply_to_what_must_be_refused_is_wrong() -> None:
     with pytest.raises(AssertionError, match="must be refused with DuplicateJobError"):
-        enqueued(ReferenceModel(), A).follow(Enqueue((attrs.evolve(A, task="u"),)), Enqueued((), more=False))
+        enqueued(ReferenceModel(), A).follow(op.Enqueue((attrs.evolve(A, task="u"),)), op.Enqueued((), more=False))
 
 
 def test_a_job_that_is_left_is_named() -> None:
     with pytest.raises(AssertionError, match=r"\[<A QUEUED x>\] could have been granted"):
-        enqueued(ReferenceModel(), A).follow(Exchange("w", limit=1), Exchanged((), (), (), more=False))
+        enqueued(ReferenceModel(), A).follow(op.Exchange("w", limit=1), op.Exchanged((), (), (), more=False))
 
 
 def test_a_token_that_was_there_before_is_wrong() -> None:
     model, apart = ReferenceModel(), attrs.evolve(B, claims=claim_of("z"))
-    grant = enqueued(model, A, apart).apply(Exchange("w", limit=1)).grants[0]
+    grant = enqueued(model, A, apart).apply(op.Exchange("w", limit=1)).grants[0]
     again = attrs.evolve(grant, spec=apart)
     with pytest.raises(AssertionError, match="expected:"):
-        model.follow(Exchange("w", limit=1), Exchanged((), (again,), (), more=False))
+        model.follow(op.Exchange("w", limit=1), op.Exchanged((), (again,), (), more=False))
 
 
 def test_a_job_that_is_started_twice_is_wrong() -> None:
     model = ReferenceModel()
-    grant = enqueued(model, A).apply(Exchange("w", limit=1)).grants[0]
-    again = Exchanged((), (attrs.evolve(grant, token=grant.token + 1),), (), more=False)
+    grant = enqueued(model, A).apply(op.Exchange("w", limit=1)).grants[0]
+    again = op.Exchanged((), (attrs.evolve(grant, token=grant.token + 1),), (), more=False)
     with pytest.raises(AssertionError, match="A was started while it runs"):
-        model.follow(Exchange("x", limit=1), again)
+        model.follow(op.Exchange("x", limit=1), again)
 
 
 def test_what_must_be_refused_is_not_answered() -> None:
     with pytest.raises(ValueError, match="must be refused with JobNotFoundError"):
-        ReferenceModel().apply(Why("nobody"))
+        ReferenceModel().apply(op.Why("nobody"))
 
 
 def test_what_the_model_does_not_know_it_says_so() -> None:
     with pytest.raises(NotImplementedError):
-        ReferenceModel().apply(ListSchedules())
+        ReferenceModel().apply(op.ListSchedules())
     with pytest.raises(NotImplementedError):
-        enqueued(ReferenceModel(), A).apply(Why("A"))
-    assert ReferenceModel().apply(Fetch("nobody", 1, ())).verdict == "lost"
+        enqueued(ReferenceModel(), A).apply(op.Why("A"))
+    assert ReferenceModel().apply(op.Fetch("nobody", 1, ())).verdict == "lost"
 
 
 @given(claims, claims)

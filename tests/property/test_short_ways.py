@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuehint.operations import Enqueue, Exchange, Pull, Push, Tick
+from queuehint import operations as op
 from queuehint.testing.state_machine.styles import CROWDED, SHARING, SPREAD, Style
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -57,9 +57,9 @@ def twins() -> Iterator[TwoWays]:
 def run_one(lockstep: TwoWays, job_id: str, user: str | None = None) -> Counter[str]:
     """Enqueue, claim and settle one job; return how often a short way was taken for it."""
     before = lockstep.count_short()
-    lockstep.do(Enqueue((JobSpec(id=job_id, task="t", pool="p", user=user),)))
-    (grant,) = lockstep.do(Exchange("w", pools=("p",), limit=1)).grants
-    lockstep.do(Exchange("w", (Outcome(job_id=job_id, token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
+    lockstep.do(op.Enqueue((JobSpec(id=job_id, task="t", pool="p", user=user),)))
+    (grant,) = lockstep.do(op.Exchange("w", pools=("p",), limit=1)).grants
+    lockstep.do(op.Exchange("w", (Outcome(job_id=job_id, token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
     return Counter(lockstep.count_short()) - Counter(before)
 
 
@@ -68,30 +68,30 @@ ALL_SHORT = Counter(enqueue=1, exchange=2)
 
 def test_worker_of_users_that_is_gone_leaves_short_ways(twins: TwoWays) -> None:
     assert run_one(twins, "a") == ALL_SHORT
-    twins.do(Exchange("once", pools=("p",), limit=1, users=("ann",)))
+    twins.do(op.Exchange("once", pools=("p",), limit=1, users=("ann",)))
     assert not run_one(twins, "b", "ann")
-    twins.do(Enqueue((JobSpec(id="waits", task="t", pool="p", user="ann"),)))
+    twins.do(op.Enqueue((JobSpec(id="waits", task="t", pool="p", user="ann"),)))
     assert any(name.startswith("wake:user:") for name in twins.dump())
     twins.go_to(twins.now_ms + 62_000)
-    twins.do(Tick())
+    twins.do(op.Tick())
     assert not any(name.startswith("wake:user:") for name in twins.dump())
-    (grant,) = twins.do(Exchange("w", pools=("p",), limit=1)).grants
-    twins.do(Exchange("w", (Outcome(job_id="waits", token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
+    (grant,) = twins.do(op.Exchange("w", pools=("p",), limit=1)).grants
+    twins.do(op.Exchange("w", (Outcome(job_id="waits", token=grant.token, kind=OutcomeKind.FINISHED),), ("p",)))
     assert run_one(twins, "c", "ann") == ALL_SHORT
-    assert not twins.do(Exchange("once", pools=("p",), limit=1, users=("ann",))).grants
+    assert not twins.do(op.Exchange("once", pools=("p",), limit=1, users=("ann",))).grants
 
 
 def test_short_ways_keep_the_lengths_of_a_line(twins: TwoWays) -> None:
     place = (Claim(("doc",)),)
     ids = [str(number) for number in range(10)]
     for job_id in ids:
-        twins.do(Enqueue((JobSpec(id=job_id, task="t", pool="p", claims=place),)))
+        twins.do(op.Enqueue((JobSpec(id=job_id, task="t", pool="p", claims=place),)))
     assert twins.dump()["crowds"] == [(b"doc", 3.0)]
-    (grant,) = twins.do(Exchange("w", pools=("p",), limit=1)).grants
+    (grant,) = twins.do(op.Exchange("w", pools=("p",), limit=1)).grants
     lengths = []
     for _ in ids[1:]:
         done = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
-        (grant,) = twins.do(Exchange("w", (done,), ("p",), 1)).grants
+        (grant,) = twins.do(op.Exchange("w", (done,), ("p",), 1)).grants
         lengths.append(dict(twins.dump().get("crowds", ())).get(b"doc"))
     assert lengths == [3.0, 2.0, 2.0, 2.0, 2.0, None, None, None, None]
     assert Counter(twins.count_short()) >= Counter(enqueue=10, exchange=10)
@@ -99,12 +99,12 @@ def test_short_ways_keep_the_lengths_of_a_line(twins: TwoWays) -> None:
 
 def test_value_kept_for_years_leaves_short_ways(twins: TwoWays) -> None:
     ten_years_ms = 3650 * 86_400_000
-    twins.do(Push("n", "k", b"1", ten_years_ms))
+    twins.do(op.Push("n", "k", b"1", ten_years_ms))
     assert run_one(twins, "a") == ALL_SHORT
-    twins.do(Push("n", "l", b"1", 5_000))
+    twins.do(op.Push("n", "l", b"1", 5_000))
     assert run_one(twins, "b") == ALL_SHORT
     twins.go_to(twins.now_ms + 5_000)
     assert run_one(twins, "c") != ALL_SHORT
-    assert twins.do(Pull("n", "l")).value is None
+    assert twins.do(op.Pull("n", "l")).value is None
     assert run_one(twins, "d") == ALL_SHORT
-    twins.do(Push("n", "k", b"2", 1))
+    twins.do(op.Push("n", "k", b"2", 1))

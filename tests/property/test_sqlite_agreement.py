@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from queuehint import FakeClock
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
@@ -16,13 +17,12 @@ from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import Follow, Operation, Peek, Tick
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.folders import quick_folder
 
 
-def answer(call: Any, operation: Operation[Any], *more: int) -> Any:
+def answer(call: Any, operation: op.Operation[Any], *more: int) -> Any:
     """Return the reply of a call, or its refusal."""
     try:
         return call(operation, *more)
@@ -43,7 +43,7 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
             return SqliteBackend(address, BackendOptions(clock=clock), options)
 
         store = opened()
-        store.call_sync(Peek())
+        store.call_sync(op.Peek())
         # The same beginning: tokens count from when the file was made.
         engine = thaw(pack(freeze(store.engine)), options)
         see = None if watch is None else watch(engine)
@@ -51,19 +51,19 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
         for _ in range(steps):
             clock.advance(ms=generator.pass_time(clock.now_ms()) - clock.now_ms())
             roll = random.random()
-            operation = generator.move() if roll < 0.85 else Tick() if roll < 0.95 else Follow(after)
+            operation = generator.move() if roll < 0.85 else op.Tick() if roll < 0.95 else op.Follow(after)
             reply = answer(engine.apply, operation, clock.now_ms())
             assert answer(store.call_sync, operation) == reply
             if see is not None:
                 see(store.engine)
-            if isinstance(operation, Follow):
+            if isinstance(operation, op.Follow):
                 after = reply.after
             if random.random() < 0.05:
                 if random.random() < 0.5:
                     store._is_changed = False  # cut off: no snapshot is made
                 store.close_sync()
                 store = opened()
-        store.call_sync(Peek())
+        store.call_sync(op.Peek())
         store.engine.check()
         store.close_sync()
 

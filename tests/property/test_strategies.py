@@ -19,7 +19,7 @@ from hypothesis.errors import InvalidArgument
 
 import _queuehint_hypothesis
 import queuehint
-from queuehint import operations as ops
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import FakeClock
@@ -65,7 +65,7 @@ def open_store() -> MemoryBackend:
 INVALID = (InvalidJobError, InvalidJobTypeError, InvalidHintError)
 
 
-def refused(store: MemoryBackend, operation: ops.Operation[Any]) -> QueueHintError | None:
+def refused(store: MemoryBackend, operation: op.Operation[Any]) -> QueueHintError | None:
     try:
         store.call_sync(operation)
     except QueueHintError as error:
@@ -104,7 +104,7 @@ def test_a_claim_is_one_that_is_taken(claim: Claim, shared: Claim) -> None:
 def test_a_job_is_as_it_is_stored_and_has_an_id_of_its_own(job: JobSpec, other: JobSpec) -> None:
     assert job.check() == job
     assert other.check() == other
-    assert [each.state for each in open_store().call_sync(ops.Enqueue((job, other))).jobs]
+    assert [each.state for each in open_store().call_sync(op.Enqueue((job, other))).jobs]
     assert (job.id, other.id) == ("1", "2")
 
 
@@ -122,11 +122,11 @@ def test_a_graph_may_be_enqueued_job_by_job_or_at_once_in_any_order(
     data: st.DataObject, graph: tuple[JobSpec, ...]
 ) -> None:
     at_once = data.draw(st.permutations(graph))
-    assert len(open_store().call_sync(ops.Enqueue(tuple(at_once))).jobs) == len(graph)
+    assert len(open_store().call_sync(op.Enqueue(tuple(at_once))).jobs) == len(graph)
     if not any(job.key for job in graph):
         one_by_one = open_store()
         for job in graph:
-            assert one_by_one.call_sync(ops.Enqueue((job,))).jobs[0].created
+            assert one_by_one.call_sync(op.Enqueue((job,))).jobs[0].created
 
 
 @given(recurrences(), recurrences(allow_cron=True))
@@ -145,19 +145,19 @@ def test_a_recurrence_is_one_that_is_taken(recurrence: Recurrence, other: Recurr
 @given(schedules())
 def test_a_schedule_can_be_stored_and_is_listed_as_it_was_drawn(schedule: Schedule) -> None:
     store = open_store()
-    store.call_sync(ops.PutSchedule(schedule.name, schedule.spec, schedule.recurrence, schedule.next_ms))
-    (stored,) = store.call_sync(ops.ListSchedules()).schedules
+    store.call_sync(op.PutSchedule(schedule.name, schedule.spec, schedule.recurrence, schedule.next_ms))
+    (stored,) = store.call_sync(op.ListSchedules()).schedules
     assert (stored.spec, stored.recurrence, stored.next_ms) == (schedule.spec, schedule.recurrence, schedule.next_ms)
 
 
 @given(st.lists(operations(), min_size=1, max_size=10))
-def test_an_operation_is_done_or_refused_for_what_is_there(history: list[ops.Operation[Any]]) -> None:
+def test_an_operation_is_done_or_refused_for_what_is_there(history: list[op.Operation[Any]]) -> None:
     store = open_store()
     for operation in history:
         check_limits(operation)
         refusal = refused(store, operation)
         # Refusals of `Amend`, and of a part of another flow, depend on the state of the store.
-        is_there = isinstance(operation, ops.Amend) or str(refusal) == OTHER_FLOW
+        is_there = isinstance(operation, op.Amend) or str(refusal) == OTHER_FLOW
         assert is_there or not isinstance(refusal, INVALID), refusal
 
 
@@ -165,25 +165,25 @@ def test_an_operation_is_done_or_refused_for_what_is_there(history: list[ops.Ope
 @given(st.data())
 def test_with_the_grants_that_are_there_operations_settle_and_renew(data: st.DataObject) -> None:
     store = open_store()
-    store.call_sync(ops.Enqueue((JobSpec(id="x", task="t"), JobSpec(id="y", task="t"))))
-    grants = [(each.spec.id, each.token) for each in store.call_sync(ops.Exchange("w", limit=2)).grants]
-    chosen = data.draw(operations(kinds=[ops.Renew], ids=["x", "y"], grants=grants))
-    assert isinstance(chosen, ops.Renew)
-    assert set(store.call_sync(chosen).verdicts) <= {ops.Verdict.DONE}
-    settled = data.draw(operations(kinds=[ops.Exchange], ids=["x", "y"], grants=grants))
-    assert isinstance(settled, ops.Exchange)
+    store.call_sync(op.Enqueue((JobSpec(id="x", task="t"), JobSpec(id="y", task="t"))))
+    grants = [(each.spec.id, each.token) for each in store.call_sync(op.Exchange("w", limit=2)).grants]
+    chosen = data.draw(operations(kinds=[op.Renew], ids=["x", "y"], grants=grants))
+    assert isinstance(chosen, op.Renew)
+    assert set(store.call_sync(chosen).verdicts) <= {op.Verdict.DONE}
+    settled = data.draw(operations(kinds=[op.Exchange], ids=["x", "y"], grants=grants))
+    assert isinstance(settled, op.Exchange)
     verdicts = store.call_sync(settled).verdicts
     seen: set[str] = set()
     for outcome, verdict in zip(settled.settle, verdicts, strict=True):
-        assert (verdict is ops.Verdict.DONE) == (outcome.job_id not in seen)
+        assert (verdict is op.Verdict.DONE) == (outcome.job_id not in seen)
         seen.add(outcome.job_id)
 
 
 def test_every_operation_is_drawn() -> None:
     every = {
         each
-        for each in vars(ops).values()
-        if isinstance(each, type) and issubclass(each, ops.Operation) and each is not ops.Operation
+        for each in vars(op).values()
+        if isinstance(each, type) and issubclass(each, op.Operation) and each is not op.Operation
     }
     assert set(MAKERS) == every
 
@@ -221,7 +221,7 @@ def test_a_graph_shrinks_towards_one_job_and_no_edges() -> None:
 
 
 def test_operations_faults_and_schedules_shrink_to_the_simplest() -> None:
-    assert find(operations(), lambda _: True) == ops.Tick()
+    assert find(operations(), lambda _: True) == op.Tick()
     assert find(fault_plans(), lambda _: True) == FaultPlan()
     only_crashes = find(fault_plans(), lambda plan: plan.crash > 0)
     assert only_crashes == FaultPlan(crash=only_crashes.crash)
@@ -290,8 +290,8 @@ def test_hostile_segments_come_up_when_asked_for_and_only_then() -> None:
 def test_histories_enqueue_and_claim_often() -> None:
     kinds = [type(operation) for operation in sample(operations(), 600)]
     assert len(set(kinds)) > 35
-    assert kinds.count(ops.Enqueue) > 25
-    assert kinds.count(ops.Exchange) > 25
+    assert kinds.count(op.Enqueue) > 25
+    assert kinds.count(op.Exchange) > 25
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_histories_enqueue_and_claim_often() -> None:
         lambda: schedules(recurrences=None),  # type: ignore[arg-type]
         lambda: operations(kinds=[]),
         lambda: operations(kinds=[JobSpec]),  # type: ignore[list-item]
-        lambda: operations(kinds=ops.Tick),  # type: ignore[arg-type]
+        lambda: operations(kinds=op.Tick),  # type: ignore[arg-type]
         lambda: operations(ids="x"),
         lambda: operations(ids=[]),
         lambda: operations(jobs=None),  # type: ignore[arg-type]

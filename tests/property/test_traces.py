@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import BUDGET, EVENTS_MAX, Exchange, Follow
 from queuehint.testing import Rule, TraceEvent, TraceJob, find_faults
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION
@@ -103,13 +103,13 @@ FOR_EVER = 1 << 60
 class Recorder:
     """Plays with an engine, and writes down what happens to its jobs."""
 
-    def __init__(self, random: Random, style: Style, budget: int = BUDGET) -> None:
+    def __init__(self, random: Random, style: Style, budget: int = op.BUDGET) -> None:
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
         self.generator = OperationGenerator(self.engine, random, style)
         self.jobs: dict[str, TraceJob] = {}
         self.events: list[TraceEvent] = []
         self.idles = 0
-        self.is_uncut = budget == BUDGET
+        self.is_uncut = budget == op.BUDGET
         self.probes: list[tuple[int, str, bool]] = []
         """After how many events a job that was queued was ready, or was not."""
         self._after: int | None = None
@@ -128,13 +128,13 @@ class Recorder:
             finally:
                 self._write_down(now_ms)
             self._probe()
-            if isinstance(move, Exchange):
+            if isinstance(move, op.Exchange):
                 self.generator.grants += [(grant.spec.id, grant.token) for grant in reply.grants]
                 self._ask_for_more(move, len(reply.grants), now_ms)
 
     def _write_down(self, now_ms: int) -> None:
         while True:
-            followed = self.engine.apply(Follow(self._after, EVENTS_MAX), now_ms)
+            followed = self.engine.apply(op.Follow(self._after, op.EVENTS_MAX), now_ms)
             self.engine.table.journal.until_ms = FOR_EVER  # the next move may be an hour later
             assert not followed.missed
             self._after = followed.after
@@ -164,7 +164,7 @@ class Recorder:
             job = self.generator.random.choice(queued)
             self.probes.append((len(self.events), job.id, not job.missing))
 
-    def _ask_for_more(self, move: Exchange, granted: int, now_ms: int) -> None:
+    def _ask_for_more(self, move: op.Exchange, granted: int, now_ms: int) -> None:
         """A worker that got less than it asked for was idle, unless something kept it that is not in a trace."""
         table = self.engine.table
         is_free = self.is_uncut and not (table.pauses or table.limits.limiters or table.leftovers)
@@ -174,13 +174,13 @@ class Recorder:
                 self.events.append(TraceEvent(kind="idle", at_ms=now_ms, pool=pool))
 
 
-def record(seed: int, style: Style, steps: int, budget: int = BUDGET) -> Recorder:
+def record(seed: int, style: Style, steps: int, budget: int = op.BUDGET) -> Recorder:
     recorder = Recorder(Random(seed), style, budget)
     recorder.play(steps)
     return recorder
 
 
-@pytest.mark.parametrize("budget", [BUDGET, 2])
+@pytest.mark.parametrize("budget", [op.BUDGET, 2])
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
 def test_every_history_of_the_engine_is_in_order(style: Style, budget: int) -> None:
     idles = 0
@@ -189,11 +189,11 @@ def test_every_history_of_the_engine_is_in_order(style: Style, budget: int) -> N
         faults = find_faults(recorder.events, recorder.jobs.values())
         assert not faults, f"Random({seed}): {faults[0]}"
         idles += recorder.idles
-    assert idles or budget < BUDGET
+    assert idles or budget < op.BUDGET
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("budget", [BUDGET, 1, 3])
+@pytest.mark.parametrize("budget", [op.BUDGET, 1, 3])
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
 def test_thousands_of_histories_of_the_engine_are_in_order(style: Style, budget: int) -> None:
     for seed in range(1_000, 1_100):

@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    CancelFlow,
-    CancelPath,
-    Exchange,
-    ListLimits,
-    Operation,
-    SetLimit,
-    Tick,
-)
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal, undo_marks
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -54,9 +46,9 @@ def walk_cut(random: Random, style: Style, steps: int, budget: int) -> Lockstep:
     for _ in range(steps):
         # Due timers fire in a tick of their own: by the rules a cut operation may come before them.
         pair.now_ms = generator.pass_time(pair.now_ms)
-        pair.do(Tick())
+        pair.do(op.Tick())
         move = generator.move()
-        if isinstance(move, (CancelPath, CancelFlow)) and any(
+        if isinstance(move, (op.CancelPath, op.CancelFlow)) and any(
             actor.is_waiting_parent for actor in pair.model.jobs.values()
         ):
             # One whose children are canceled before the sweep comes to it has ended by itself.
@@ -78,8 +70,8 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
     to_cancel: list[tuple[Job, JobSpec, int]] = []
     for _ in range(steps):
         now_ms = generator.pass_time(now_ms)
-        move = generator.move() if random.random() < 0.8 else Tick()
-        if isinstance(move, CancelPath):
+        move = generator.move() if random.random() < 0.8 else op.Tick()
+        if isinstance(move, op.CancelPath):
             there = [job for job in engine.table.jobs.values() if at_or_below(job.spec.claims, move.path)]
             to_cancel += [(job, job.spec, job.since) for job in there if job.state not in OVER and not job.is_hidden]
             move = attrs.evolve(move, reason=f"before {engine.table.last_number + 1}")
@@ -102,7 +94,7 @@ def walk_overtaking(random: Random, style: Style, steps: int, budget: int) -> En
     return engine
 
 
-def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> None:
+def _apply_freely(engine: Engine, operation: op.Operation[Any], now_ms: int) -> None:
     """Apply an operation; a grant is legal by the engine's own places, a stale token settles nothing."""
     jobs = engine.table.jobs
     live = {(job.id, job.token) for job in engine.table.registry.running.values()}
@@ -111,7 +103,7 @@ def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> Non
     except QueueHintError as error:
         check_refusal(error, operation)
         return
-    if isinstance(operation, Exchange):
+    if isinstance(operation, op.Exchange):
         for outcome, verdict in zip(operation.settle, reply.verdicts, strict=True):
             grant = (outcome.job_id, outcome.token)
             assert (verdict == "done") == (grant in live)
@@ -124,7 +116,7 @@ def _apply_freely(engine: Engine, operation: Operation[Any], now_ms: int) -> Non
 
 def _drain(engine: Engine, now_ms: int) -> None:
     for _ in range(10_000):
-        if not engine.apply(Tick(), now_ms).more:
+        if not engine.apply(op.Tick(), now_ms).more:
             return
         engine.check()
         check_order(engine)
@@ -147,16 +139,16 @@ def _end_all(engine: Engine, now_ms: int) -> None:
             Outcome(job_id=job.id, token=job.token or 0, kind=OutcomeKind.FINISHED)
             for job in engine.table.registry.running.values()
         ]
-        reply = engine.apply(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100), now_ms)
+        reply = engine.apply(op.Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100), now_ms)
         if engine.table.jobs and not running and not reply.grants and not reply.more:
             assert engine.next_ms is not None, "jobs wait for nothing"
             now_ms = max(now_ms, engine.next_ms)
     while engine.state.shared:
         now_ms += SHARED_MS
-        engine.apply(Tick(), now_ms)
+        engine.apply(op.Tick(), now_ms)
     for worker in sorted(engine.table.undelivered_cancellations):
-        engine.apply(Exchange(worker), now_ms)
-    for state in engine.apply(ListLimits(), now_ms).limits:
-        engine.apply(SetLimit(state.limit.lifted), now_ms)
-    engine.apply(Tick(), now_ms)
+        engine.apply(op.Exchange(worker), now_ms)
+    for state in engine.apply(op.ListLimits(), now_ms).limits:
+        engine.apply(op.SetLimit(state.limit.lifted), now_ms)
+    engine.apply(op.Tick(), now_ms)
     check_empty(engine)

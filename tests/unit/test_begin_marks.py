@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import BackendUnavailableError, QueueHintError
 from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.context import JobContext
 from queuehint.handlers.handler import Handler
-from queuehint.operations import Exchange, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import AttemptRunner
@@ -108,9 +108,9 @@ class Store:
         if self.is_away:
             raise BackendUnavailableError("away")
         self.asked.append(operation)
-        assert isinstance(operation, (Exchange, Renew))
-        if isinstance(operation, Renew):
-            return Renewed(tuple(Verdict.DONE for _ in operation.leases), more=False)
+        assert isinstance(operation, (op.Exchange, op.Renew))
+        if isinstance(operation, op.Renew):
+            return op.Renewed(tuple(op.Verdict.DONE for _ in operation.leases), more=False)
         return None
 
 

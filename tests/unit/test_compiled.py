@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -18,23 +19,6 @@ from queuehint.errors import (
     InvalidJobTypeError,
     PayloadError,
     QueueHintError,
-)
-from queuehint.operations import (
-    KINDS,
-    TALLIES,
-    Cancel,
-    Closing,
-    Enqueue,
-    Exchange,
-    Firing,
-    ListUsers,
-    Note,
-    Operation,
-    Pause,
-    Post,
-    Pull,
-    Renew,
-    Tick,
 )
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
@@ -80,7 +64,7 @@ def singles(kind: Kind) -> Iterator[Single]:
         yield from singles(inner_kind.item if isinstance(kind, kinds.Many) else inner_kind.kind)
 
 
-SINGLES = {repr(single): single for kind in KINDS for inner in kinds_of(kind).values() for single in singles(inner)}
+SINGLES = {repr(single): single for kind in op.KINDS for inner in kinds_of(kind).values() for single in singles(inner)}
 VALUES: tuple[Any, ...] = (
     *(
         None,
@@ -156,14 +140,14 @@ def test_a_field_that_says_no_kind_is_refused() -> None:
 
 def test_a_kind_shows_its_limits() -> None:
     assert repr(kind_of(Annotated[int, kinds.Count(1, 5)])) == "Count(least=1, most=5)"
-    assert repr(kinds_of(Cancel)["ids"]) == "Many(item=Id(), most=1000)"
-    assert repr(kinds_of(Tick)) == "{}"
+    assert repr(kinds_of(op.Cancel)["ids"]) == "Many(item=Id(), most=1000)"
+    assert repr(kinds_of(op.Tick)) == "{}"
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, Extend, Await, PlaceAnew, Begin], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*op.KINDS, Extend, Await, PlaceAnew, Begin], ids=lambda kind: kind.__name__)
 def test_each_operation_is_compiled(kind: type[Any]) -> None:
     compile(source_of(kind), kind.__name__, "exec")
 
@@ -174,9 +158,9 @@ def test_what_is_compiled_is_printed() -> None:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     one = said("ListUsers")
-    assert (one.stdout, one.returncode) == (source_of(ListUsers), 0)
+    assert (one.stdout, one.returncode) == (source_of(op.ListUsers), 0)
     assert "1 <= limit_3 <= 200" in one.stdout
-    assert {kind.__name__ for kind in KINDS} <= set(said().stdout.split())
+    assert {kind.__name__ for kind in op.KINDS} <= set(said().stdout.split())
     assert (said("Nothing").returncode, said("Nothing").stdout) == (2, "")
 
 
@@ -188,7 +172,7 @@ def test_a_check_refuses_none_even_if_nothing_was_checked_before() -> None:
                 check_of(type(operation))(operation)
 
 
-def calls_of(operation: Operation[Any]) -> list[str]:
+def calls_of(operation: op.Operation[Any]) -> list[str]:
     check_limits(operation)
     calls: list[str] = []
     sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
@@ -200,11 +184,11 @@ def calls_of(operation: Operation[Any]) -> list[str]:
 
 
 def test_what_stores_are_asked_all_the_time_takes_few_calls_of_functions() -> None:
-    exchange = Exchange("w", (DONE,) * 9, ("default", "mail"), limit=9, release="r1", announces=True)
+    exchange = op.Exchange("w", (DONE,) * 9, ("default", "mail"), limit=9, release="r1", announces=True)
     assert calls_of(exchange) == ["check_limits", "check", "_check_exchange"]
-    one = Enqueue((checked(claims=(Claim(("doc", "part")),)),))
+    one = op.Enqueue((checked(claims=(Claim(("doc", "part")),)),))
     assert calls_of(one) == ["check_limits", "check", "_check_enqueue"]
-    assert calls_of(Renew((("a", 1),) * 99)) == ["check_limits", "check"]
+    assert calls_of(op.Renew((("a", 1),) * 99)) == ["check_limits", "check"]
 
 
 def checked(**fields: Any) -> JobSpec:
@@ -217,23 +201,23 @@ DEEP = (Claim(("s",) * 63), Claim(("t",) * 63))
 @pytest.mark.parametrize(
     "operation, error",
     [
-        (Enqueue([checked()]), InvalidJobTypeError),  # type: ignore[arg-type]
-        (Enqueue(("a",)), InvalidJobTypeError),  # type: ignore[arg-type]
-        (Enqueue((JobSpec(id="a", task="t", priority=8),)), InvalidJobError),
-        (Enqueue((note_checked(JobSpec(id="", task="t")),)), InvalidJobError),
-        (Enqueue(tuple([checked(id=str(number)) for number in range(1001)])), InvalidJobError),
-        (Enqueue((checked(), checked())), DuplicateJobError),
-        (Enqueue((checked(), checked(id="b"), checked())), DuplicateJobError),
-        (Enqueue(tuple([checked(id=str(n), arguments=b"x" * (1 << 20)) for n in range(5)])), InvalidJobError),
-        (Enqueue(tuple([checked(id=str(n), claims=DEEP) for n in range(126)])), InvalidJobError),
-        (Enqueue((checked(depends_on=("b",)), checked(id="b", depends_on=("a",)))), CycleError),
-        (Enqueue((checked(key="k"),), staged="s"), InvalidJobError),
-        (Enqueue((checked(),), flow=""), InvalidJobError),
-        (Enqueue((checked(),), firing=Firing("", 1, 1, 1)), InvalidJobError),
-        (Enqueue((checked(),), closing=Closing(("a",), "later")), InvalidJobError),  # type: ignore[arg-type]
+        (op.Enqueue([checked()]), InvalidJobTypeError),  # type: ignore[arg-type]
+        (op.Enqueue(("a",)), InvalidJobTypeError),  # type: ignore[arg-type]
+        (op.Enqueue((JobSpec(id="a", task="t", priority=8),)), InvalidJobError),
+        (op.Enqueue((note_checked(JobSpec(id="", task="t")),)), InvalidJobError),
+        (op.Enqueue(tuple([checked(id=str(number)) for number in range(1001)])), InvalidJobError),
+        (op.Enqueue((checked(), checked())), DuplicateJobError),
+        (op.Enqueue((checked(), checked(id="b"), checked())), DuplicateJobError),
+        (op.Enqueue(tuple([checked(id=str(n), arguments=b"x" * (1 << 20)) for n in range(5)])), InvalidJobError),
+        (op.Enqueue(tuple([checked(id=str(n), claims=DEEP) for n in range(126)])), InvalidJobError),
+        (op.Enqueue((checked(depends_on=("b",)), checked(id="b", depends_on=("a",)))), CycleError),
+        (op.Enqueue((checked(key="k"),), staged="s"), InvalidJobError),
+        (op.Enqueue((checked(),), flow=""), InvalidJobError),
+        (op.Enqueue((checked(),), firing=op.Firing("", 1, 1, 1)), InvalidJobError),
+        (op.Enqueue((checked(),), closing=op.Closing(("a",), "later")), InvalidJobError),  # type: ignore[arg-type]
     ],
 )
-def test_wrong_submissions_of_checked_specs_are_refused(operation: Enqueue, error: type[Exception]) -> None:
+def test_wrong_submissions_of_checked_specs_are_refused(operation: op.Enqueue, error: type[Exception]) -> None:
     with pytest.raises(error):
         check_limits(operation)
 
@@ -244,19 +228,27 @@ MANY = tuple([f"j{number}" for number in range(20)])
 @pytest.mark.parametrize(
     "operation, error, said",
     [
-        (Post((b"secret",)), InvalidJobTypeError, "Post.notes must be a Note, got bytes"),  # type: ignore[arg-type]
+        (op.Post((b"secret",)), InvalidJobTypeError, "Post.notes must be a Note, got bytes"),  # type: ignore[arg-type]
         (5, InvalidJobTypeError, "operation must be one of queuehint.operations, got int"),
-        (Cancel((*MANY, "\ud800")), InvalidJobError, "Cancel.ids is not encodable"),
-        (Cancel((*MANY, 5)), InvalidJobTypeError, "Cancel.ids must be str, got int"),  # type: ignore[arg-type]
-        (Cancel(("a",), "\ud800"), InvalidJobError, "Cancel.reason is not encodable as UTF-8"),
-        (Cancel(("a",), "x" * 4097), InvalidJobError, "Cancel.reason is 4097 characters, limit 4096"),
-        (Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
-        (Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
-        (Pause(RecordFilter(path=("",))), InvalidHintError, "Pause.filter.path segment 0 is empty"),
-        (Post((Note("a", 1, result=b"x" * (1 << 20) + b"y"),)), PayloadError, "Post.notes.result take 1048577 bytes"),
-        (Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)), InvalidJobError, "Enqueue.jobs.delay_ms must be from 0"),
-        (Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),
-        (Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),
+        (op.Cancel((*MANY, "\ud800")), InvalidJobError, "Cancel.ids is not encodable"),
+        (op.Cancel((*MANY, 5)), InvalidJobTypeError, "Cancel.ids must be str, got int"),  # type: ignore[arg-type]
+        (op.Cancel(("a",), "\ud800"), InvalidJobError, "Cancel.reason is not encodable as UTF-8"),
+        (op.Cancel(("a",), "x" * 4097), InvalidJobError, "Cancel.reason is 4097 characters, limit 4096"),
+        (op.Renew((*[("a", 1)] * 20, ("a",))), InvalidJobTypeError, "Renew.leases must be a tuple of 2"),  # type: ignore[arg-type]
+        (op.Renew((*[("a", 1)] * 20, ("a", "b"))), InvalidJobTypeError, "Renew.leases must be int"),  # type: ignore[arg-type]
+        (op.Pause(RecordFilter(path=("",))), InvalidHintError, "Pause.filter.path segment 0 is empty"),
+        (
+            op.Post((op.Note("a", 1, result=b"x" * (1 << 20) + b"y"),)),
+            PayloadError,
+            "Post.notes.result take 1048577 bytes",
+        ),
+        (
+            op.Enqueue((JobSpec(id="a", task="t", delay_ms=-1),)),
+            InvalidJobError,
+            "Enqueue.jobs.delay_ms must be from 0",
+        ),
+        (op.Enqueue((JobSpec(id="a", task="t", user="u" * 300),)), InvalidJobError, "Enqueue.jobs.user is 300 bytes"),
+        (op.Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),
     ],
 )
 def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: str) -> None:
@@ -268,30 +260,30 @@ def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: st
 @pytest.mark.parametrize(
     "operation",
     [
-        Cancel(MANY, "weil é"),
-        Cancel(("é",)),
-        Renew(tuple([(job_id, 2**70) for job_id in MANY])),
-        ListUsers("Zoë", None, 2),
-        Tick(),
-        Pull(TALLIES, "1"),
-        Exchange("w", users=("u", None), steal="*"),
+        op.Cancel(MANY, "weil é"),
+        op.Cancel(("é",)),
+        op.Renew(tuple([(job_id, 2**70) for job_id in MANY])),
+        op.ListUsers("Zoë", None, 2),
+        op.Tick(),
+        op.Pull(op.TALLIES, "1"),
+        op.Exchange("w", users=("u", None), steal="*"),
     ],
 )
-def test_what_fields_name_is_taken(operation: Operation[Any]) -> None:
+def test_what_fields_name_is_taken(operation: op.Operation[Any]) -> None:
     check_limits(operation)
 
 
 def test_a_spec_is_checked_once_and_another_made_of_it_again() -> None:
     spec = JobSpec(id="a", task="t", claims=(Claim(("x",)),))
     assert not is_checked(spec)
-    check_limits(Enqueue((spec,)))
+    check_limits(op.Enqueue((spec,)))
     assert is_checked(spec)
     assert is_checked(JobSpec(id="a", task="t").check())
     assert not is_checked(attrs.evolve(spec, id="b"))
     strange = JobSpec(id="a", task="t", policy=attrs.evolve(spec.policy, backoff=MyBackoff())).check()
     assert not is_checked(strange)
     with pytest.raises(InvalidJobTypeError, match=r"^Enqueue\.jobs\.policy\.backoff must be a Backoff, got MyBackoff"):
-        check_limits(Enqueue((strange,)))
+        check_limits(op.Enqueue((strange,)))
 
 
 # --- constructors ----------------------------------------------------------------------------------------------------
@@ -336,16 +328,16 @@ def test_a_spec_that_is_made_as_checked_is_not_checked_again() -> None:
     make = maker(JobSpec)
     assert is_checked(make("a", "t", is_checked=True))
     assert not is_checked(make("a", "t"))
-    check_limits(Enqueue((make("a", 5, is_checked=True),)))
+    check_limits(op.Enqueue((make("a", 5, is_checked=True),)))
     with pytest.raises(InvalidJobTypeError, match=r"^Enqueue\.jobs\.task must be str"):
-        check_limits(Enqueue((make("a", 5),)))
+        check_limits(op.Enqueue((make("a", 5),)))
 
 
 def test_a_name_that_was_checked_is_not_checked_again_and_another_is() -> None:
     """A worker passes the very same names with each exchange."""
     pools = ("default", "mail")
     for worker, release in (("w", "r1"), ("w", "r1"), ("v", "r2")):
-        check_limits(Exchange(worker, (), pools, users=("u",), steal=("s",), release=release))
+        check_limits(op.Exchange(worker, (), pools, users=("u",), steal=("s",), release=release))
         for wrong in (
             {"worker": "é" * 200},
             {"pools": ("",)},
@@ -355,15 +347,15 @@ def test_a_name_that_was_checked_is_not_checked_again_and_another_is() -> None:
         ):
             for _ in range(2):
                 with pytest.raises(InvalidJobError):
-                    check_limits(Exchange(**{"worker": worker, "users": ("u",)} | wrong))  # type: ignore[arg-type]
+                    check_limits(op.Exchange(**{"worker": worker, "users": ("u",)} | wrong))  # type: ignore[arg-type]
 
 
 def test_a_policy_that_no_constructor_has_seen_is_looked_at() -> None:
     policy = Policy()
     object.__setattr__(policy, "max_attempts", 0)
     with pytest.raises(InvalidJobError, match=r"^Enqueue\.jobs\.policy\.max_attempts must be from 1 to 1000, got 0"):
-        check_limits(Enqueue((JobSpec(id="a", task="t", policy=policy),)))
+        check_limits(op.Enqueue((JobSpec(id="a", task="t", policy=policy),)))
     edge = Dependency("b", "failure")
     object.__setattr__(edge, "data", True)
     with pytest.raises(InvalidJobError, match=r"^Enqueue\.jobs\.depends_on: dependency 'b'"):
-        check_limits(Enqueue((JobSpec(id="a", task="t", depends_on=(edge,)),)))
+        check_limits(op.Enqueue((JobSpec(id="a", task="t", depends_on=(edge,)),)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import BackendUnavailableError, CorruptStateError, JsonCodec, PayloadError, TemplateError
-from queuehint.operations import FETCH_MAX, Fetch, Fetched, Verdict
+from queuehint import operations as op
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Grant
 from queuehint.values.record import JobState
@@ -28,19 +28,19 @@ CODEC = JsonCodec()
 class Store:
     """Answers `Fetch` from a table of states and results, so many at a time."""
 
-    def __init__(self, table: Mapping[str, Any] | None = None, *, at_once: int = FETCH_MAX) -> None:
+    def __init__(self, table: Mapping[str, Any] | None = None, *, at_once: int = op.FETCH_MAX) -> None:
         self.table = table or {}
         self.at_once = at_once
-        self.asked: list[Fetch] = []
-        self.verdict = Verdict.DONE
+        self.asked: list[op.Fetch] = []
+        self.verdict = op.Verdict.DONE
 
     async def __call__(self, operation: Any) -> Any:
-        assert len(operation.ids) <= FETCH_MAX
+        assert len(operation.ids) <= op.FETCH_MAX
         self.asked.append(operation)
-        if self.verdict is not Verdict.DONE:
-            return Fetched(self.verdict, ())
-        return Fetched(
-            Verdict.DONE, tuple([self.table.get(each, (None, None)) for each in operation.ids[: self.at_once]])
+        if self.verdict is not op.Verdict.DONE:
+            return op.Fetched(self.verdict, ())
+        return op.Fetched(
+            op.Verdict.DONE, tuple([self.table.get(each, (None, None)) for each in operation.ids[: self.at_once]])
         )
 
 
@@ -72,7 +72,7 @@ def test_only_what_finished_has_a_result() -> None:
     found = get(store, *map(Dependency, "abcde"))
     assert found is not None
     assert dict(found) == {"a": 1, "b": None}
-    assert store.asked == [Fetch("j", 3, ("a", "b", "c", "d", "e"))]
+    assert store.asked == [op.Fetch("j", 3, ("a", "b", "c", "d", "e"))]
 
 
 def test_many_results_come_in_pages() -> None:
@@ -144,7 +144,7 @@ def test_without_anything_to_ask_for_nothing_is_asked() -> None:
 
 def test_an_attempt_that_has_lost_its_job_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
     store = Store({"a": finished("1")})
-    store.verdict = Verdict.LOST
+    store.verdict = op.Verdict.LOST
     assert get(store, Dependency("a")) is None
     assert not caplog.records
 

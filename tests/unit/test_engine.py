@@ -6,22 +6,8 @@ from typing import Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
-from queuehint.operations import (
-    Cancel,
-    CancelPath,
-    Close,
-    Discard,
-    Enqueue,
-    Exchange,
-    Operation,
-    Pause,
-    Redrive,
-    Renew,
-    Resume,
-    Tick,
-    Verdict,
-)
 from queuehint.testing.driver import Queue, job
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
@@ -97,22 +83,22 @@ def test_a_long_sweep_does_not_hold_up_a_short_line() -> None:
 @for_each(
     "operation",
     [
-        Tick(),
-        Enqueue(()),
-        Exchange("w"),
-        Renew(()),
-        Cancel(()),
-        Redrive(()),
-        Discard(()),
-        CancelPath(("q",)),
-        Pause(RecordFilter(path=("q",))),
-        Resume(RecordFilter(path=("q",))),
-        Close(("q",)),
-        Close(("q",), reopen=True),
+        op.Tick(),
+        op.Enqueue(()),
+        op.Exchange("w"),
+        op.Renew(()),
+        op.Cancel(()),
+        op.Redrive(()),
+        op.Discard(()),
+        op.CancelPath(("q",)),
+        op.Pause(RecordFilter(path=("q",))),
+        op.Resume(RecordFilter(path=("q",))),
+        op.Close(("q",)),
+        op.Close(("q",), reopen=True),
     ],
     ids=lambda operation: type(operation).__name__,
 )
-def test_every_mutating_operation_does_what_is_due_and_says_what_is_left(operation: Operation[Any]) -> None:
+def test_every_mutating_operation_does_what_is_due_and_says_what_is_left(operation: op.Operation[Any]) -> None:
     queue = Queue(*[job(f"j{number}", delay_ms=5) for number in range(5)], budget=3, now_ms=0)
     queue.now_ms = 5
     assert queue.apply(operation).more is True
@@ -131,7 +117,7 @@ def test_a_clock_that_goes_backwards_counts_as_standing_still() -> None:
     queue.now_ms = 0
     queue.enqueue(job("b", delay_ms=500))
     assert (queue.record("b").enqueued_ms, queue.record("b").due_ms) == (10_000, 10_500)
-    assert queue.renew("a", lease_ms=1000) == [Verdict.DONE]
+    assert queue.renew("a", lease_ms=1000) == [op.Verdict.DONE]
     queue.now_ms = 10_999
     queue.tick()
     assert queue.states("a", "b") == "STARTED QUEUED"
@@ -155,8 +141,8 @@ def test_the_same_operations_at_the_same_times_give_the_same_replies() -> None:
 
 def test_tokens_carry_the_epoch_in_their_upper_half() -> None:
     engine = Engine(EngineOptions(epoch_s=7))
-    engine.apply(Enqueue((job("a"),)), 0)
-    (grant,) = engine.apply(Exchange("w", limit=1), 0).grants
+    engine.apply(op.Enqueue((job("a"),)), 0)
+    (grant,) = engine.apply(op.Exchange("w", limit=1), 0).grants
     assert grant.token == (7 << 32) + 1
 
 
@@ -181,7 +167,7 @@ def test_resuming_is_bounded_and_goes_in_order_of_number() -> None:
     while queue.exchange(limit=1).more:
         pass
     assert queue.stats().stuck["paused"] == 10
-    reply = queue.apply(Resume(RecordFilter(path=("a",))))
+    reply = queue.apply(op.Resume(RecordFilter(path=("a",))))
     assert (reply.changed, reply.more) == (True, True)
     assert queue.start(4) == ["j0", "j1", "j2", "j3"]
     while queue.tick().more:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.structures.edges import REACH_MAX
 from queuehint.errors import CycleError
-from queuehint.operations import FETCH_BYTES_MAX, FETCH_MAX, Fetch, Verdict
 from queuehint.testing.driver import Queue, job
 from queuehint.values.record import JobState
 
@@ -168,8 +168,8 @@ def test_a_parent_that_failed_by_its_child_holds_no_place() -> None:
 
 
 def fetch(queue: Queue, job_id: str, *ids: str) -> list[tuple[JobState | None, bytes | None]]:
-    reply = queue.apply(Fetch(job_id, queue.grants[job_id].token, ids))
-    assert reply.verdict is Verdict.DONE
+    reply = queue.apply(op.Fetch(job_id, queue.grants[job_id].token, ids))
+    assert reply.verdict is op.Verdict.DONE
     return list(reply.results)
 
 
@@ -179,10 +179,10 @@ def test_results_that_are_large_together_come_in_several_replies() -> None:
     queue.enqueue(job("d", after=ids))
     queue.start()
     for each in ids:
-        queue.settle(each, result=b"x" * (FETCH_BYTES_MAX // 4))
+        queue.settle(each, result=b"x" * (op.FETCH_BYTES_MAX // 4))
     queue.start()
     assert len(fetch(queue, "d", *ids)) == 4
-    queue.engine.table.jobs["a0"].result = b"x" * (2 * FETCH_BYTES_MAX)
+    queue.engine.table.jobs["a0"].result = b"x" * (2 * op.FETCH_BYTES_MAX)
     assert len(fetch(queue, "d", *ids)) == 1
     with pytest.raises(ValueError, match="ids: 101 in one operation, limit 100"):
-        queue.apply(Fetch("d", 1, ("a",) * (FETCH_MAX + 1)))
+        queue.apply(op.Fetch("d", 1, ("a",) * (op.FETCH_MAX + 1)))

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuehint.operations import (
-    STAGED_KEPT_MS,
-    TALLIES,
-    TALLY_MS,
-    CancelPath,
-    Close,
-    Closing,
-    Delete,
-    Enqueue,
-    Pull,
-    SweptPath,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.testing.driver import Queue, claim, job
 from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.policy import Retention
@@ -25,7 +13,7 @@ from queuehint.values.record import JobState
 DAY_MS = 24 * 3600 * 1000
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, STALE = Verdict
+DONE, REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, STALE = op.Verdict
 ERROR = JobError(type="ValueError", message="no")
 
 
@@ -96,14 +84,14 @@ def test_a_cancellation_by_path_counts_alike_at_any_budget(budget: int) -> None:
 
 def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
     queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)], budget=3, now_ms=0)
-    cut = queue.apply(CancelPath(("a",)))
+    cut = queue.apply(op.CancelPath(("a",)))
     assert (cut.more, cut.number, len(queue.engine.state.shared)) == (True, 5, 0)
     assert cut.reached < 4
     queue.wait(0)
-    assert queue.apply(Pull(TALLIES, "5")).value == b"4"
-    assert queue.apply(CancelPath(("a",))) == SweptPath(more=False, reached=0)
+    assert queue.apply(op.Pull(op.TALLIES, "5")).value == b"4"
+    assert queue.apply(op.CancelPath(("a",))) == op.SweptPath(more=False, reached=0)
     assert len(queue.engine.state.shared) == 1
-    queue.wait(TALLY_MS)
+    queue.wait(op.TALLY_MS)
     assert len(queue.engine.state.shared) == 0
 
 
@@ -113,9 +101,9 @@ def test_dead_jobs_give_up_their_places_in_steps_but_one_that_is_redriven_meanwh
     queue.start(3)
     for name in "abc":
         queue.fail(name)
-    assert queue.apply(Enqueue((job("last", ["x"]),), closing=Closing(("x",)))).more
+    assert queue.apply(op.Enqueue((job("last", ["x"]),), closing=op.Closing(("x",)))).more
     assert queue.states("a", "b", "c") == "CANCELED FAILED FAILED"
-    queue.apply(Close(("x",), reopen=True))
+    queue.apply(op.Close(("x",), reopen=True))
     assert queue.redrive("c") == [DONE]
     queue.wait(0)
     assert queue.states("a", "b", "c") == "CANCELED CANCELED QUEUED"
@@ -164,10 +152,10 @@ def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
 def test_waits_for_finished_unknown_or_dropped_jobs_are_not_recorded() -> None:
     queue = Queue(job("over", retention_ms=0), now_ms=0)
     queue.run()
-    queue.apply(Enqueue((job("part", retention_ms=0),), "s"))
+    queue.apply(op.Enqueue((job("part", retention_ms=0),), "s"))
     queue.engine.await_ends(["over", "nobody", "part"])
     assert queue.engine.table.awaited == {"part"}
-    queue.wait(STAGED_KEPT_MS)
+    queue.wait(op.STAGED_KEPT_MS)
     assert not queue.engine.table.awaited
 
 
@@ -186,7 +174,7 @@ def test_a_digest_of_large_arguments_outlives_the_record(size: int, kept: int) -
 def test_deleting_a_record_drops_its_arguments() -> None:
     queue = Queue(job("a", arguments=b"ann@example.com"), now_ms=0)
     queue.run()
-    queue.apply(Delete(("a",)))
+    queue.apply(op.Delete(("a",)))
     assert b"ann" not in queue.engine.table.jobs["a"].spec.arguments
 
 
@@ -207,7 +195,7 @@ def test_leases_are_extended_without_anything_that_follows() -> None:
     engine, token = queue.engine, queue.record("runs").token
     assert token is not None
     verdicts = engine.extend([("runs", token), ("runs", token + 1), ("waits", 1)], 60_000, queue.now_ms + 1)
-    assert verdicts == [Verdict.DONE, Verdict.LOST, Verdict.LOST]
+    assert verdicts == [op.Verdict.DONE, op.Verdict.LOST, op.Verdict.LOST]
     assert engine.next_ms == queue.now_ms + 60_001
 
 

@@ -8,20 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
-from queuehint.operations import (
-    BLOCK_COUNTS_AS,
-    BLOCKS_LOOKED_AT_MAX,
-    RECORDS_COUNTED_MAX,
-    RECORDS_LOOKED_AT_MAX,
-    RECORDS_PER_BLOCK,
-    Amend,
-    CountRecords,
-    Delete,
-    List,
-    ListUsers,
-    Verdict,
-)
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import SERVICES_KEPT_MAX, Retention
 from queuehint.values.record import JobState
@@ -47,7 +35,7 @@ def walk(queue: Queue, **fields: Any) -> list[int]:
     sizes, after = [], None
     newest_first = fields.pop("newest_first", False)
     while True:
-        page = queue.apply(List(RecordFilter(**fields), newest_first, after, 200))
+        page = queue.apply(op.List(RecordFilter(**fields), newest_first, after, 200))
         sizes.append(len(page.records))
         after = page.after
         if after is None:
@@ -58,7 +46,7 @@ def count(queue: Queue, **fields: Any) -> list[int]:
     """Return how many records each step of counting has found."""
     totals, after = [], None
     while True:
-        counts = queue.apply(CountRecords(RecordFilter(**fields), after))
+        counts = queue.apply(op.CountRecords(RecordFilter(**fields), after))
         totals.append(counts.total)
         after = counts.after
         if after is None:
@@ -67,18 +55,18 @@ def count(queue: Queue, **fields: Any) -> list[int]:
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> None:
-    last = BLOCKS_LOOKED_AT_MAX
+    last = op.BLOCKS_LOOKED_AT_MAX
     jobs = [job(str(at), user="u", service="s" if at in {0, last} else None) for at in range(last + 1)]
-    queue = filled(jobs, apart=RECORDS_PER_BLOCK)
+    queue = filled(jobs, apart=op.RECORDS_PER_BLOCK)
     # The user is the driver and is everywhere; the service is in the first block and the last.
     assert walk(queue, user="u", service="s", newest_first=newest_first) == [1, 1]
     assert walk(queue, service="s", newest_first=newest_first) == [2]
-    assert count(queue, user="u") == [RECORDS_COUNTED_MAX // BLOCK_COUNTS_AS] * 16 + [1]
-    assert queue.apply(CountRecords(RecordFilter(service="s"))).complete
+    assert count(queue, user="u") == [op.RECORDS_COUNTED_MAX // op.BLOCK_COUNTS_AS] * 16 + [1]
+    assert queue.apply(op.CountRecords(RecordFilter(service="s"))).complete
 
 
 def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
-    jobs = [job(str(number)) for number in range(RECORDS_LOOKED_AT_MAX + 100)]
+    jobs = [job(str(number)) for number in range(op.RECORDS_LOOKED_AT_MAX + 100)]
     queue = filled(jobs)
     # Early jobs lie among later ones, so that no block can be skipped by its times.
     for block in queue.engine.table.catalog._blocks.values():
@@ -87,16 +75,16 @@ def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
     assert count(queue, since_ms=10**6) == [0] * 5
     counts = count(queue, until_ms=10**6)
     assert (len(counts), sum(counts)) == (5, len(jobs))
-    assert max(counts) == RECORDS_COUNTED_MAX - BLOCK_COUNTS_AS
+    assert max(counts) == op.RECORDS_COUNTED_MAX - op.BLOCK_COUNTS_AS
 
 
 def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
-    jobs = [job(str(number), ["x", str(number % 7)]) for number in range(2 * RECORDS_LOOKED_AT_MAX)]
+    jobs = [job(str(number), ["x", str(number % 7)]) for number in range(2 * op.RECORDS_LOOKED_AT_MAX)]
     queue = filled([*jobs, job("last", ["x", "z"], user="u")])
     assert walk(queue, path=("x",), user="u") == [0, 0, 1]
     assert walk(queue, path=("x",), user="u", newest_first=True) == [1, 0, 0]
-    left = len(jobs) + 1 - 7 * RECORDS_COUNTED_MAX
-    assert count(queue, path=("x",)) == [RECORDS_COUNTED_MAX] * 7 + [left]
+    left = len(jobs) + 1 - 7 * op.RECORDS_COUNTED_MAX
+    assert count(queue, path=("x",)) == [op.RECORDS_COUNTED_MAX] * 7 + [left]
 
 
 def test_records_are_kept_as_long_as_their_service_says() -> None:
@@ -112,12 +100,12 @@ def test_records_are_kept_as_long_as_their_service_says() -> None:
     queue.run()
     kept = []
     for _ in range(3):
-        kept.append(" ".join(record.id for record in queue.apply(List()).records))
+        kept.append(" ".join(record.id for record in queue.apply(op.List()).records))
         queue.wait(DAY_MS)
     assert kept == ["docs other own none", "docs other", "other"]
     queue.wait(88 * DAY_MS)
-    assert queue.apply(List()).records == ()
-    assert queue.apply(ListUsers("docs")).users == ()
+    assert queue.apply(op.List()).records == ()
+    assert queue.apply(op.ListUsers("docs")).users == ()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +128,7 @@ def test_how_long_records_of_services_are_kept_is_checked(services: Any, error: 
 def test_when_all_is_deleted_nothing_remembers_it() -> None:
     queue = Queue(*[job(str(number), ["x", str(number)], user="u", service="s") for number in range(20)], now_ms=0)
     queue.run()
-    assert all(verdict == "done" for verdict, _ in queue.apply(Delete(tuple(map(str, range(20))))).verdicts)
+    assert all(verdict == "done" for verdict, _ in queue.apply(op.Delete(tuple(map(str, range(20))))).verdicts)
     table = queue.engine.table
     assert queue.is_clean
     assert not (len(table.catalog) or table.catalog.users or len(table.past))
@@ -153,7 +141,7 @@ def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record
     queue.stage("S", *[job(str(number)) for number in range(5)])
     queue.commit("S")
     queue.cancel("4")
-    assert [record.id for record in queue.apply(List(RecordFilter(states=(CANCELED,)))).records] == ["4"]
+    assert [record.id for record in queue.apply(op.List(RecordFilter(states=(CANCELED,)))).records] == ["4"]
     queue.wait(2 * DAY_MS)
     assert queue.find("4") is None
 
@@ -164,10 +152,10 @@ def test_a_record_that_is_yet_to_be_let_go_is_amended_and_listed_as_it_is_then()
     queue.stage("S", *specs)
     queue.commit("S")
     amended = attrs.evolve(specs[1], user="v")
-    assert queue.apply(Amend(amended, queue.record("b").version)).verdict is Verdict.DONE
-    assert queue.apply(ListUsers("s")).users == (("u", 1),)
+    assert queue.apply(op.Amend(amended, queue.record("b").version)).verdict is op.Verdict.DONE
+    assert queue.apply(op.ListUsers("s")).users == (("u", 1),)
     queue.wait(0)
-    assert queue.apply(ListUsers("s")).users == (("u", 1), ("v", 1))
+    assert queue.apply(op.ListUsers("s")).users == (("u", 1), ("v", 1))
 
 
 @pytest.mark.parametrize("minutes", [0, 11])
@@ -179,7 +167,7 @@ def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes
         queue.await_children(parent, "a")
     queue.cancel(*parents)
     queue.now_ms += minutes * 60_000
-    assert queue.apply(Delete(tuple(parents))).verdicts == ((Verdict.DONE, None),) * 3
+    assert queue.apply(op.Delete(tuple(parents))).verdicts == ((op.Verdict.DONE, None),) * 3
     queue.wait(0)
     assert queue.engine.table.edges.open == len(queue.engine.table.edges) == 0
 
@@ -203,6 +191,6 @@ def test_a_dependent_not_yet_resolved_follows_its_edge_after_the_dead_job_is_del
     queue = Queue(job("a"), *needy, budget=1)
     queue.start()
     queue.fail("a", final=True)
-    assert queue.apply(Delete(("a",))).verdicts == ((Verdict.DONE, None),)
+    assert queue.apply(op.Delete(("a",))).verdicts == ((op.Verdict.DONE, None),)
     queue.wait(0)
     assert [queue.record(spec.id).cause for spec in needy] == [cause] * 3

@@ -16,10 +16,9 @@ import attrs
 import pytest
 
 import queuehint
-from queuehint import operations
+from queuehint import operations as op
 from queuehint.core.engine import ROOMS
 from queuehint.core.state import HANDLERS, handles
-from queuehint.operations import Follow, Operation, Tick, asking, base, operating, places, producing, working
 from scripts import costs
 
 ROOT = Path(queuehint.__file__).parent
@@ -60,15 +59,15 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_every_operation_has_one_handler_in_a_module_of_the_engine() -> None:
     concrete = {
         each
-        for each in vars(operations).values()
-        if isinstance(each, type) and issubclass(each, Operation) and each is not Operation
+        for each in vars(op).values()
+        if isinstance(each, type) and issubclass(each, op.Operation) and each is not op.Operation
     }
     assert len(concrete) > 40
     assert set(HANDLERS) == concrete
     assert {handler.__module__ for handler in HANDLERS.values()} == {room.__name__ for room in ROOMS}
 
 
-ROOMS_OF_OPERATIONS = (base, producing, working, operating, asking, places)
+ROOMS_OF_OPERATIONS = (op.base, op.producing, op.working, op.operating, op.asking, op.places)
 
 
 def test_what_a_room_of_operations_defines_is_imported_from_all_of_them() -> None:
@@ -83,9 +82,20 @@ def test_what_a_room_of_operations_defines_is_imported_from_all_of_them() -> Non
         mine = {target.id for target in targets if isinstance(target, ast.Name) and target.id[0] != "_"}
         mine |= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
         assert set(room.__all__) == mine
-        assert all(getattr(operations, name) is getattr(room, name) for name in mine)
+        assert all(getattr(op, name) is getattr(room, name) for name in mine)
         public |= mine
-    assert set(operations.__all__) == public
+    assert set(op.__all__) == public
+
+
+@pytest.mark.heavy
+def test_kit_and_tests_import_at_most_three_names_of_operations() -> None:
+    """With more, a list of imports changes when an operation does, so they import all as `op`."""
+    for path in [*(ROOT / "testing").rglob("*.py"), *(ROOT.parent / "tests").rglob("*.py")]:
+        lists = re.findall(
+            r"^ *from queuehint\.operations import (\([^)]*\)|.*)", path.read_text("utf-8"), re.MULTILINE
+        )
+        named = {name for names in lists for name in re.findall(r"\w+", names)} & set(op.__all__)
+        assert len(named) <= 3, (path, named)
 
 
 @pytest.mark.heavy
@@ -127,22 +137,22 @@ def test_parts_of_a_worker_hold_few_callables_of_one_another() -> None:
 
 
 def test_annotations_of_operations_and_replies_can_be_resolved() -> None:
-    for name in operations.__all__:
-        kind = getattr(operations, name)
+    for name in op.__all__:
+        kind = getattr(op, name)
         if attrs.has(kind):
             assert set(get_type_hints(kind)) >= {field.name for field in attrs.fields(kind)}
 
 
 def test_an_operation_asks_or_changes_and_only_a_change_is_repeatable() -> None:
-    kinds = Operation.__subclasses__()
+    kinds = op.Operation.__subclasses__()
     assert sum(kind.is_question for kind in kinds) == 21
-    assert [kind for kind in kinds if kind.is_repeatable] == [Follow]
+    assert [kind for kind in kinds if kind.is_repeatable] == [op.Follow]
     assert not any(kind.is_question and kind.is_repeatable for kind in kinds)
 
 
 def test_an_operation_is_answered_by_one_function_only() -> None:
     with pytest.raises(AssertionError):
-        handles(Tick)(lambda _state, _operation: None)
+        handles(op.Tick)(lambda _state, _operation: None)
 
 
 def test_the_steps_of_a_job_name_functions_that_are_there() -> None:

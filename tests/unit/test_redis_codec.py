@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
@@ -29,33 +30,6 @@ from queuehint.errors import (
     JobNotFoundError,
     PathClosedError,
     PayloadError,
-)
-from queuehint.operations import (
-    IDS_MAX,
-    JOBS_PER_SUBMISSION_MAX,
-    Cancel,
-    CancelPath,
-    CanDequeue,
-    Close,
-    CountJobs,
-    CountPending,
-    Discard,
-    Draw,
-    Enqueue,
-    Exchange,
-    Get,
-    List,
-    ListLines,
-    Note,
-    Operation,
-    Pause,
-    Post,
-    Redrive,
-    Renew,
-    Resume,
-    Tick,
-    Tree,
-    Why,
 )
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
@@ -83,28 +57,28 @@ words = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_si
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def too_much() -> Iterator[Operation[Any]]:
-    many = tuple(str(number) for number in range(IDS_MAX + 1))
+def too_much() -> Iterator[op.Operation[Any]]:
+    many = tuple(str(number) for number in range(op.IDS_MAX + 1))
     spec = JobSpec(id="a", task="t")
-    yield Enqueue(tuple(attrs.evolve(spec, id=str(number)) for number in range(JOBS_PER_SUBMISSION_MAX + 1)))
-    yield Enqueue((spec, spec))
+    yield op.Enqueue(tuple(attrs.evolve(spec, id=str(number)) for number in range(op.JOBS_PER_SUBMISSION_MAX + 1)))
+    yield op.Enqueue((spec, spec))
     claims = [tuple(Claim((f"{job}-{n}", *"d" * 63)) for n in range(50)) for job in range(5)]
-    yield Enqueue(tuple(attrs.evolve(spec, id=str(job), claims=claims[job]) for job in range(5)))
-    for operation in (Cancel, Redrive, Discard, Get):
+    yield op.Enqueue(tuple(attrs.evolve(spec, id=str(job), claims=claims[job]) for job in range(5)))
+    for operation in (op.Cancel, op.Redrive, op.Discard, op.Get):
         yield operation(many)
-    yield List(DEAD_RECORDS, limit=0)
-    yield List(DEAD_RECORDS, limit=201)
-    yield Draw(-1)
-    yield Draw(1_001)
-    yield Exchange("w", limit=1_001)
-    yield Exchange("w", limit=-1)
-    yield Exchange("w", pools=("p",) * 65)
-    yield Exchange("w", settle=(Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED),) * 1_001)
-    yield Renew((("a", 1),) * 16_001)
+    yield op.List(DEAD_RECORDS, limit=0)
+    yield op.List(DEAD_RECORDS, limit=201)
+    yield op.Draw(-1)
+    yield op.Draw(1_001)
+    yield op.Exchange("w", limit=1_001)
+    yield op.Exchange("w", limit=-1)
+    yield op.Exchange("w", pools=("p",) * 65)
+    yield op.Exchange("w", settle=(Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED),) * 1_001)
+    yield op.Renew((("a", 1),) * 16_001)
 
 
 @for_each("operation", list(too_much()), ids=lambda operation: type(operation).__name__)
-def test_an_operation_that_carries_too_much_is_refused_as_the_engine_refuses_it(operation: Operation[Any]) -> None:
+def test_an_operation_that_carries_too_much_is_refused_as_the_engine_refuses_it(operation: op.Operation[Any]) -> None:
     with pytest.raises((InvalidJobError, DuplicateJobError)) as refused:
         codec.encode(operation)
     with pytest.raises(type(refused.value)) as by_engine:
@@ -127,7 +101,7 @@ def test_an_outcome_is_as_many_arguments_as_its_kind_says(
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
-ASKED = Enqueue(
+ASKED = op.Enqueue(
     (
         JobSpec(id="first", task="t", claims=(Claim(("a", "b:c")), Claim(("d",)))),
         JobSpec(id="second", task="t", key="k"),
@@ -135,7 +109,7 @@ ASKED = Enqueue(
 )
 
 
-def refusal(message: str, operation: Operation[Any] = ASKED) -> Exception:
+def refusal(message: str, operation: op.Operation[Any] = ASKED) -> Exception:
     error = codec.refusal(operation, message)
     assert error is not None
     return error
@@ -163,19 +137,19 @@ def test_a_closed_path_is_named_by_claim_and_depth(message: str, path_key: str) 
 
 
 def test_corrupt_state_says_what_and_what_to_do_and_not_in_which_line_of_which_script() -> None:
-    error = refusal("CORRUPT job a is named in {qh:x}:dead script: 0123abc, on @user_script:12.", Tick())
+    error = refusal("CORRUPT job a is named in {qh:x}:dead script: 0123abc, on @user_script:12.", op.Tick())
     assert isinstance(error, CorruptStateError)
     assert str(error) == "job a is named in {qh:x}:dead; run `queuehint doctor`"
 
 
 def test_another_schema_is_named() -> None:
-    error = refusal("BAD_SCHEMA 7", Get(()))
+    error = refusal("BAD_SCHEMA 7", op.Get(()))
     assert isinstance(error, CorruptStateError)
     assert "schema 7" in str(error)
 
 
 def test_a_late_request_is_an_error_of_the_store() -> None:
-    assert type(refusal("STALE_REQUEST 0123", Tick())) is BackendError
+    assert type(refusal("STALE_REQUEST 0123", op.Tick())) is BackendError
 
 
 @pytest.mark.parametrize("message", ["", " ", "ERR unknown", "WRONGTYPE Operation", "DUPLICATE_JOBS 1", "corrupt it"])
@@ -185,35 +159,35 @@ def test_what_no_script_says_is_no_refusal(message: str) -> None:
 
 @pytest.mark.parametrize("message", ["DUPLICATE_JOB 0", "KEY_TAKEN 0 a", "PATH_CLOSED 0 0 0"])
 def test_what_only_a_submission_is_refused_for_is_no_refusal_of_anything_else(message: str) -> None:
-    assert codec.refusal(Tick(), message) is None
+    assert codec.refusal(op.Tick(), message) is None
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
-OPERATIONS: tuple[Operation[Any], ...] = (
+OPERATIONS: tuple[op.Operation[Any], ...] = (
     ASKED,
-    Draw(1),
-    Cancel(("a",)),
-    CancelPath(()),
-    Redrive(("a",)),
-    Discard(("a",)),
-    Exchange("w", limit=1),
-    Renew((("a", 1),)),
-    Post((Note("a", 1, progress=Progress()),)),
-    Post((Note("a", 1, ("line",)),)),
-    Tick(),
-    Pause(RecordFilter(path=())),
-    Resume(RecordFilter(path=())),
-    Close(()),
-    Close((), reopen=True),
-    Get(("a",)),
-    List(DEAD_RECORDS),
-    Why("a"),
-    Tree(),
-    ListLines(),
-    CountJobs(),
-    CanDequeue(()),
-    CountPending(),
+    op.Draw(1),
+    op.Cancel(("a",)),
+    op.CancelPath(()),
+    op.Redrive(("a",)),
+    op.Discard(("a",)),
+    op.Exchange("w", limit=1),
+    op.Renew((("a", 1),)),
+    op.Post((op.Note("a", 1, progress=Progress()),)),
+    op.Post((op.Note("a", 1, ("line",)),)),
+    op.Tick(),
+    op.Pause(RecordFilter(path=())),
+    op.Resume(RecordFilter(path=())),
+    op.Close(()),
+    op.Close((), reopen=True),
+    op.Get(("a",)),
+    op.List(DEAD_RECORDS),
+    op.Why("a"),
+    op.Tree(),
+    op.ListLines(),
+    op.CountJobs(),
+    op.CanDequeue(()),
+    op.CountPending(),
 )
 SOUND_REST = b'["t",{"backoff":[1.0,2.0,30.0,0.5],"delay_ms":5,"on_conflict":"after","service":"s","timeout_ms":7}]\n{}'
 
@@ -319,7 +293,7 @@ def any_reply(random: Random, depth: int = 3) -> list[Any]:
 
 
 @for_each("operation", OPERATIONS, ids=lambda operation: type(operation).__name__)
-def test_a_damaged_reply_is_said_to_be_damaged(operation: Operation[Any]) -> None:
+def test_a_damaged_reply_is_said_to_be_damaged(operation: op.Operation[Any]) -> None:
     for seed in range(300):
         reply = any_reply(Random(seed)) if seed else []
         try:
@@ -328,7 +302,7 @@ def test_a_damaged_reply_is_said_to_be_damaged(operation: Operation[Any]) -> Non
         except (CorruptStateError, PayloadError):
             pass
         except JobNotFoundError:
-            assert isinstance(operation, Why) and not reply
+            assert isinstance(operation, op.Why) and not reply
         except Exception as error:
             error.add_note(f"The reply was {reply}.")
             raise
@@ -360,16 +334,18 @@ def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
     backend = RedisBackend(parse_url(redis_server.url), options)
     dies = Policy(max_attempts=1, on_dead="hold")
     call = backend.call_sync
-    call(Enqueue(tuple(JobSpec(id=i, task="t", claims=(Claim((i,)),), policy=dies) for i in ("ends", "dies", "runs"))))
-    grants = {grant.spec.id: grant.token for grant in call(Exchange("w", limit=3)).grants}
-    call(Post((Note("runs", grants["runs"], ("line",)),)))
-    call(Post((Note("runs", grants["runs"], progress=Progress(1, 2)),)))
+    call(
+        op.Enqueue(tuple(JobSpec(id=i, task="t", claims=(Claim((i,)),), policy=dies) for i in ("ends", "dies", "runs")))
+    )
+    grants = {grant.spec.id: grant.token for grant in call(op.Exchange("w", limit=3)).grants}
+    call(op.Post((op.Note("runs", grants["runs"], ("line",)),)))
+    call(op.Post((op.Note("runs", grants["runs"], progress=Progress(1, 2)),)))
     error = JobError(type="E", message="no")
     ends = Outcome(job_id="ends", token=grants["ends"], kind=OutcomeKind.FINISHED, result=b"1")
     fails = Outcome(job_id="dies", token=grants["dies"], kind=OutcomeKind.FAILED, error=error)
-    call(Exchange("w", settle=(ends, fails)))
+    call(op.Exchange("w", settle=(ends, fails)))
     call(
-        Enqueue(
+        op.Enqueue(
             (
                 JobSpec(id="waits", task="t", claims=(Claim(("runs", "below")),)),
                 JobSpec(id="ready", task="t", key="k", user="u"),
@@ -377,8 +353,8 @@ def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
             )
         )
     )
-    call(Cancel(("runs",)))
-    call(Pause(RecordFilter(path=("p",))))
+    call(op.Cancel(("runs",)))
+    call(op.Pause(RecordFilter(path=("p",))))
     yield backend
     backend.close_sync()
 
@@ -386,20 +362,29 @@ def backend(redis_server: Server, namespace: str) -> Iterator[RedisBackend]:
 def everything(backend: RedisBackend) -> Iterator[Callable[[], Any]]:
     """Yield calls that read all that is stored, and then change some of it."""
     ids = ("ends", "dies", "runs", "waits", "ready", "later")
-    operations: list[Operation[Any]] = [Get((job_id,)) for job_id in ids]
-    operations += [Why(job_id) for job_id in ids]
+    operations: list[op.Operation[Any]] = [op.Get((job_id,)) for job_id in ids]
+    operations += [op.Why(job_id) for job_id in ids]
     operations += [
-        List(DEAD_RECORDS),
-        CountJobs(),
-        CountPending(),
-        CountPending(("runs",)),
-        Tree(depth=4),
-        Tree(limit=1),
-        ListLines(depth=4),
-        CanDequeue(("runs",)),
+        op.List(DEAD_RECORDS),
+        op.CountJobs(),
+        op.CountPending(),
+        op.CountPending(("runs",)),
+        op.Tree(depth=4),
+        op.Tree(limit=1),
+        op.ListLines(depth=4),
+        op.CanDequeue(("runs",)),
     ]
-    operations += [Tick(), Exchange("w", limit=5), Enqueue((JobSpec(id="new", task="t", claims=(Claim(("runs",)),)),))]
-    operations += [Enqueue((JobSpec(id="ends", task="other"),)), Cancel(("waits",)), Redrive(("dies",)), CancelPath(())]
+    operations += [
+        op.Tick(),
+        op.Exchange("w", limit=5),
+        op.Enqueue((JobSpec(id="new", task="t", claims=(Claim(("runs",)),)),)),
+    ]
+    operations += [
+        op.Enqueue((JobSpec(id="ends", task="other"),)),
+        op.Cancel(("waits",)),
+        op.Redrive(("dies",)),
+        op.CancelPath(()),
+    ]
     for operation in operations:
         yield partial(backend.call_sync, operation)
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from redis import exceptions as driver
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
@@ -37,14 +38,6 @@ from queuehint.errors import (
     CorruptStateError,
     DuplicateJobError,
 )
-from queuehint.operations import (
-    Cancel,
-    CountJobs,
-    Enqueue,
-    Exchange,
-    Renew,
-    Tick,
-)
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
 from tests.session_driver import DONE, FIXED, INFO, ONE, Talk, Time, make_session, replace_time, script_of, types_of
@@ -58,7 +51,7 @@ session = pytest.fixture(make_session)
 
 def first_call(time: Time, **options: Any) -> tuple[Session, Talk]:
     session = Session(parse_url("redis://db"), BackendOptions(namespace="n", **options))
-    return session, Talk(session, Tick())
+    return session, Talk(session, op.Tick())
 
 
 def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
@@ -72,7 +65,7 @@ def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_key
     talk.answer([1])
     assert script_of(talk) == "tick"
     assert talk.answer(DONE).reply is not None
-    assert script_of(Talk(session, Tick())) == "tick"
+    assert script_of(Talk(session, op.Tick())) == "tick"
 
 
 def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
@@ -88,11 +81,11 @@ def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
 
 def test_one_of_concurrent_callers_examines_the_server_each_minute(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
-    looking = Talk(session, Tick())
+    looking = Talk(session, op.Tick())
     assert looking.command == ("INFO", "everything")
-    assert script_of(Talk(session, Tick())) == "tick"
+    assert script_of(Talk(session, op.Tick())) == "tick"
     looking.break_off()
-    assert Talk(session, Tick()).command == ("INFO", "everything")
+    assert Talk(session, op.Tick()).command == ("INFO", "everything")
 
 
 @pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
@@ -105,7 +98,7 @@ def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, k
         else:
             assert type(talk.error) is CorruptStateError
             assert str(talk.error).startswith(f"{{qh:n}}:{key.name} is a {kind} and should be a {key.type}")
-            assert Talk(session, Tick()).command == ("INFO", "everything")
+            assert Talk(session, op.Tick()).command == ("INFO", "everything")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +116,11 @@ def test_script_without_rights_is_denied_before_any_change(time: Time, message: 
     talk.answer(types_of())
     assert script_of(talk) == "probe"
     assert type(talk.fail(driver.ResponseError(message)).error) is BackendDeniedError
-    assert script_of(Talk(session, Tick())) == "probe"
+    assert script_of(Talk(session, op.Tick())) == "probe"
 
 
 def test_questions_need_no_right_to_write(time: Time) -> None:
-    talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), CountJobs())
+    talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), op.CountJobs())
     talk.answer(INFO)
     talk.answer(types_of())
     assert script_of(talk) == "count_jobs"
@@ -135,12 +128,12 @@ def test_questions_need_no_right_to_write(time: Time) -> None:
 
 def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S - 1
-    assert script_of(Talk(session, Tick())) == "tick"
+    assert script_of(Talk(session, op.Tick())) == "tick"
     time.now_s += 1
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     assert talk.command == ("INFO", "everything")
     assert script_of(talk.answer(INFO)) == "tick"
-    assert script_of(Talk(session, Tick())) == "tick"
+    assert script_of(Talk(session, op.Tick())) == "tick"
 
 
 REPLICA = INFO.replace(b"role:master", b"role:slave")
@@ -171,24 +164,28 @@ def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right
 def test_where_jobs_may_be_evicted_what_runs_is_renewed_settled_and_canceled(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
-    first = Talk(session, Renew((("a", 1),))).answer(EVICTS)
+    first = Talk(session, op.Renew((("a", 1),))).answer(EVICTS)
     assert script_of(first) == "renew"
     # Once known, it is not asked for again by what goes on.
-    for operation, name in ((Tick(), "tick"), (Cancel(("a",)), "cancel"), (Exchange("w", (done,)), "exchange")):
+    for operation, name in (
+        (op.Tick(), "tick"),
+        (op.Cancel(("a",)), "cancel"),
+        (op.Exchange("w", (done,)), "exchange"),
+    ):
         assert script_of(Talk(session, operation)) == name
 
 
 def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
-    settling = Talk(session, Exchange("w", (done,), limit=5)).answer(EVICTS)
-    without = Talk(session, Exchange("w", (done,)))
+    settling = Talk(session, op.Exchange("w", (done,), limit=5)).answer(EVICTS)
+    without = Talk(session, op.Exchange("w", (done,)))
     assert settling.arguments[3:] == without.arguments[3:]
     # A claim without settlements waits: the marker of the jobs that it does not take would wake it again at once.
-    claiming = Talk(session, Exchange("w", limit=5)).answer(EVICTS)
+    claiming = Talk(session, op.Exchange("w", limit=5)).answer(EVICTS)
     assert claiming.step == Sleep(STOPPED_S)
-    assert claiming.answer().arguments[3:] == Talk(session, Exchange("w")).arguments[3:]
-    assert Talk(session, Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
+    assert claiming.answer().arguments[3:] == Talk(session, op.Exchange("w")).arguments[3:]
+    assert Talk(session, op.Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
 
 
 def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_minute(
@@ -200,32 +197,32 @@ def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_min
         return found
 
     ahead = [0, 100_000, -1, 0]
-    Talk(session, Tick()).answer(ahead)
+    Talk(session, op.Tick()).answer(ahead)
     time.now_s += STANDS_STILL_S
-    Talk(session, Tick()).answer(ahead)
+    Talk(session, op.Tick()).answer(ahead)
     assert session.clock_behind_ms == 0
-    talk = Talk(session, Tick()).answer(INFO + b"server_time_usec:40000000\r\n")
+    talk = Talk(session, op.Tick()).answer(INFO + b"server_time_usec:40000000\r\n")
     assert (script_of(talk), session.clock_behind_ms) == ("tick", 60_000)
     assert told() == [(logging.ERROR, "redis.clock_behind")]
     talk.answer(ahead)
     for _ in range(3):
         time.now_s += STANDS_STILL_S
-        talk = Talk(session, Tick())
+        talk = Talk(session, op.Tick())
         assert script_of(talk) == "tick"
         talk.answer(ahead)
     assert told() == []
     time.now_s += CHECK_EVERY_S
-    Talk(session, Tick()).answer(INFO + b"server_time_usec:97000000\r\n").answer(ahead)
+    Talk(session, op.Tick()).answer(INFO + b"server_time_usec:97000000\r\n").answer(ahead)
     assert (told(), session.clock_behind_ms) == ([(logging.ERROR, "redis.clock_behind")], 3_000)
     time.now_s += CHECK_EVERY_S
-    Talk(session, Tick()).answer(INFO + b"server_time_usec:99500000\r\n").answer(ahead)
+    Talk(session, op.Tick()).answer(INFO + b"server_time_usec:99500000\r\n").answer(ahead)
     assert (told(), session.clock_behind_ms) == ([(logging.WARNING, "redis.clock_behind")], 0)
 
 
 def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(session: Session, time: Time) -> None:
-    Talk(session, Tick()).answer([0, 100_000, -1, 0])
+    Talk(session, op.Tick()).answer([0, 100_000, -1, 0])
     time.now_s += CHECK_EVERY_S
-    Talk(session, Tick()).answer(INFO)
+    Talk(session, op.Tick()).answer(INFO)
     assert session.clock_behind_ms == 0
 
 
@@ -234,7 +231,7 @@ def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_loo
     session: Session, time: Time, is_first: bool
 ) -> None:
     session._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     for attempt in range(3):
         assert talk.command == ("INFO", "everything")
         assert talk.answer(REPLICA).step == Redirect(leaves=True)
@@ -245,18 +242,18 @@ def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_loo
 
 def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_long(session: Session, time: Time) -> None:
     session._checked_s = None
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     talk.answer(REPLICA).skip_move_and_sleep()
     time.now_s += RETRY_S
     talk.answer(REPLICA)
     assert type(talk.error) is BackendUnavailableError
     assert "its role is slave" in str(talk.error)
     # It is looked for again at the next call.
-    assert Talk(session, Tick()).command == ("INFO", "everything")
+    assert Talk(session, op.Tick()).command == ("INFO", "everything")
 
 
 def test_in_a_cluster_the_node_that_has_the_namespace_is_looked_at(time: Time) -> None:
-    talk = Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), Tick())
+    talk = Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), op.Tick())
     assert talk.command == ("EXISTS", "{qh:n}:meta")
     assert talk.fail(driver.MovedError("1 c:7")).step == Redirect(("c", 7))
     assert talk.answer().command == ("EXISTS", "{qh:n}:meta")
@@ -270,20 +267,20 @@ def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_l
 ) -> None:
     for _ in range(2):
         time.now_s += ROLE_EVERY_S - 0.001
-        talk = Talk(session, CountJobs())
+        talk = Talk(session, op.CountJobs())
         assert script_of(talk) == "count_jobs"
         # A change is taken by a primary alone.
-        Talk(session, Tick()).answer([0, int(time.now_s * 1000), -1, 0])
+        Talk(session, op.Tick()).answer([0, int(time.now_s * 1000), -1, 0])
     time.now_s += ROLE_EVERY_S
-    assert script_of(Talk(session, Tick())) == "tick"
-    talk = Talk(session, CountJobs())
+    assert script_of(Talk(session, op.Tick())) == "tick"
+    talk = Talk(session, op.CountJobs())
     assert talk.command == ("INFO", "replication")
     assert talk.answer(b"role:slave\r\n").step == Redirect(leaves=True)
     assert talk.answer().answer().command == ("INFO", "replication")
     assert script_of(talk.answer(b"role:master\r\n")) == "count_jobs"
-    assert script_of(Talk(session, CountJobs())) == "count_jobs"
+    assert script_of(Talk(session, op.CountJobs())) == "count_jobs"
     time.now_s += ROLE_EVERY_S
-    talk = Talk(session, CountJobs())
+    talk = Talk(session, op.CountJobs())
     time.now_s += RETRY_S
     assert type(talk.answer(b"role:slave\r\n").error) is BackendUnavailableError
 
@@ -292,7 +289,7 @@ def test_a_replica_in_a_cluster_sends_on_who_asks_it_so_its_role_is_not_asked_fo
     session = Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n"))
     session._checked_s = time.monotonic()
     time.now_s += ROLE_EVERY_S
-    assert script_of(Talk(session, CountJobs())) == "count_jobs"
+    assert script_of(Talk(session, op.CountJobs())) == "count_jobs"
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
@@ -402,7 +399,7 @@ def test_what_a_server_may_lose_is_said_once(
     session = Session(parse_url("redis://ann:hunter2@db"), BackendOptions())
     info = INFO.replace(b"aof_enabled:1", b"aof_enabled:" + aof)
     for _ in range(2):
-        Talk(session, Tick()).look_around(info).answer(DONE)
+        Talk(session, op.Tick()).look_around(info).answer(DONE)
         time.now_s += CHECK_EVERY_S
     events = {vars(record)["event"]: record for record in caplog.records}
     assert len(events) == len(caplog.records) == 2
@@ -426,6 +423,6 @@ def test_what_was_prepared_is_sent_as_it_would_have_been_and_packed_once(
 
 def test_what_cannot_be_prepared_is_refused_when_it_is_called(session: Session) -> None:
     session.prepare(ONE)
-    session.prepare(Enqueue((*ONE.jobs, *ONE.jobs)))
+    session.prepare(op.Enqueue((*ONE.jobs, *ONE.jobs)))
     assert session._prepared is None
-    assert isinstance(Talk(session, Enqueue((*ONE.jobs, *ONE.jobs))).error, DuplicateJobError)
+    assert isinstance(Talk(session, op.Enqueue((*ONE.jobs, *ONE.jobs))).error, DuplicateJobError)

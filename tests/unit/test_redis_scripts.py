@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 import queuehint
 from queuehint import operations
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys, scripts
 from queuehint.backends.redis.address import parse_url
@@ -25,7 +26,6 @@ from queuehint.backends.redis.transport import Send
 from queuehint.core.engine import ROOMS
 from queuehint.core.jobs.states import MOVES
 from queuehint.core.state import HANDLERS
-from queuehint.operations import KINDS, ChangeSchedule, Closing, Enqueue, Firing
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load, script_of
@@ -51,7 +51,7 @@ def name_of(path: Path) -> str:
 SOURCES = {name_of(path): path.read_text("utf-8") for path in FILES}
 ALL = {f"{name_of(path)}.lua": path.read_text("utf-8") for path in (*FILES, *LIBRARY)}
 
-EXAMPLES = {REQUESTS[kind][0]: example(kind) for kind in KINDS}
+EXAMPLES = {REQUESTS[kind][0]: example(kind) for kind in op.KINDS}
 # Scripts without an operation, with their own arguments: of a backend, and of its doctor.
 MORE_EXAMPLES: dict[str, tuple[Any, ...]] = {
     "spec": ("a",),
@@ -126,7 +126,7 @@ def arguments_sent(name: str) -> int:
 def test_there_is_an_example_of_every_script() -> None:
     assert EXAMPLES.keys() | MORE_EXAMPLES.keys() == SOURCES.keys() == set(scripts.names())
     assert all(codec.encode(operation)[0] == name for name, operation in EXAMPLES.items())
-    assert {type(operation) for operation in EXAMPLES.values()} == set(KINDS) == set(REQUESTS) == set(REPLIES)
+    assert {type(operation) for operation in EXAMPLES.values()} == set(op.KINDS) == set(REQUESTS) == set(REPLIES)
 
 
 def test_what_every_script_is_given_is_said_once() -> None:
@@ -554,12 +554,12 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
         "STORE_FULL", "PAUSES_FULL", "UNDER_WAY",
     }  # fmt: skip
     specs = (JobSpec(id="a", task="t", claims=(Claim(("a",)),)),)
-    submission = Enqueue(
-        specs, staged="s", parent=("p", 1), firing=Firing("s", 1, 0, None), flow="f", closing=Closing(())
+    submission = op.Enqueue(
+        specs, staged="s", parent=("p", 1), firing=op.Firing("s", 1, 0, None), flow="f", closing=op.Closing(())
     )
     for word in found:
         assert (
-            codec.refusal(ChangeSchedule("s", "pause") if word == "NO_SCHEDULE" else submission, f"{word}{7 * ' 0'}")
+            codec.refusal(op.ChangeSchedule("s", "pause") if word == "NO_SCHEDULE" else submission, f"{word}{7 * ' 0'}")
             is not None
         )
 

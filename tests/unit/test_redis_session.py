@@ -9,6 +9,7 @@ import attrs
 import pytest
 from redis import exceptions as driver
 
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import scripts
 from queuehint.backends.redis import session as redis_session
@@ -35,20 +36,6 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import (
-    BUDGET,
-    Cancel,
-    CountJobs,
-    Draw,
-    Drawn,
-    Enqueue,
-    Exchange,
-    Get,
-    Got,
-    Operation,
-    Tick,
-    Ticked,
-)
 from queuehint.values.policy import Retention
 from queuehint.values.spec import JobSpec
 from tests.each import for_each
@@ -62,70 +49,70 @@ session = pytest.fixture(make_session)
 
 
 def test_an_operation_is_one_request_with_a_stream_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
-    talk = Talk(session, Draw(3))
+    talk = Talk(session, op.Draw(3))
     assert talk.command[:5] == ("FCALL", library().function("draw"), 2, "{qh:n}", "{qh:n}:meta")
     now, stream, request, *rest = talk.arguments
     assert now == ""
     assert len(stream) == 16
     assert request == 1
     day_ms = 86_400_000
-    assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, BUDGET]
+    assert rest[:5] == [day_ms, 7 * day_ms, day_ms, 90 * day_ms, op.BUDGET]
     assert rest[-1] == 3
-    assert talk.answer([*HEADER, 7]).reply == Drawn(7)
+    assert talk.answer([*HEADER, 7]).reply == op.Drawn(7)
 
 
 def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
     options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
     session = examined(Session(parse_url("redis://"), options, budget=9), time)
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     assert script_of(talk) == "retain"
     assert talk.arguments[8:] == ("1000 2000 3000 4000", 1)
     talk.answer(b"")
     assert talk.arguments[0] == 5
-    assert Talk(session, Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
+    assert Talk(session, op.Tick()).arguments[3:8] == (1_000, 2_000, 3_000, 4_000, 9)
 
 
 def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time: Time) -> None:
     session = examined(Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1))), time)
-    first = Talk(session, Tick())
+    first = Talk(session, op.Tick())
     first.fail(driver.ResponseError("ERR no"))
     assert isinstance(first.error, BackendError)
-    second = Talk(session, Tick())
+    second = Talk(session, op.Tick())
     assert second.arguments[8:] == ("1000 604800000 86400000 7776000000", 1)
     assert script_of(second.answer(b"")) == "tick"
 
 
 def test_a_retention_that_cannot_be_read_is_replaced_and_said(time: Time, caplog: pytest.LogCaptureFixture) -> None:
     session = examined(Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1))), time)
-    assert script_of(Talk(session, Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
+    assert script_of(Talk(session, op.Tick()).answer(b"1 2 3 99999999999999999999")) == "tick"
     assert "was (unreadable) and is now (finished 1 s" in caplog.text
 
 
 def test_a_question_has_no_stream_and_leaves_none(session: Session) -> None:
-    talk = Talk(session, Get(("a",)))
+    talk = Talk(session, op.Get(("a",)))
     assert talk.request == ("", 0)
-    assert talk.answer([[]]).reply == Got((None,))
+    assert talk.answer([[]]).reply == op.Got((None,))
     assert not session.streams.free
 
 
 def test_a_stream_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
-    first = Talk(session, Tick())
+    first = Talk(session, op.Tick())
     stream, number = first.request
     first.answer(DONE)
-    assert Talk(session, Tick()).request == (stream, number + 1)
+    assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
 def test_requests_that_are_under_way_at_once_have_streams_of_their_own(session: Session) -> None:
     for _ in range(2):
-        talks = [Talk(session, Tick()) for _ in range(3)]
+        talks = [Talk(session, op.Tick()) for _ in range(3)]
         assert len({talk.request[0] for talk in talks}) == 3
         for talk in talks:
-            assert talk.answer(DONE).reply == Ticked(more=False, next_ms=None)
+            assert talk.answer(DONE).reply == op.Ticked(more=False, next_ms=None)
         assert len(session.streams.free) == 3
 
 
 def test_a_request_takes_its_stream_when_it_is_sent(session: Session) -> None:
-    waiting, other = session.execute(Tick()), Talk(session, Tick())
+    waiting, other = session.execute(op.Tick()), Talk(session, op.Tick())
     ask = next(waiting)
     stream, number = other.request
     other.answer(DONE)
@@ -140,24 +127,24 @@ def test_a_request_that_was_not_sent_leaves_its_stream_to_others(session: Sessio
     request = waiting.request
     waiting.fail(NotSent()).answer()
     assert isinstance(waiting.step, Sleep)
-    other = Talk(session, Tick())
+    other = Talk(session, op.Tick())
     assert other.request == request
     assert waiting.answer().request[0] != request[0]
 
 
 def test_a_fork_has_streams_of_its_own(session: Session, time: Time) -> None:
-    parent = Talk(session, Tick())
+    parent = Talk(session, op.Tick())
     stream, _ = parent.request
     parent.answer(DONE)
     session.begin()
     assert session._checked_s is None
     session._checked_s = time.monotonic()
     session._may_write = True
-    assert Talk(session, Tick()).request[0] != stream
+    assert Talk(session, op.Tick()).request[0] != stream
 
 
 def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Session) -> None:
-    talk = Talk(session, Draw(-1))
+    talk = Talk(session, op.Draw(-1))
     assert isinstance(talk.error, InvalidJobError)
     assert not session.streams.free
 
@@ -166,7 +153,7 @@ def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Sess
 def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
     session: Session, next_ms: int, due_s: float | None
 ) -> None:
-    Talk(session, Tick()).answer([0, 1_000, next_ms, 0])
+    Talk(session, op.Tick()).answer([0, 1_000, next_ms, 0])
     assert session.due_s == due_s
 
 
@@ -182,7 +169,7 @@ def singly(session: Session) -> Session:
 
 def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(singly: Session) -> None:
     session = singly
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script."))
     script = scripts.script("tick")
@@ -193,7 +180,7 @@ def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(s
 
 
 def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(singly: Session) -> None:
-    talk = Talk(singly, Tick())
+    talk = Talk(singly, op.Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script.")).fail(Unanswered()).skip_move_and_sleep()
     assert talk.command == by_sha
@@ -204,7 +191,7 @@ MISSING = driver.ResponseError("Function not found")
 
 
 def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request(session: Session) -> None:
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     by_name = talk.command
     assert talk.fail(MISSING).command == ("FUNCTION", "LOAD", library().text)
     assert talk.answer(library().name.encode()).command == by_name
@@ -213,7 +200,7 @@ def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request
 
 
 def test_a_node_that_a_slot_is_moving_to_gets_the_library_too(session: Session) -> None:
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     by_name = talk.command
     once = Redirect(("b", 7), once=True)
     assert talk.fail(driver.AskError("1 b:7")).step == once
@@ -260,7 +247,7 @@ def test_what_was_never_sent_is_known_not_to_have_been_done(session: Session, ti
     talk.fail(NotSent()).answer()
     assert type(talk.error) is BackendUnavailableError
     # So the stream is free: its next request is a new one.
-    assert Talk(session, Tick()).request == (stream, number + 1)
+    assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
 def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Session, time: Time) -> None:
@@ -289,7 +276,7 @@ def test_a_store_that_does_not_answer_is_told_once_until_it_does(
         return [record.message for record in caplog.records if vars(record).get("event") == "redis.unreachable"]
 
     for count in (1, 2):
-        one, other = Talk(session, Tick()), Talk(session, ONE)
+        one, other = Talk(session, op.Tick()), Talk(session, ONE)
         for talk in (one, other):
             talk.fail(NotSent()).skip_move_and_sleep()
         assert len(told()) == count - 1, "one failure is none: a connection may have been idle for long"
@@ -320,8 +307,8 @@ def test_an_operation_is_tried_for_so_long_and_no_longer(session: Session, time:
     assert isinstance(talk.fail(Unanswered()).answer().error, OutcomeUnknownError)
 
 
-@for_each("operation", [ONE, CountJobs()])
-def test_a_closed_link_ends_a_call_without_another_attempt(operation: Operation[Any], time: Time) -> None:
+@for_each("operation", [ONE, op.CountJobs()])
+def test_a_closed_link_ends_a_call_without_another_attempt(operation: op.Operation[Any], time: Time) -> None:
     session = make_session(time)
     assert type(Talk(session, operation).fail(Closed()).error) is BackendUnavailableError
     sent = Talk(session, operation).fail(Unanswered()).skip_move_and_sleep()
@@ -332,7 +319,7 @@ def test_a_closed_link_ends_a_call_without_another_attempt(operation: Operation[
 
 
 def test_a_question_without_an_answer_is_no_unknown_outcome(session: Session, time: Time) -> None:
-    talk = Talk(session, CountJobs())
+    talk = Talk(session, op.CountJobs())
     time.now_s += RETRY_S
     talk.fail(Unanswered()).answer()
     assert type(talk.error) is BackendUnavailableError
@@ -345,7 +332,7 @@ def test_the_same_operation_object_goes_on_with_the_same_request(session: Sessio
     time.now_s += RETRY_S
     lost.fail(Unanswered()).answer()
     assert isinstance(lost.error, OutcomeUnknownError)
-    other = Talk(session, Tick())
+    other = Talk(session, op.Tick())
     assert other.request[0] != stream
     again = Talk(session, ONE)
     assert again.command == sent
@@ -378,7 +365,7 @@ def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_
     streams = set()
     gc.freeze()  # else all that other tests have left is looked through fifty times
     for _ in range(50):
-        talk = Talk(session, Exchange("w"))
+        talk = Talk(session, op.Exchange("w"))
         streams.add(talk.request[0])
         talk.break_off()
         del talk
@@ -388,7 +375,7 @@ def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_
 
 
 def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -> None:
-    operations = [Draw(number % 1_000) for number in range(UNKNOWN_MAX + 5)]
+    operations = [op.Draw(number % 1_000) for number in range(UNKNOWN_MAX + 5)]
     sent = []
     for operation in operations:
         talk = Talk(session, operation)
@@ -410,7 +397,7 @@ def test_the_stream_of_a_canceled_caller_is_not_used_by_others(session: Session,
         talk.fail(failure)
     talk.break_off()
     assert not session.streams.free
-    assert Talk(session, Tick()).request[0] != stream
+    assert Talk(session, op.Tick()).request[0] != stream
     assert Talk(session, ONE).command == sent
 
 
@@ -419,12 +406,12 @@ def test_the_stream_of_a_dropped_call_is_not_used_again(session: Session) -> Non
     stream, _ = talk.request
     talk._steps.close()
     assert not session.streams.free
-    assert Talk(session, Tick()).request[0] != stream
+    assert Talk(session, op.Tick()).request[0] != stream
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["waiting to be sent again", "sent again"])
 def test_a_refused_claim_is_withdrawn_as_the_request_that_it_has_become(session: Session, is_sent: bool) -> None:
-    claim = Exchange("w", limit=1)
+    claim = op.Exchange("w", limit=1)
     behind = ClaimBehind.of(session, claim)
     assert behind is not None
     behind.refused()
@@ -470,7 +457,7 @@ def test_an_error_nobody_expects_leaves_the_outcome_unknown(session: Session) ->
 def test_a_request_follows_the_slot_to_another_node_at_once(
     session: Session, error: driver.AskError, move: Redirect
 ) -> None:
-    talk = Talk(session, Tick())
+    talk = Talk(session, op.Tick())
     sent = talk.command
     talk.fail(error)
     assert talk.step == move
@@ -479,7 +466,7 @@ def test_a_request_follows_the_slot_to_another_node_at_once(
 
 
 def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(singly: Session) -> None:
-    talk = Talk(singly, Tick())
+    talk = Talk(singly, op.Tick())
     talk.fail(driver.NoScriptError("No matching script."))
     talk.fail(driver.MovedError("1 b:1")).answer()
     assert talk.command[0] == "EVAL"
@@ -502,12 +489,12 @@ def redirect_for_ever(talk: Talk, time: Time) -> None:
 
 
 def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(session: Session, time: Time) -> None:
-    redirect_for_ever(Talk(session, Tick()), time)
+    redirect_for_ever(Talk(session, op.Tick()), time)
     assert len(session.streams.free) == 1
 
 
 def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
-    redirect_for_ever(Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions()), Tick()), time)
+    redirect_for_ever(Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions()), op.Tick()), time)
 
 
 @pytest.mark.parametrize(
@@ -595,11 +582,11 @@ def test_a_refusal_is_an_error_of_ours_that_names_what_is_wrong_and_nothing_was_
     assert type(talk.error) is kind
     assert words in str(talk.error)
     assert "hunter2" not in str(talk.error)
-    assert Talk(session, Tick()).request == (stream, number + 1)
+    assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
 def test_a_full_store_says_of_other_operations_that_nothing_was_changed(session: Session) -> None:
-    talk = Talk(session, Cancel(("a",)))
+    talk = Talk(session, op.Cancel(("a",)))
     talk.fail(driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
     assert type(talk.error) is BackendFullError
     assert "nothing was changed" in str(talk.error)
@@ -636,9 +623,11 @@ REFUSED_UNREAD = (
 """Refusals from which nobody learns whether an earlier attempt was carried out."""
 
 
-@for_each("case", [(error, change) for error in REFUSED_UNREAD for change in (ONE, Cancel(("a",)), Exchange("w"))])
+@for_each(
+    "case", [(error, change) for error in REFUSED_UNREAD for change in (ONE, op.Cancel(("a",)), op.Exchange("w"))]
+)
 def test_a_refusal_after_a_lost_reply_leaves_the_outcome_unknown(
-    case: tuple[Exception, Operation[Any]], time: Time
+    case: tuple[Exception, op.Operation[Any]], time: Time
 ) -> None:
     error, change = case
     talk = Talk(make_session(time), change)
@@ -685,7 +674,7 @@ def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(
 
 
 def test_a_key_that_is_taken_needs_no_second_question(session: Session) -> None:
-    operation = Enqueue((JobSpec(id="a", task="t", key="k", on_conflict="reject"),))
+    operation = op.Enqueue((JobSpec(id="a", task="t", key="k", on_conflict="reject"),))
     talk = Talk(session, operation).fail(driver.ResponseError("KEY_TAKEN 0 owner"))
     assert isinstance(talk.error, DuplicateJobError)
     assert (talk.error.job_id, talk.error.key) == ("owner", "k")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from queuehint import BackendUnavailableError, Progress
+from queuehint import operations as op
 from queuehint.clock import now_s
 from queuehint.handlers.codec import JsonCodec
-from queuehint.operations import Note, Renew, Renewed, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIMIT_S = 20.0
-DONE, LOST, CANCELED = Verdict.DONE, Verdict.LOST, Verdict.CANCELED
+DONE, LOST, CANCELED = op.Verdict.DONE, op.Verdict.LOST, op.Verdict.CANCELED
 
 
 def grant(job_id: str, token: int = 1, timeout_ms: int | None = None) -> Grant:
@@ -57,16 +57,16 @@ class Store:
     def __init__(self) -> None:
         self.asked: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.blocked_ms: list[int] = []
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, op.Verdict] = {}
         self.is_away = False
         self.more = False
 
-    def call_sync(self, operation: Renew) -> Renewed:
+    def call_sync(self, operation: op.Renew) -> op.Renewed:
         if self.is_away:
             raise BackendUnavailableError("away")
         self.asked.append((now_s(), operation.leases))
         self.blocked_ms.append(operation.blocked_ms)
-        return Renewed(tuple(self.verdicts.get(job_id, DONE) for job_id, _ in operation.leases), self.more)
+        return op.Renewed(tuple(self.verdicts.get(job_id, DONE) for job_id, _ in operation.leases), self.more)
 
 
 class FakeHelper:
@@ -510,9 +510,9 @@ def test_lines_of_a_job_go_out_together_and_only_the_newest_progress_counts() ->
         buffer.report("a", 1, Progress(n, 3, None))
     assert buffer
     assert buffer.take() == [
-        Note("a", 1, ("a0", "a1", "a2")),
-        Note("b", 2, ("b0", "b1", "b2")),
-        Note("a", 1, progress=Progress(2, 3, None)),
+        op.Note("a", 1, ("a0", "a1", "a2")),
+        op.Note("b", 2, ("b0", "b1", "b2")),
+        op.Note("a", 1, progress=Progress(2, 3, None)),
     ]
     assert not buffer
 
@@ -522,7 +522,7 @@ def test_many_lines_are_several_messages() -> None:
     for n in range(450):
         buffer.log("a", 1, str(n))
     messages = buffer.take()
-    assert [len(message.lines) for message in messages if isinstance(message, Note)] == [200, 200, 50]
+    assert [len(message.lines) for message in messages if isinstance(message, op.Note)] == [200, 200, 50]
 
 
 def test_the_oldest_lines_are_dropped_when_there_are_too_many(
@@ -533,11 +533,11 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     buffer.log("a", 1, "a")
     for n in range(20):
         buffer.log("b", 2, str(n))
-    assert buffer.take() == [Note("b", 2, ("15", "16", "17", "18", "19"))]
+    assert buffer.take() == [op.Note("b", 2, ("15", "16", "17", "18", "19"))]
     assert len(caplog.records) == 1
     for n in range(5):
         buffer.log("c", 3, str(n))
-    assert buffer.take() == [Note("c", 3, ("0", "1", "2", "3", "4"))]
+    assert buffer.take() == [op.Note("c", 3, ("0", "1", "2", "3", "4"))]
 
 
 def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goes_on(

@@ -11,9 +11,9 @@ import pytest
 
 import queuehint
 from queuehint import Children, JsonCodec, Scheduler, template
+from queuehint import operations as op
 from queuehint.backends.redis.transport import Send
 from queuehint.handlers.references import Extracted, Reference, extract
-from queuehint.operations import Enqueue, Exchange, Fetched, Note, Post, Pulled, Push, Verdict
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.spec import Dependency, JobSpec
@@ -38,13 +38,13 @@ VALUES: list[tuple[Any, str]] = [
     (RECORD, "result=<6 bytes>"),
     (RECORD, "logs=<1 lines>"),
     (Grant(SPEC, 1, 1, 0, 0), "arguments=<6 bytes>"),
-    (Enqueue((SPEC,)), "arguments=<6 bytes>"),
-    (Exchange(worker="w", pools=(), settle=(OUTCOME,), limit=0, lease_ms=1), "result=<6 bytes>"),
-    (Post((Note("a", 1, (SECRET,)),)), "lines=<1 lines>"),
-    (Push("default", "key", DATA, 1), "value=<6 bytes>"),
-    (Pulled(DATA), "value=<6 bytes>"),
-    (Post((Note("a", 1, result=DATA),)), "result=<6 bytes>"),
-    (Fetched(Verdict.DONE, ((JobState.FINISHED, DATA),)), "results=<1 results, 6 bytes>"),
+    (op.Enqueue((SPEC,)), "arguments=<6 bytes>"),
+    (op.Exchange(worker="w", pools=(), settle=(OUTCOME,), limit=0, lease_ms=1), "result=<6 bytes>"),
+    (op.Post((op.Note("a", 1, (SECRET,)),)), "lines=<1 lines>"),
+    (op.Push("default", "key", DATA, 1), "value=<6 bytes>"),
+    (op.Pulled(DATA), "value=<6 bytes>"),
+    (op.Post((op.Note("a", 1, result=DATA),)), "result=<6 bytes>"),
+    (op.Fetched(op.Verdict.DONE, ((JobState.FINISHED, DATA),)), "results=<1 results, 6 bytes>"),
     (Children("b", result={"a": SECRET}), "result=<dict>"),
     (JobSpec(id="a", task="t", arguments=SECRET), "arguments=<str>"),  # type: ignore[arg-type]
     (Extracted({"a": SECRET}), "arguments=<dict>"),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.schedules import Timetable
 from queuehint.errors import InvalidJobError
-from queuehint.operations import Enqueue, Firing, ListSchedules, PutSchedule, Tick
 from queuehint.testing.driver import Queue, job
 from queuehint.values.schedule import SCHEDULES_MAX, Recurrence
 
 EVERY = Recurrence(every_ms=1000)
 
 
-def asked(name: str, next_ms: int | None) -> PutSchedule:
-    return PutSchedule(name, job(name), EVERY, next_ms)
+def asked(name: str, next_ms: int | None) -> op.PutSchedule:
+    return op.PutSchedule(name, job(name), EVERY, next_ms)
 
 
 def test_there_are_at_most_10_000_and_each_may_still_be_replaced() -> None:
@@ -23,7 +23,7 @@ def test_there_are_at_most_10_000_and_each_may_still_be_replaced() -> None:
         assert timetable.put(asked(str(number), number))
     with pytest.raises(InvalidJobError, match="10000 schedules, the limit"):
         timetable.put(asked("one more", 5))
-    assert timetable.put(PutSchedule("7", job("7"), Recurrence(every_ms=5), 7))
+    assert timetable.put(op.PutSchedule("7", job("7"), Recurrence(every_ms=5), 7))
     assert timetable.drop("7")
     assert timetable.put(asked("one more", 5))
     assert len(timetable) == timetable.count_dues() == SCHEDULES_MAX
@@ -55,16 +55,16 @@ def test_paused_ended_and_dropped_schedules_are_never_due() -> None:
 
 def test_what_is_left_over_comes_before_what_is_due_next() -> None:
     queue = Queue(*[job(str(number), ["doc"]) for number in range(3)], budget=1)
-    queue.apply(PutSchedule("s", job("s"), EVERY, queue.now_ms + 5))
-    assert queue.apply(Tick()).next_ms == queue.now_ms + 5
+    queue.apply(op.PutSchedule("s", job("s"), EVERY, queue.now_ms + 5))
+    assert queue.apply(op.Tick()).next_ms == queue.now_ms + 5
     queue.cancel_path("doc")
     assert queue.engine.next_ms == queue.now_ms
 
 
 def test_a_firing_is_judged_before_its_jobs() -> None:
     queue = Queue()
-    queue.apply(PutSchedule("s", job("s"), EVERY, queue.now_ms))
-    (schedule,) = queue.apply(ListSchedules()).schedules
-    firing = Firing("s", schedule.version, queue.now_ms, queue.now_ms + 1000)
-    assert queue.apply(Enqueue((job("a"),), firing=firing)).jobs[0].created
+    queue.apply(op.PutSchedule("s", job("s"), EVERY, queue.now_ms))
+    (schedule,) = queue.apply(op.ListSchedules()).schedules
+    firing = op.Firing("s", schedule.version, queue.now_ms, queue.now_ms + 1000)
+    assert queue.apply(op.Enqueue((job("a"),), firing=firing)).jobs[0].created
     assert queue.engine.state.timetable.page("", 1)[0][0].last_id == "a"

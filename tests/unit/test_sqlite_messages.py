@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.sqlite import doctor
 from queuehint.backends.sqlite.sharing import messages
 from queuehint.backends.sqlite.sharing.messages import (
@@ -38,32 +39,6 @@ from queuehint.errors import (
     QueueHintError,
     StaleRecordError,
 )
-from queuehint.operations import (
-    Cancel,
-    CanDequeue,
-    CountEdges,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Enqueue,
-    Exchange,
-    Follow,
-    Get,
-    List,
-    ListLimits,
-    ListLines,
-    ListPauses,
-    ListSchedules,
-    ListUsers,
-    ListWeights,
-    ListWorkers,
-    Note,
-    Peek,
-    Post,
-    Pulled,
-    Tree,
-    Why,
-)
 from queuehint.operations.wire import OPERATIONS, Await, Begin, encode
 from queuehint.testing.driver import job
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -72,9 +47,10 @@ from queuehint.values.record_filter import DEAD_RECORDS
 from tests.each import for_each
 
 QUESTIONS: Any = (
-    List(newest_first=True), CountRecords(), Tree(depth=4), CountJobs(), CountEdges(), List(DEAD_RECORDS), ListLimits(),
-    ListSchedules(), ListUsers("s"), ListWeights(), ListWorkers(), CountPending(), CanDequeue(("a",)), Follow(0),
-    Peek(), ListPauses(), ListLines(depth=4), Tree(limit=1),
+    op.List(newest_first=True), op.CountRecords(), op.Tree(depth=4), op.CountJobs(), op.CountEdges(),
+    op.List(DEAD_RECORDS), op.ListLimits(), op.ListSchedules(), op.ListUsers("s"), op.ListWeights(), op.ListWorkers(),
+    op.CountPending(), op.CanDequeue(("a",)), op.Follow(0), op.Peek(), op.ListPauses(), op.ListLines(depth=4),
+    op.Tree(limit=1),
 )  # fmt: skip
 
 
@@ -100,7 +76,7 @@ def test_every_reply_comes_back_as_it_was() -> None:
 
     for _ in range(300):
         check(generator.move())
-    for question in (*QUESTIONS, *map(Why, engine.table.jobs)):
+    for question in (*QUESTIONS, *map(op.Why, engine.table.jobs)):
         check(question)
     assert len(seen) > 35
 
@@ -118,7 +94,7 @@ def test_every_operation_has_a_reply_that_can_be_read() -> None:
 
     operations: list[Any] = [*OPERATIONS, doctor.Examine]
     for operation in operations:
-        if operation is not Exchange:  # no other process may ask for it
+        if operation is not op.Exchange:  # no other process may ask for it
             look(operation.reply_class)
     assert len(seen) > 40
     with pytest.raises(TypeError, match="replies hold no"):
@@ -127,7 +103,7 @@ def test_every_operation_has_a_reply_that_can_be_read() -> None:
 
 def test_bytes_of_a_reply_come_back() -> None:
     for value in (None, b"", b"{}", b"\xff\x00"):
-        assert read_answer(replied(Pulled(value)), Pulled) == Pulled(value)
+        assert read_answer(replied(op.Pulled(value)), op.Pulled) == op.Pulled(value)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +133,10 @@ def test_errors_come_back_with_their_facts(error: QueueHintError) -> None:
 )
 def test_an_answer_that_cannot_be_read_is_an_error_of_the_store(answer: bytes) -> None:
     with pytest.raises(BackendError, match="sent a reply that cannot be read"):
-        read_answer(answer, Pulled)
+        read_answer(answer, op.Pulled)
 
 
-@pytest.mark.parametrize("asked", [Cancel(("a",)), Peek(), EXAMINE, HAND_OVER], ids=str)
+@pytest.mark.parametrize("asked", [op.Cancel(("a",)), op.Peek(), EXAMINE, HAND_OVER], ids=str)
 def test_requests_come_back_as_they_were(asked: Any) -> None:
     message = request("docs", asked)
     assert int.from_bytes(message[:LENGTH_BYTES], "big") == len(message) - LENGTH_BYTES
@@ -192,12 +168,16 @@ def test_bytes_that_are_not_a_request_are_refused(body: bytes, problem: str) -> 
 
 
 def test_what_runs_jobs_is_known() -> None:
-    assert not any(map(runs_jobs, (Peek(), Cancel(("a",)), Get(("a",)), Await(("a",)), Post((Note("a", None, ()),)))))
-    assert not runs_jobs(Enqueue((job("a", ["p"]),)))
-    assert runs_jobs(Enqueue((job("a", ["p"]), attrs.evolve(job("b", ["p"]), presence_ms=1000))))
-    assert runs_jobs(Exchange("w"))
-    assert runs_jobs(Post((Note("a", 1, ()),)))
+    assert not any(
+        map(
+            runs_jobs, (op.Peek(), op.Cancel(("a",)), op.Get(("a",)), Await(("a",)), op.Post((op.Note("a", None, ()),)))
+        )
+    )
+    assert not runs_jobs(op.Enqueue((job("a", ["p"]),)))
+    assert runs_jobs(op.Enqueue((job("a", ["p"]), attrs.evolve(job("b", ["p"]), presence_ms=1000))))
+    assert runs_jobs(op.Exchange("w"))
+    assert runs_jobs(op.Post((op.Note("a", 1, ()),)))
 
 
 def test_an_answer_says_nothing_about_which_class_to_make() -> None:
-    assert json.loads(replied(Pulled(b"x"))[1:]) == ["eA=="]
+    assert json.loads(replied(op.Pulled(b"x"))[1:]) == ["eA=="]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import (
     Abandoned,
@@ -20,7 +21,6 @@ from queuehint.backends.steps import (
     tick_until_done,
 )
 from queuehint.errors import BackendUnavailableError, InvalidJobError, QueueFullError
-from queuehint.operations import Cancel, CountJobs, Draw, Enqueue, Enqueued, Get, Got, Judged, Tick, Ticked, Verdict
 
 if TYPE_CHECKING:
     from queuehint.backends.steps import Steps
@@ -61,12 +61,12 @@ BOTH = pytest.mark.parametrize("held", [in_loop, run_steps_sync], ids=["async", 
 @BOTH
 def test_each_reply_goes_to_who_asked_and_the_end_is_the_answer(held: Any) -> None:
     def steps() -> Steps[list[Any]]:
-        first = yield Draw(1)
-        second = yield CountJobs()
+        first = yield op.Draw(1)
+        second = yield op.CountJobs()
         return [first, second]
 
     store = Store()
-    assert held(store, steps()) == [Draw(1), CountJobs()] == store.said
+    assert held(store, steps()) == [op.Draw(1), op.CountJobs()] == store.said
 
 
 @BOTH
@@ -93,27 +93,27 @@ def test_a_wait_for_something_is_the_backends_and_one_for_a_time_is_not(held: An
 def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
     def steps() -> Steps[str]:
         try:
-            yield Draw(1)
+            yield op.Draw(1)
         except BackendUnavailableError:
             return "without"
         return "with"
 
     assert held(Store(BackendUnavailableError("gone")), steps()) == "without"
     with pytest.raises(BackendUnavailableError):
-        held(Store(BackendUnavailableError("gone")), iter_of(Draw(1)))
+        held(Store(BackendUnavailableError("gone")), iter_of(op.Draw(1)))
 
 
 @BOTH
 def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_minds(held: Any) -> None:
     def mindful() -> Steps[str]:
         try:
-            yield Draw(1)
+            yield op.Draw(1)
         except InvalidJobError as error:
             return str(error)
         raise AssertionError
 
     def careless() -> Steps[None]:
-        yield Draw(1)
+        yield op.Draw(1)
 
     assert held(Store(InvalidJobError("no")), mindful()) == "no"
     with pytest.raises(InvalidJobError, match="no"):
@@ -124,7 +124,7 @@ def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_min
 def test_an_error_that_is_not_of_ours_is_the_callers(held: Any) -> None:
     def steps() -> Steps[None]:
         try:
-            yield Draw(1)
+            yield op.Draw(1)
         except ZeroDivisionError:
             raise AssertionError from None
 
@@ -154,10 +154,10 @@ class Interrupted(Store):
 
 def undone(swallows: bool = False) -> Steps[None]:
     try:
-        yield Draw(1)
+        yield op.Draw(1)
     except Abandoned:
-        assert (yield Draw(2)) == Draw(2)
-        yield Draw(3)
+        assert (yield op.Draw(2)) == op.Draw(2)
+        yield op.Draw(3)
         if not swallows:
             raise
 
@@ -178,7 +178,7 @@ def test_what_was_begun_is_taken_back_when_the_caller_is_gone_who_gets_what_was_
         held(store, undone(swallows))
     if held is run_steps_sync or not isinstance(error, asyncio.CancelledError):
         assert caught.value is error
-    assert store.said == [Draw(1), Draw(2), Draw(3)]
+    assert store.said == [op.Draw(1), op.Draw(2), op.Draw(3)]
 
 
 @BOTH
@@ -187,14 +187,14 @@ def test_what_cannot_be_taken_back_is_not_what_the_caller_gets(held: Any, later:
     store, error = Interrupted(KeyboardInterrupt(), later), KeyboardInterrupt
     with pytest.raises(error):
         held(store, undone())
-    assert store.said == [Draw(1), Draw(2)]
+    assert store.said == [op.Draw(1), op.Draw(2)]
 
 
 def test_a_second_interrupt_ends_it_at_once() -> None:
     store = Interrupted(SystemExit(), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run_steps_sync(store, undone())  # type: ignore[arg-type]
-    assert store.said == [Draw(1), Draw(2)]
+    assert store.said == [op.Draw(1), op.Draw(2)]
 
 
 async def test_others_have_their_turn_between_calls_that_never_suspend() -> None:
@@ -207,7 +207,7 @@ async def test_others_have_their_turn_between_calls_that_never_suspend() -> None
 
     task = asyncio.create_task(other())
     store: Any = Store()
-    await run_steps(store, iter_of(Draw(1), Draw(1), Draw(1)))
+    await run_steps(store, iter_of(op.Draw(1), op.Draw(1), op.Draw(1)))
     turns.append("over")
     await task
     assert turns == ["other", "other", "other", "over"]
@@ -215,10 +215,10 @@ async def test_others_have_their_turn_between_calls_that_never_suspend() -> None
 
 def test_what_is_left_over_is_done_until_nothing_is() -> None:
     steps = tick_until_done(more=True)
-    assert next(steps) == Tick()
-    assert steps.send(Ticked(True, None)) == Tick()
+    assert next(steps) == op.Tick()
+    assert steps.send(op.Ticked(True, None)) == op.Tick()
     with pytest.raises(StopIteration):
-        steps.send(Ticked(False, None))
+        steps.send(op.Ticked(False, None))
     assert list(tick_until_done(more=False)) == []
 
 
@@ -227,36 +227,36 @@ def full(*, more: bool) -> QueueFullError:
 
 
 def test_a_submission_without_room_has_what_is_due_done_and_asks_again_after_1_2_4_and_so_on_steps() -> None:
-    asked, steps = ["E"], find_room(Enqueue(()), full(more=True))
+    asked, steps = ["E"], find_room(op.Enqueue(()), full(more=True))
     step: Any = next(steps)
     with pytest.raises(QueueFullError):
         while True:
-            asked.append("T" if step == Tick() else "E")
-            step = steps.send(Ticked(True, None)) if step == Tick() else steps.throw(full(more=True))
+            asked.append("T" if step == op.Tick() else "E")
+            step = steps.send(op.Ticked(True, None)) if step == op.Tick() else steps.throw(full(more=True))
     assert "".join(asked).split("E") == ["", "T", "TT", "T" * 4, "T" * 8, "T" * 16, "T" * 32, "T" * 64, ""]
 
 
 def test_it_asks_again_as_soon_as_nothing_is_due_and_is_refused_for_good_if_nothing_was() -> None:
-    steps = find_room(Enqueue(()), full(more=True))
-    assert next(steps) == Tick()
-    assert steps.send(Ticked(False, None)) == Enqueue(())
-    assert steps.throw(full(more=True)) == Tick()
-    assert steps.send(Ticked(False, None)) == Enqueue(())
+    steps = find_room(op.Enqueue(()), full(more=True))
+    assert next(steps) == op.Tick()
+    assert steps.send(op.Ticked(False, None)) == op.Enqueue(())
+    assert steps.throw(full(more=True)) == op.Tick()
+    assert steps.send(op.Ticked(False, None)) == op.Enqueue(())
     with pytest.raises(QueueFullError):
         steps.throw(full(more=False))
     refusal = full(more=False)
     with pytest.raises(QueueFullError) as caught:
-        next(find_room(Enqueue(()), refusal))
+        next(find_room(op.Enqueue(()), refusal))
     assert caught.value is refusal
 
 
 def test_a_submission_that_finds_room_in_the_end_returns_its_reply() -> None:
-    steps: Any = find_room(Ahead(Enqueue(()), Enqueue((), "S")), full(more=True))
-    assert next(steps) == Tick()
-    assert steps.send(Ticked(False, None)) == Enqueue(())
+    steps: Any = find_room(Ahead(op.Enqueue(()), op.Enqueue((), "S")), full(more=True))
+    assert next(steps) == op.Tick()
+    assert steps.send(op.Ticked(False, None)) == op.Enqueue(())
     with pytest.raises(StopIteration) as end:
-        steps.send(Enqueued((), more=False))
-    assert end.value.value == Enqueued((), more=False)
+        steps.send(op.Enqueued((), more=False))
+    assert end.value.value == op.Enqueued((), more=False)
 
 
 def test_that_it_cannot_be_done_now_is_no_error() -> None:
@@ -283,15 +283,15 @@ class SlowStore(Store):
 
 
 def ahead(following: Any) -> Steps[None]:
-    yield Ahead(Draw(1), following)
+    yield Ahead(op.Draw(1), following)
 
 
 async def test_what_follows_is_prepared_while_the_store_is_at_work() -> None:
     store = SlowStore()
-    task = asyncio.create_task(run_steps(store, ahead(Draw(2))))  # type: ignore[arg-type]
+    task = asyncio.create_task(run_steps(store, ahead(op.Draw(2))))  # type: ignore[arg-type]
     for _ in range(5):
         await asyncio.sleep(0)
-    assert store.said == [Draw(1), ("prepared", Draw(2))]
+    assert store.said == [op.Draw(1), ("prepared", op.Draw(2))]
     store.answered.set()
     await task
     assert store.said[2:] == ["answered"]
@@ -301,7 +301,7 @@ async def test_a_caller_that_is_canceled_waits_for_no_call_any_more() -> None:
     before = asyncio.all_tasks()
     for turns in (1, 5):
         store = SlowStore()
-        task = asyncio.create_task(run_steps(store, ahead(Draw(2))))  # type: ignore[arg-type]
+        task = asyncio.create_task(run_steps(store, ahead(op.Draw(2))))  # type: ignore[arg-type]
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -314,7 +314,7 @@ async def test_a_caller_that_is_canceled_waits_for_no_call_any_more() -> None:
 async def begun(store: Any) -> asyncio.Task[None]:
     task = asyncio.create_task(run_steps(store, undone()))
     await asyncio.sleep(0)
-    assert store.said == [Draw(1)]
+    assert store.said == [op.Draw(1)]
     return task
 
 
@@ -323,7 +323,7 @@ class SlowToUndo(SlowStore):
 
     async def call(self, operation: Any) -> Any:
         self.said.append(operation)
-        await (asyncio.Event() if operation == Draw(1) else self.answered).wait()
+        await (asyncio.Event() if operation == op.Draw(1) else self.answered).wait()
         return operation
 
 
@@ -334,11 +334,11 @@ async def test_what_was_begun_is_taken_back_however_often_the_caller_is_canceled
         task.cancel()
         await asyncio.sleep(0)
     assert not task.done()
-    assert store.said == [Draw(1), Draw(2)]
+    assert store.said == [op.Draw(1), op.Draw(2)]
     store.answered.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert store.said == [Draw(1), Draw(2), Draw(3)]
+    assert store.said == [op.Draw(1), op.Draw(2), op.Draw(3)]
 
 
 async def test_a_store_that_does_not_answer_holds_up_who_is_canceled_for_a_bounded_time(
@@ -350,7 +350,7 @@ async def test_a_store_that_does_not_answer_holds_up_who_is_canceled_for_a_bound
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert store.said == [Draw(1), Draw(2)]
+    assert store.said == [op.Draw(1), op.Draw(2)]
     assert asyncio.all_tasks() == before
 
 
@@ -360,13 +360,13 @@ async def test_a_timeout_is_still_one_for_who_takes_something_back() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await run_steps(store, undone())  # type: ignore[arg-type]
-    assert store.said == [Draw(1), Draw(2), Draw(3)]
+    assert store.said == [op.Draw(1), op.Draw(2), op.Draw(3)]
 
 
 async def test_a_cancellation_while_something_is_taken_back_is_not_lost() -> None:
     class Failing(SlowToUndo):
         async def call(self, operation: Any) -> Any:
-            if operation == Draw(1):
+            if operation == op.Draw(1):
                 self.said.append(operation)
                 raise ZeroDivisionError
             return await super().call(operation)
@@ -386,13 +386,13 @@ async def test_steps_that_are_closed_ask_for_nothing_more() -> None:
     running = run_steps(store, undone())
     running.send(None)
     running.close()
-    assert store.said == [Draw(1)]
+    assert store.said == [op.Draw(1)]
 
 
 def test_what_follows_is_not_prepared_without_a_loop() -> None:
     store = SlowStore()
-    run_steps_sync(store, ahead(Draw(2)))  # type: ignore[arg-type]
-    assert store.said == [Draw(1)]
+    run_steps_sync(store, ahead(op.Draw(2)))  # type: ignore[arg-type]
+    assert store.said == [op.Draw(1)]
 
 
 def test_many_jobs_are_ordered_about_in_bounded_requests_and_an_id_named_twice_once(
@@ -403,23 +403,23 @@ def test_many_jobs_are_ordered_about_in_bounded_requests_and_an_id_named_twice_o
     class Judge(Store):
         def call_sync(self, operation: Any) -> Any:
             self.said.append(operation)
-            if isinstance(operation, Tick):
-                return Ticked(more=False, next_ms=None)
-            if isinstance(operation, Get):
-                return Got(tuple([None if job_id == "x" else record(job_id) for job_id in operation.ids]))
-            verdicts = [(Verdict.UNKNOWN if job_id == "x" else Verdict.DONE, None) for job_id in operation.ids]
-            return Judged(tuple(verdicts), more="x" in operation.ids)
+            if isinstance(operation, op.Tick):
+                return op.Ticked(more=False, next_ms=None)
+            if isinstance(operation, op.Get):
+                return op.Got(tuple([None if job_id == "x" else record(job_id) for job_id in operation.ids]))
+            verdicts = [(op.Verdict.UNKNOWN if job_id == "x" else op.Verdict.DONE, None) for job_id in operation.ids]
+            return op.Judged(tuple(verdicts), more="x" in operation.ids)
 
     def record(job_id: str) -> Any:
         return SimpleNamespace(id=job_id, number=ord(job_id))
 
     store = Judge()
     ids = ["c", "x", "c", "b", "a"]
-    found = run_steps_sync(store, order_some(ids, Cancel, first="oldest"))  # type: ignore[arg-type]
-    assert store.said == [Get(("c", "x", "b", "a")), Cancel(("a", "b")), Cancel(("c", "x")), Tick()]
+    found = run_steps_sync(store, order_some(ids, op.Cancel, first="oldest"))  # type: ignore[arg-type]
+    assert store.said == [op.Get(("c", "x", "b", "a")), op.Cancel(("a", "b")), op.Cancel(("c", "x")), op.Tick()]
     assert [verdict.name for verdict, _ in found] == ["DONE", "UNKNOWN", "DONE", "DONE", "DONE"]
     store.said.clear()
-    run_steps_sync(store, order_some(ids, Cancel, first="newest"))  # type: ignore[arg-type]
-    assert store.said[1:3] == [Cancel(("c", "b")), Cancel(("a", "x"))]
-    assert run_steps_sync(store, order_some([], Cancel, first="oldest")) == []  # type: ignore[arg-type]
-    assert store.said[-1] == Cancel(())
+    run_steps_sync(store, order_some(ids, op.Cancel, first="newest"))  # type: ignore[arg-type]
+    assert store.said[1:3] == [op.Cancel(("c", "b")), op.Cancel(("a", "x"))]
+    assert run_steps_sync(store, order_some([], op.Cancel, first="oldest")) == []  # type: ignore[arg-type]
+    assert store.said[-1] == op.Cancel(())

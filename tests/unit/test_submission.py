@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint import operations as op
 from queuehint.backends.sending import TRIES, TURN_S
 from queuehint.backends.steps import Abandoned, Ahead, Wait
 from queuehint.client.arrangement import (
@@ -40,27 +41,6 @@ from queuehint.errors import (
     QueueHintError,
     TemplateError,
     UnknownDependencyError,
-)
-from queuehint.operations import (
-    BUDGET,
-    BYTES_PER_SUBMISSION_MAX,
-    EDGES_PER_SUBMISSION_MAX,
-    FLOW_JOBS_MAX,
-    GATES_PER_SUBMISSION_MAX,
-    JOBS_PER_SUBMISSION_MAX,
-    STAGED_KEPT_MS,
-    Commit,
-    Committed,
-    Depend,
-    Draw,
-    Drawn,
-    Enqueue,
-    Enqueued,
-    EnqueuedJob,
-    Marked,
-    Tick,
-    Ticked,
-    Withdraw,
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.hint import Claim
@@ -102,7 +82,7 @@ class Store:
             step = next(steps)
             while True:
                 self.asked.append(step)
-                if self.fails and isinstance(step, Tick):
+                if self.fails and isinstance(step, op.Tick):
                     step = steps.throw(BackendUnavailableError("gone"))
                 else:
                     step = steps.send(self.answer(step))
@@ -110,20 +90,20 @@ class Store:
             return end.value
 
     def answer(self, operation: Any) -> Any:
-        if isinstance(operation, Draw):
+        if isinstance(operation, op.Draw):
             first, self.next = self.next, self.next + operation.count
-            return Drawn(first)
+            return op.Drawn(first)
         more = self.mores > 0
-        if isinstance(operation, Enqueue):
+        if isinstance(operation, op.Enqueue):
             assert operation.jobs
-            made = [EnqueuedJob(spec.id, 1, JobState.QUEUED, True) for spec in operation.jobs]
-            return Enqueued(tuple(made), more)
-        if isinstance(operation, Commit):
-            return Committed(1, more)
-        if isinstance(operation, Depend):
-            return Marked(True, more)
+            made = [op.EnqueuedJob(spec.id, 1, JobState.QUEUED, True) for spec in operation.jobs]
+            return op.Enqueued(tuple(made), more)
+        if isinstance(operation, op.Commit):
+            return op.Committed(1, more)
+        if isinstance(operation, op.Depend):
+            return op.Marked(True, more)
         self.mores -= 1
-        return Ticked(self.mores > 0, None)
+        return op.Ticked(self.mores > 0, None)
 
     def kinds(self) -> str:
         return " ".join(type(step).__name__ for step in self.asked)
@@ -257,7 +237,7 @@ def test_a_child_that_waits_for_its_parent_is_a_cycle() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("count", [10_000, pytest.param(FLOW_JOBS_MAX, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [10_000, pytest.param(op.FLOW_JOBS_MAX, marks=pytest.mark.nightly)])
 def test_a_long_chain_is_put_in_order_and_its_cycle_found_without_recursion(count: int) -> None:
     specs = [
         JobSpec(id=f"i{n}", task="t", name=f"n{n}", depends_on=(Dependency(f"n{n - 1}"),) if n else ())
@@ -361,8 +341,8 @@ def test_jobs_that_depend_on_none_of_each_other_are_several_submissions() -> Non
 
 def test_jobs_with_edges_that_fit_are_one_submission() -> None:
     store = Store()
-    specs = [job("last", *[str(n) for n in range(JOBS_PER_SUBMISSION_MAX - 1)])]
-    specs += [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX - 1)]
+    specs = [job("last", *[str(n) for n in range(op.JOBS_PER_SUBMISSION_MAX - 1)])]
+    specs += [job(str(n)) for n in range(op.JOBS_PER_SUBMISSION_MAX - 1)]
     store.run(submit(specs))
     assert store.kinds() == "Enqueue"
     assert store.asked[0].staged is None
@@ -379,12 +359,12 @@ DEEP = Claim(tuple("x" for _ in range(63)))
 def full_of(what: str, extra: int) -> list[JobSpec]:
     """Return specs that reach a limit of one submission and, with *extra*, go beyond it."""
     if what == "jobs":
-        return wide(JOBS_PER_SUBMISSION_MAX + extra)
+        return wide(op.JOBS_PER_SUBMISSION_MAX + extra)
     if what == "gates":
-        return wide(GATES_PER_SUBMISSION_MAX // 64 + extra, claims=(DEEP,))
+        return wide(op.GATES_PER_SUBMISSION_MAX // 64 + extra, claims=(DEEP,))
     if what == "bytes":
         return wide(4 + extra, arguments=b"x" * PAYLOAD_BYTES_MAX)
-    many = [f"x{n}" for n in range(EDGES_PER_SUBMISSION_MAX // 10 - 1)]
+    many = [f"x{n}" for n in range(op.EDGES_PER_SUBMISSION_MAX // 10 - 1)]
     return [job("first"), *[job(f"b{n}", *many, "first") for n in range(10)], *wide(1 + extra)[1:]]
 
 
@@ -400,7 +380,7 @@ def test_beyond_any_limit_of_one_submission_there_are_parts_and_a_commit(what: s
     *parts, commit = several.asked
     assert {part.staged for part in parts} == {commit.staged}
     assert len(commit.staged) > 20
-    assert sum(len(spec.depends_on) for spec in parts[0].jobs) <= EDGES_PER_SUBMISSION_MAX
+    assert sum(len(spec.depends_on) for spec in parts[0].jobs) <= op.EDGES_PER_SUBMISSION_MAX
 
 
 def test_each_part_depends_on_itself_and_parts_before_it() -> None:
@@ -416,14 +396,14 @@ def test_each_part_depends_on_itself_and_parts_before_it() -> None:
 
 def test_a_flow_takes_effect_at_once_even_without_edges() -> None:
     store = Store()
-    specs = [job(str(n)) for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    specs = [job(str(n)) for n in range(op.JOBS_PER_SUBMISSION_MAX + 1)]
     store.run(submit(specs, whole=True))
     assert store.kinds() == "Enqueue Enqueue Commit"
 
 
 def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
     spec = job("a", name=None)
-    specs = [JobSpec(id=str(n), task="t") for n in range(FLOW_JOBS_MAX + 1)]
+    specs = [JobSpec(id=str(n), task="t") for n in range(op.FLOW_JOBS_MAX + 1)]
     with pytest.raises(InvalidJobError, match=r"100001 jobs .* limit 100000"):
         arrange(specs, whole=True)
     assert len(arrange([*specs, spec]).parts) == 201
@@ -431,7 +411,7 @@ def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
 
 def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
     for fields in ({"key": "k"}, {"presence_ms": 1000}):
-        specs = [*wide(JOBS_PER_SUBMISSION_MAX), job("odd", **fields)]
+        specs = [*wide(op.JOBS_PER_SUBMISSION_MAX), job("odd", **fields)]
         with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
             arrange(specs)
         arrange(specs[1:])
@@ -446,12 +426,12 @@ def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
 
 @pytest.mark.parametrize("unanswered", [0, 1, 2])
 def test_an_unknown_outcome_names_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
-    specs = list(reversed(wide(JOBS_PER_SUBMISSION_MAX + 1)))
+    specs = list(reversed(wide(op.JOBS_PER_SUBMISSION_MAX + 1)))
     store, steps = Store(), submit(specs)
     step: Any = next(steps)
     for _ in range(unanswered):
         step = steps.send(store.answer(step))
-    assert isinstance(step, Commit) == (unanswered == 2)
+    assert isinstance(step, op.Commit) == (unanswered == 2)
     with pytest.raises(OutcomeUnknownError, match=r"^cut; ask again with the same ids: .*, … \(1001 jobs\)$") as raised:
         steps.throw(OutcomeUnknownError("cut"))
     assert list(raised.value.job_ids) == [spec.id for spec in specs]
@@ -470,19 +450,19 @@ def test_a_refused_later_submission_names_the_ids_enqueued_before() -> None:
 
 
 def test_flow_whose_parts_expired_is_sent_again_from_its_first() -> None:
-    specs = wide(2 * JOBS_PER_SUBMISSION_MAX + 1)
+    specs = wide(2 * op.JOBS_PER_SUBMISSION_MAX + 1)
     engine, steps = Engine(), submit(specs, whole=True)
     parts: list[Any] = [next(steps)]
     parts.append(steps.send(engine.apply(parts[-1], 0)))
     assert [part.is_further for part in parts] == [False, True]
-    ticked = engine.apply(Tick(), STAGED_KEPT_MS)
+    ticked = engine.apply(op.Tick(), op.STAGED_KEPT_MS)
     while ticked.more:
-        ticked = engine.apply(Tick(), STAGED_KEPT_MS)
+        ticked = engine.apply(op.Tick(), op.STAGED_KEPT_MS)
     with pytest.raises(FlowNotFoundError) as refused:
-        engine.apply(parts[-1], STAGED_KEPT_MS)
+        engine.apply(parts[-1], op.STAGED_KEPT_MS)
     withdrawal: Any = steps.throw(refused.value)
-    assert type(withdrawal) is Withdraw
-    operation: Any = steps.send(engine.apply(withdrawal, STAGED_KEPT_MS))
+    assert type(withdrawal) is op.Withdraw
+    operation: Any = steps.send(engine.apply(withdrawal, op.STAGED_KEPT_MS))
     assert (operation.is_further, operation.jobs) == (False, parts[0].jobs)
     assert operation.staged not in {None, parts[0].staged}
     jobs = finish(steps, engine, operation)
@@ -492,26 +472,26 @@ def test_flow_whose_parts_expired_is_sent_again_from_its_first() -> None:
 
 @pytest.mark.parametrize("lost", [FlowNotFoundError("x"), UnknownDependencyError("id-2", "id-1")])
 def test_flow_whose_parts_are_lost_each_time_is_given_up(lost: QueueHintError) -> None:
-    specs = [job(str(n), *[f"id-{n - 1}"] * (n > 0), flow="f") for n in range(JOBS_PER_SUBMISSION_MAX + 1)]
+    specs = [job(str(n), *[f"id-{n - 1}"] * (n > 0), flow="f") for n in range(op.JOBS_PER_SUBMISSION_MAX + 1)]
     store, steps, sent = Store(), submit(specs, whole=True), 0
     step: Any = next(steps)
     with pytest.raises(type(lost), match="lost before its commit" if isinstance(lost, FlowNotFoundError) else "id-1"):
         while True:
-            assert type(step) is Enqueue
+            assert type(step) is op.Enqueue
             sent += 1
             steps.send(store.answer(step))
-            assert type(steps.throw(lost)) is Withdraw
-            step = steps.send(Marked(False, False))
+            assert type(steps.throw(lost)) is op.Withdraw
+            step = steps.send(op.Marked(False, False))
     assert sent == TRIES
 
 
 def test_dependency_of_elsewhere_that_is_unknown_is_refused_at_once() -> None:
-    asked = parts_of(submit(wide(JOBS_PER_SUBMISSION_MAX + 1)), UnknownDependencyError("id-2", "elsewhere"), 2)
+    asked = parts_of(submit(wide(op.JOBS_PER_SUBMISSION_MAX + 1)), UnknownDependencyError("id-2", "elsewhere"), 2)
     assert told(asked) == "Enqueue Enqueue Withdraw"
 
 
 def test_part_waits_for_an_older_submission_with_its_jobs() -> None:
-    store, steps = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1), small_parts=True)
+    store, steps = Store(), submit(wide(op.JOBS_PER_SUBMISSION_MAX + 1), small_parts=True)
     first: Any = next(steps)
     step: Any = first
     waits: list[float] = []
@@ -528,21 +508,21 @@ def test_part_waits_for_an_older_submission_with_its_jobs() -> None:
     waits = []
     for _ in range(int(TURN_S) + 10):
         wait = steps.throw(ConcurrentSubmissionError("id-1", 5.0))
-        if type(wait) is Withdraw:
+        if type(wait) is op.Withdraw:
             break
         waits.append(wait.timeout_s)
         steps.send(None)
-    assert type(wait) is Withdraw
+    assert type(wait) is op.Withdraw
     assert TURN_S <= sum(waits) < TURN_S + 1
     with pytest.raises(ConcurrentSubmissionError):
-        steps.send(Marked(True, False))
+        steps.send(op.Marked(True, False))
 
 
 def finish(steps: Any, engine: Engine, operation: Any) -> Any:
     """Have an engine answer a submission to its end; return what it answers."""
     try:
         while True:
-            operation = steps.send(engine.apply(operation, STAGED_KEPT_MS))
+            operation = steps.send(engine.apply(operation, op.STAGED_KEPT_MS))
     except StopIteration as end:
         return end.value
 
@@ -589,13 +569,13 @@ def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch:
     ]  # fmt: skip
     assert [edge.id for each in portions for edge in each.edges] == ["c", "d", "e"]
     assert [edge.id for edge in first.jobs[1].depends_on] == ["id-a", "b", "c", "d", "e"]
-    assert isinstance(last, Commit)
+    assert isinstance(last, op.Commit)
 
 
 def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [job(str(n), *[f"a{at}" for at in range(1500)]) for n in range(3)]
     assert [len(part) for part in arrange(many).parts] == [3]
-    monkeypatch.setattr("queuehint.client.arrangement.EDGE_BYTES", BYTES_PER_SUBMISSION_MAX // 2500)
+    monkeypatch.setattr("queuehint.client.arrangement.EDGE_BYTES", op.BYTES_PER_SUBMISSION_MAX // 2500)
     assert [len(part) for part in arrange(many).parts] == [1] * 3
 
 
@@ -621,7 +601,7 @@ def parts_of(steps: Any, refusal: Exception | None = None, at: int = -1) -> list
             if len(asked) == at:
                 step = steps.throw(refusal)
             else:
-                answer = Marked(True, False) if isinstance(asked[-1], Withdraw) else store.answer(asked[-1])
+                answer = op.Marked(True, False) if isinstance(asked[-1], op.Withdraw) else store.answer(asked[-1])
                 step = steps.send(answer)
     return asked
 
@@ -682,12 +662,12 @@ def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> No
     specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(2 * PART_JOBS)]
     steps, full = submit(specs, whole=True, small_parts=True), QueueFullError(None, 1, 1, more=True)
     first: Any = next(steps)
-    assert steps.throw(full) == Tick(), "nothing is there to be kept"
-    assert steps.send(Ticked(False, None)) == first.operation
+    assert steps.throw(full) == op.Tick(), "nothing is there to be kept"
+    assert steps.send(op.Ticked(False, None)) == first.operation
     second: Any = steps.send(Store().answer(first.operation))
-    assert steps.throw(full) == Enqueue((), second.staged, is_further=True)
-    assert steps.send(Enqueued((), False)) == Tick()
-    assert steps.send(Ticked(False, None)) == second
+    assert steps.throw(full) == op.Enqueue((), second.staged, is_further=True)
+    assert steps.send(op.Enqueued((), False)) == op.Tick()
+    assert steps.send(op.Ticked(False, None)) == second
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -697,14 +677,14 @@ def test_what_was_sent_of_an_abandoned_submission_in_parts_is_withdrawn_until_th
     first = step = getattr(next(steps), "operation", None)
     for _ in range(at):
         step = steps.send(store.answer(step))
-    assert type(step) is [Enqueue, Enqueue, Commit, Tick][at]
+    assert type(step) is [op.Enqueue, op.Enqueue, op.Commit, op.Tick][at]
     if at == 3:
         with pytest.raises(Abandoned):
             steps.throw(Abandoned())
         return
-    assert steps.throw(Abandoned()) == Withdraw(first.staged)  # type: ignore[union-attr]
+    assert steps.throw(Abandoned()) == op.Withdraw(first.staged)  # type: ignore[union-attr]
     with pytest.raises(Abandoned):
-        steps.send(Marked(True, False))
+        steps.send(op.Marked(True, False))
 
 
 def test_nothing_is_withdrawn_of_submissions_that_are_whole() -> None:
@@ -727,7 +707,7 @@ def test_after_a_refused_small_part_no_other_is_sent() -> None:
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
 def test_a_refused_atomic_submission_enqueued_nothing(refused: int) -> None:
-    store, steps = Store(), submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    store, steps = Store(), submit(wide(op.JOBS_PER_SUBMISSION_MAX + 1))
     step: Any = next(steps)
     for _ in range(refused):
         step = steps.send(store.answer(step))
@@ -752,7 +732,7 @@ def test_independent_jobs_with_large_arguments_are_several_submissions_in_order(
     assert set(store.kinds().split(" ")) == {"Enqueue"}
     assert [spec for part in store.asked for spec in part.jobs] == specs
     sent = [sum(len(spec.arguments) for spec in part.jobs) for part in store.asked]
-    assert max(sent) <= BYTES_PER_SUBMISSION_MAX < min(map(sum, pairwise(sent)))
+    assert max(sent) <= op.BYTES_PER_SUBMISSION_MAX < min(map(sum, pairwise(sent)))
 
 
 def test_the_parts_of_one_submission_belong_to_one_flow() -> None:
@@ -771,11 +751,11 @@ def test_a_job_of_a_flow_is_none_of_another_by_its_key() -> None:
 
 def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
     asked = []
-    steps = submit(wide(JOBS_PER_SUBMISSION_MAX + 1))
+    steps = submit(wide(op.JOBS_PER_SUBMISSION_MAX + 1))
     asked.append(next(steps))
     with pytest.raises(BackendUnavailableError):
         steps.throw(BackendUnavailableError("full"))
-    assert [type(step) for step in asked] == [Enqueue]
+    assert [type(step) for step in asked] == [op.Enqueue]
 
 
 def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
@@ -788,12 +768,12 @@ def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
 
 
 def test_a_submission_in_parts_has_what_it_has_staged_take_effect() -> None:
-    count = JOBS_PER_SUBMISSION_MAX + 1
+    count = op.JOBS_PER_SUBMISSION_MAX + 1
     store = Store(mores=1000)
     store.run(submit(wide(count)))
     ticks = store.kinds().removeprefix("Enqueue Enqueue Commit ").split(" ")
     assert set(ticks) == {"Tick"}
-    assert count // BUDGET < len(ticks) < 10
+    assert count // op.BUDGET < len(ticks) < 10
     store = Store(mores=1)
     store.run(submit(wide(count)))
     assert store.kinds() == "Enqueue Enqueue Commit Tick"

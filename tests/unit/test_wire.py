@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuehint import operations
+from queuehint import operations as op
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
-from queuehint.operations import Cancel, Enqueue, Exchange, Follow, Note, Operation, Pause, Post, Push
 from queuehint.operations import wire as journal
 from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode, encode
 from queuehint.testing.state_machine.generator import OperationGenerator
@@ -134,7 +133,7 @@ def same(left: Any, right: Any) -> bool:
 def test_every_operation_comes_back_as_it_was(kind: type[Any]) -> None:
     @settings(max_examples=25)
     @given(values_of(kind))
-    def comes_back(operation: Operation[Any]) -> None:
+    def comes_back(operation: op.Operation[Any]) -> None:
         data = encode(operation)
         assert data.isascii()
         assert same(decode(data), operation)
@@ -143,9 +142,9 @@ def test_every_operation_comes_back_as_it_was(kind: type[Any]) -> None:
 
 
 def test_no_class_is_forgotten() -> None:
-    known = {each for each in vars(operations).values() if isinstance(each, type) and issubclass(each, Operation)}
-    assert set(OPERATIONS) == known - {Operation}
-    assert set(Operation.__subclasses__()) >= set(OPERATIONS)
+    known = {each for each in vars(op).values() if isinstance(each, type) and issubclass(each, op.Operation)}
+    assert set(OPERATIONS) == known - {op.Operation}
+    assert set(op.Operation.__subclasses__()) >= set(OPERATIONS)
     held = set().union(*[classes_in(kind) for kind in OPERATIONS]) - set(OPERATIONS)
     assert held == set(VALUES)
 
@@ -173,22 +172,22 @@ def test_a_retention_of_any_length_is_kept_to_the_ms(ms: int) -> None:
 
 
 def test_what_is_as_by_default_is_left_out() -> None:
-    assert encode(Enqueue((JobSpec(id="a", task="t"),))) == (
+    assert encode(op.Enqueue((JobSpec(id="a", task="t"),))) == (
         b'{"":"Enqueue","jobs":[{"":"JobSpec","id":"a","task":"t"}]}'
     )
 
 
 def test_a_part_in_a_journal_of_which_nothing_more_is_said_is_no_further_one() -> None:
-    further = Enqueue((), staged="s", is_further=True)
+    further = op.Enqueue((), staged="s", is_further=True)
     assert encode(further) == b'{"":"Enqueue","jobs":[],"staged":"s","is_further":true}'
     assert decode(encode(further)) == further
-    assert decode(b'{"":"Enqueue","jobs":[],"staged":"s"}') == Enqueue((), staged="s", is_further=False)
+    assert decode(b'{"":"Enqueue","jobs":[],"staged":"s"}') == op.Enqueue((), staged="s", is_further=False)
 
 
 def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
-    assert decode(encode(Post((Note("a", True),)))).notes[0].token is True  # type: ignore[attr-defined]
+    assert decode(encode(op.Post((op.Note("a", True),)))).notes[0].token is True  # type: ignore[attr-defined]
     spec = JobSpec(id="a", task="t", templates=0, priority=Priority.NORMAL)  # type: ignore[arg-type]
-    back = decode(encode(Enqueue((spec,)))).jobs[0]  # type: ignore[attr-defined]
+    back = decode(encode(op.Enqueue((spec,)))).jobs[0]  # type: ignore[attr-defined]
     assert (type(back.templates), back.priority) == (int, 3)
 
 
@@ -197,20 +196,20 @@ def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
 
 def test_what_is_none_of_ours_is_refused() -> None:
     with pytest.raises(InvalidJobTypeError, match="an operation holds a object"):
-        encode(Post((Note("a", object(), progress=Progress()),)))  # type: ignore[arg-type]
+        encode(op.Post((op.Note("a", object(), progress=Progress()),)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "operation, said",
     [
-        (Push("s", {"a": 1}, b"", 1), "an operation holds a dict: {'a': 1}"),  # type: ignore[arg-type]
-        (Cancel(({},)), "an operation holds a dict: {}"),  # type: ignore[arg-type]
-        (Pause(RecordFilter(path=[("a", {"": "Claim"})])), "an operation holds a dict"),  # type: ignore[arg-type]
-        (Exchange("w", (Outcome(job_id="a", token=1, kind="done"),)), "'done' is not a valid OutcomeKind"),  # type: ignore[arg-type]
-        (Post((Note("a", 10**5000, ("x",)),)), "cannot be written down: Exceeds the limit"),
+        (op.Push("s", {"a": 1}, b"", 1), "an operation holds a dict: {'a': 1}"),  # type: ignore[arg-type]
+        (op.Cancel(({},)), "an operation holds a dict: {}"),  # type: ignore[arg-type]
+        (op.Pause(RecordFilter(path=[("a", {"": "Claim"})])), "an operation holds a dict"),  # type: ignore[arg-type]
+        (op.Exchange("w", (Outcome(job_id="a", token=1, kind="done"),)), "'done' is not a valid OutcomeKind"),  # type: ignore[arg-type]
+        (op.Post((op.Note("a", 10**5000, ("x",)),)), "cannot be written down: Exceeds the limit"),
     ],
 )  # fmt: skip
-def test_what_nobody_could_read_again_is_refused(operation: Operation[Any], said: str) -> None:
+def test_what_nobody_could_read_again_is_refused(operation: op.Operation[Any], said: str) -> None:
     with pytest.raises(InvalidJobError, match=re.escape(said)):
         encode(operation)
 
@@ -230,10 +229,10 @@ def test_what_is_no_operation_is_said_to_be_damaged(text: str) -> None:
 
 @given(st.randoms(use_true_random=False))
 def test_changed_bytes_are_an_operation_or_said_to_be_damaged(random: Random) -> None:
-    whole = encode(Cancel(("a", "b"), "c"))
+    whole = encode(op.Cancel(("a", "b"), "c"))
     at = random.randrange(len(whole))
     try:
-        assert isinstance(decode(whole[:at] + bytes([random.randrange(256)]) + whole[at + 1 :]), Operation)
+        assert isinstance(decode(whole[:at] + bytes([random.randrange(256)]) + whole[at + 1 :]), op.Operation)
     except CorruptStateError:
         pass
 
@@ -258,7 +257,7 @@ def test_a_question_changes_nothing(kind: type[Any]) -> None:
 
     @settings(max_examples=25)
     @given(values_of(kind))
-    def changes_nothing(question: Operation[Any]) -> None:
+    def changes_nothing(question: op.Operation[Any]) -> None:
         try:
             engine.apply(question, engine.now_ms)
         except QueueHintError:
@@ -273,13 +272,13 @@ def test_a_question_changes_nothing(kind: type[Any]) -> None:
 def test_to_follow_does_change_something() -> None:
     engine = Engine()
     before = freeze(engine)
-    engine.apply(Follow(), 0)
+    engine.apply(op.Follow(), 0)
     assert freeze(engine) != before
 
 
 def test_outcomes_have_their_kinds() -> None:
     outcome = Outcome(job_id="a", token=1, kind=OutcomeKind.LOST)
-    back: Any = decode(encode(operations.Exchange("w", (outcome,))))
+    back: Any = decode(encode(op.Exchange("w", (outcome,))))
     assert back.settle[0].kind is OutcomeKind.LOST
 
 
@@ -288,6 +287,6 @@ def test_a_claim_on_a_long_path_is_in_no_cache() -> None:
         journal._kept_claim.cache_clear()
         claim = Claim((segment, segment, segment), "shared")
         spec = JobSpec(id="a", task="t", claims=(claim, Claim(())))
-        read: Any = decode(encode(Enqueue((spec,))))
+        read: Any = decode(encode(op.Enqueue((spec,))))
         assert read.jobs == (spec,)
         assert journal._kept_claim.cache_info().currsize == kept + 1

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError, PayloadError
+from queuehint import operations as op
 from queuehint.handlers.references import Reference
-from queuehint.operations import ListShared, Pull, Pulled, Push, Pushed, SharedKeys
 from queuehint.scheduler.xcom import XCom
 from queuehint.schema.checks import TEN_YEARS_MS
 from tests.each import for_each
@@ -22,7 +22,7 @@ class Store:
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], bytes] = {}
         self.asked: list[Any] = []
-        self.pages: list[SharedKeys] = []
+        self.pages: list[op.SharedKeys] = []
 
     @property
     def backend(self) -> Any:
@@ -30,14 +30,14 @@ class Store:
 
     def call_sync(self, operation: Any) -> Any:
         self.asked.append(operation)
-        if isinstance(operation, ListShared):
+        if isinstance(operation, op.ListShared):
             return self.pages.pop(0)
         place = (operation.namespace, operation.key)
-        if isinstance(operation, Pull):
-            return Pulled(self.values.get(place))
+        if isinstance(operation, op.Pull):
+            return op.Pulled(self.values.get(place))
         replaced = place in self.values
         self.values[place] = operation.value
-        return Pushed(replaced, more=False)
+        return op.Pushed(replaced, more=False)
 
     async def call(self, operation: Any) -> Any:
         return self.call_sync(operation)
@@ -78,11 +78,11 @@ def test_what_is_sent_is_json_with_a_time_to_live() -> None:
     xcom_of(store).push_sync("k", 1, ttl=None)
     xcom_of(store).pull_sync("k")
     assert store.asked == [
-        Push("default", "k", '{"a":"é"}'.encode(), 86_400_000),
-        Push("n", "k", b"1", 1),
-        Push("default", "k", b"1", TEN_YEARS_MS),
-        Push("default", "k", b"1", TEN_YEARS_MS),
-        Pull("default", "k"),
+        op.Push("default", "k", '{"a":"é"}'.encode(), 86_400_000),
+        op.Push("n", "k", b"1", 1),
+        op.Push("default", "k", b"1", TEN_YEARS_MS),
+        op.Push("default", "k", b"1", TEN_YEARS_MS),
+        op.Pull("default", "k"),
     ]
 
 
@@ -91,19 +91,24 @@ async def test_a_value_is_deleted() -> None:
     xcom_of(store).push_sync("k", 1)
     xcom_of(store).delete_sync("k", namespace="n")
     await xcom_of(store).delete("k")
-    assert store.asked[1:] == [Push("n", "k", b"", 0), Push("default", "k", b"", 0)]
+    assert store.asked[1:] == [op.Push("n", "k", b"", 0), op.Push("default", "k", b"", 0)]
 
 
 async def test_keys_are_listed_until_a_page_is_full_or_the_last() -> None:
     store = Store()
-    store.pages = [SharedKeys(("a",), "b"), SharedKeys((), "c"), SharedKeys(("d",), "d"), SharedKeys(("e",), None)]
+    store.pages = [
+        op.SharedKeys(("a",), "b"),
+        op.SharedKeys((), "c"),
+        op.SharedKeys(("d",), "d"),
+        op.SharedKeys(("e",), None),
+    ]
     assert await xcom_of(store).list(limit=2) == ("a", "d")
     assert xcom_of(store).list_sync("p", namespace="n", after="d") == ("e",)
     assert store.asked == [
-        ListShared("default", "", None, 2),
-        ListShared("default", "", "b", 1),
-        ListShared("default", "", "c", 1),
-        ListShared("n", "p", "d", 100),
+        op.ListShared("default", "", None, 2),
+        op.ListShared("default", "", "b", 1),
+        op.ListShared("default", "", "c", 1),
+        op.ListShared("n", "p", "d", 100),
     ]
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.state import POOL_SEEN_MS
 from queuehint.errors import JobNotFoundError
-from queuehint.operations import Close, Discard, Get, Tree
 from queuehint.testing.contract.trees import spread
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import OutcomeKind
@@ -157,7 +157,7 @@ class Trees:
         )
         store.start(2)
         store.pause("x")
-        store.apply(Close(("x", "1")))
+        store.apply(op.Close(("x", "1")))
         one = TreeNode(
             path_key="x:1", started=1, started_below=1, waiting=0, granted=1, passing=0, paused=False, closed=True
         )
@@ -175,17 +175,17 @@ class Trees:
             closed=False,
             children=(one, two),
         )
-        assert store.apply(Tree(("x",))) == expected
-        whole = store.apply(Tree((), 2))
+        assert store.apply(op.Tree(("x",))) == expected
+        whole = store.apply(op.Tree((), 2))
         assert (whole.path_key, whole.passing, whole.started_below) == ("root", 6, 2)
         assert [child.path_key for child in whole.children] == ["x", "y"]
         assert whole.children[0] == expected
-        assert store.apply(Tree((), 1)).children[0].children == ()
-        assert store.apply(Tree((), 0)).children == ()
+        assert store.apply(op.Tree((), 1)).children[0].children == ()
+        assert store.apply(op.Tree((), 0)).children == ()
 
     def test_the_tree_of_a_place_where_nothing_is_has_zeros_and_the_marks(self, store: Store) -> None:
         store.pause("x", "y")
-        node = store.apply(Tree(("x", "y"), 3))
+        node = store.apply(op.Tree(("x", "y"), 3))
         assert node == TreeNode(
             path_key="x:y", started=0, started_below=0, waiting=0, granted=0, passing=0, paused=True, closed=False
         )
@@ -202,7 +202,7 @@ class Trees:
         store.start()
         for dead in ("a", "b", "d"):
             store.fail(dead)
-        whole = store.apply(Tree((), 2))
+        whole = store.apply(op.Tree((), 2))
         found = {node.path_key: node for node in (whole, *whole.children, *whole.children[1].children)}
         assert {key: (node.dead, node.granted, node.waiting) for key, node in found.items()} == {
             "root": (0, 0, 0),
@@ -212,17 +212,17 @@ class Trees:
             "y\\:1": (1, 1, 0),
             "z": (1, 1, 0),
         }
-        store.apply(Discard(("a", "b", "d")))
-        assert [store.apply(Tree((name,))).dead for name in ("x", "z")] == [0, 0]
+        store.apply(op.Discard(("a", "b", "d")))
+        assert [store.apply(op.Tree((name,))).dead for name in ("x", "z")] == [0, 0]
 
     def test_the_tree_counts_a_dead_job_at_the_root_there_alone(self, store: Store) -> None:
         store.enqueue(job("a", [], max_attempts=1, on_dead="hold"))
         store.start()
         store.fail("a")
         store.enqueue(job("b", ["root"]))
-        whole = store.apply(Tree((), 1))
+        whole = store.apply(op.Tree((), 1))
         assert (whole.dead, [child.dead for child in whole.children]) == (1, [0] * len(whole.children))
-        assert store.apply(Tree(("root",))).dead == 0
+        assert store.apply(op.Tree(("root",))).dead == 0
 
     def test_the_tree_shows_a_thousand_nodes_at_most(self, store: Store) -> None:
         store.enqueue(*spread("a", [(f"{number // 3:04}", str(number % 3)) for number in range(1800)]))
@@ -230,8 +230,8 @@ class Trees:
         def size(node: TreeNode) -> int:
             return 1 + sum(size(child) for child in node.children)
 
-        assert size(store.apply(Tree((), 64))) == 1001
-        assert size(store.apply(Tree((), 1))) == 601
+        assert size(store.apply(op.Tree((), 64))) == 1001
+        assert size(store.apply(op.Tree((), 1))) == 601
 
 
 class WhatIsLeft:
@@ -239,7 +239,7 @@ class WhatIsLeft:
 
     def test_records_come_in_the_order_asked_for_with_none_where_there_is_none(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"))
-        records = store.apply(Get(("b", "nobody", "a", "b"))).records
+        records = store.apply(op.Get(("b", "nobody", "a", "b"))).records
         assert [record and record.id for record in records] == ["b", None, "a", "b"]
 
     def test_an_empty_queue_has_nothing_pending(self, store: Store) -> None:

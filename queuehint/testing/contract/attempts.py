@@ -11,14 +11,7 @@ from queuehint import (
     JobState,
     OutcomeKind,
 )
-from queuehint.operations import (
-    TALLIES,
-    TALLY_MS,
-    Cancel,
-    CancelPath,
-    Pull,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.testing.contract.store import Store, error
 from queuehint.testing.driver import SHARED, job
 from queuehint.values.report import ReasonKind
@@ -99,13 +92,13 @@ class Cancellation:
 
     def test_a_waiting_job_leaves_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]), job("c", ["doc"]))
-        assert store.cancel("b") == [Verdict.DONE]
+        assert store.cancel("b") == [op.Verdict.DONE]
         assert store.run() == ["a", "c"]
 
     def test_a_running_job_is_asked_and_its_worker_told_once(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start(worker="w")
-        assert store.cancel("a") == [Verdict.REQUESTED]
+        assert store.cancel("a") == [op.Verdict.REQUESTED]
         assert store.exchange(worker="other").canceled == ()
         assert store.exchange(worker="w").canceled == ("a",)
         assert store.exchange(worker="w").canceled == ()
@@ -121,7 +114,10 @@ class Cancellation:
     def test_unknown_and_over_jobs_are_named(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.run()
-        assert store.apply(Cancel(("a", "b"))).verdicts == ((Verdict.REFUSED, FINISHED), (Verdict.UNKNOWN, None))
+        assert store.apply(op.Cancel(("a", "b"))).verdicts == (
+            (op.Verdict.REFUSED, FINISHED),
+            (op.Verdict.UNKNOWN, None),
+        )
 
     def test_a_path_is_canceled_with_all_below_it_and_nothing_enqueued_later(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc", "1"]), job("c", ["other"]), job("d"), job("r", []))
@@ -149,17 +145,17 @@ class Cancellation:
     def test_a_long_cancellation_by_path_leaves_its_tally_for_ten_minutes(self, store: Store) -> None:
         for part in range(2):
             store.enqueue(*[job(f"{part}-{number}", ["doc", str(number)]) for number in range(700)])
-        reply = store.apply(CancelPath(("doc",)))
+        reply = store.apply(op.CancelPath(("doc",)))
         assert reply.more
         assert reply.number is not None
         assert 0 < reply.reached < 1_400
-        assert store.apply(Pull(TALLIES, str(reply.number))).value is None
+        assert store.apply(op.Pull(op.TALLIES, str(reply.number))).value is None
         store.wait(0)
-        assert store.apply(Pull(TALLIES, str(reply.number))).value == b"1400"
-        store.advance(TALLY_MS - 1)
-        assert store.apply(Pull(TALLIES, str(reply.number))).value == b"1400"
+        assert store.apply(op.Pull(op.TALLIES, str(reply.number))).value == b"1400"
+        store.advance(op.TALLY_MS - 1)
+        assert store.apply(op.Pull(op.TALLIES, str(reply.number))).value == b"1400"
         store.advance(1)
-        assert store.apply(Pull(TALLIES, str(reply.number))).value is None
+        assert store.apply(op.Pull(op.TALLIES, str(reply.number))).value is None
 
 
 def let_one_die(store: Store, **fields: Any) -> None:

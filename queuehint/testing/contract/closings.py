@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import DuplicateJobError, InvalidJobError, PathClosedError
-from queuehint.operations import Close, Closing, Commit, Enqueue, SetLimit, Verdict
 from queuehint.testing.driver import claim, job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -15,16 +15,15 @@ from queuehint.values.record import JobState
 from queuehint.values.report import ReasonKind
 
 if TYPE_CHECKING:
-    from queuehint.operations import BeforeLast, EnqueuedJob
     from queuehint.testing.contract.store import Store
     from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-def close_with(store: Store, last: JobSpec, *path: str, waiting: BeforeLast = "cancel") -> EnqueuedJob:
+def close_with(store: Store, last: JobSpec, *path: str, waiting: op.BeforeLast = "cancel") -> op.EnqueuedJob:
     """Close a path with its last job."""
-    return store.apply(Enqueue((last,), closing=Closing(path, waiting))).jobs[0]
+    return store.apply(op.Enqueue((last,), closing=op.Closing(path, waiting))).jobs[0]
 
 
 class LastJobs:
@@ -65,7 +64,7 @@ class LastJobs:
         assert store.run() == ["last", "above", "beside"]
         with pytest.raises(PathClosedError):
             store.enqueue(job("late", ["doc"]))
-        assert store.apply(Close(("doc",), reopen=True)).changed
+        assert store.apply(op.Close(("doc",), reopen=True)).changed
         assert store.enqueue(job("late", ["doc"])).jobs[0].created
 
     def test_what_has_a_place_may_go_first_and_what_has_none_takes_none(self, store: Store) -> None:
@@ -94,9 +93,9 @@ class LastJobs:
         assert store.is_clean
 
     def test_jobs_of_a_submission_that_is_committed_later_are_canceled(self, store: Store) -> None:
-        store.apply(Enqueue((job("a", ["doc", "1"]), job("b", ["else"]), job("c", ["doc"], delay_ms=5)), staged="s"))
+        store.apply(op.Enqueue((job("a", ["doc", "1"]), job("b", ["else"]), job("c", ["doc"], delay_ms=5)), staged="s"))
         close_with(store, job("last", ["doc"]), "doc")
-        store.apply(Commit("s", 3))
+        store.apply(op.Commit("s", 3))
         store.wait(0)
         assert store.states("a", "b", "c") == "CANCELED QUEUED CANCELED"
         assert sorted(store.run()) == ["b", "last"]
@@ -116,7 +115,7 @@ class LastJobs:
         store.enqueue(last, job("late", ["doc"]))
         with pytest.raises(DuplicateJobError, match="job 'last' exists, and not as the last job of path 'doc'"):
             close_with(store, last, "doc")
-        store.apply(Close(("doc",)))
+        store.apply(op.Close(("doc",)))
         with pytest.raises(DuplicateJobError):
             close_with(store, last, "doc")
         assert store.run() == ["last", "late"]
@@ -129,19 +128,19 @@ class LastJobs:
         assert store.run() == ["third"]
 
     def test_it_passes_what_is_closed_at_or_below_the_path_and_is_refused_above(self, store: Store) -> None:
-        store.apply(Close(("doc",)))
-        store.apply(Close(("doc", "1")))
+        store.apply(op.Close(("doc",)))
+        store.apply(op.Close(("doc", "1")))
         close_with(store, job("last", claims=(claim("doc"), claim("list"))), "doc")
-        store.apply(Close(("list",)))
+        store.apply(op.Close(("list",)))
         with pytest.raises(PathClosedError, match="path 'list'"):
             close_with(store, job("other", claims=(claim("doc"), claim("list"))), "doc")
         with pytest.raises(PathClosedError, match="path 'doc'"):
             close_with(store, job("other", ["doc", "1"]), "doc", "1")
-        assert store.apply(Close(("doc",))).changed is False
+        assert store.apply(op.Close(("doc",))).changed is False
         assert store.run() == ["last"]
 
     def test_no_limit_of_what_waits_refuses_it(self, store: Store) -> None:
-        store.apply(SetLimit(Limit(path=("doc",), max_pending=1)))
+        store.apply(op.SetLimit(Limit(path=("doc",), max_pending=1)))
         store.enqueue(job("a", ["doc"]))
         assert close_with(store, job("last", ["doc"]), "doc").created
 
@@ -155,7 +154,7 @@ class LastJobs:
         assert store.state("last") is FAILED
         with pytest.raises(PathClosedError):
             store.enqueue(job("late", ["doc"]))
-        assert store.redrive("last") == [Verdict.DONE]
+        assert store.redrive("last") == [op.Verdict.DONE]
         assert store.run() == ["last"]
 
     def test_a_dead_job_gives_its_place_up_and_is_not_redriven(self, store: Store) -> None:
@@ -171,10 +170,10 @@ class LastJobs:
             "CANCELED FAILED QUEUED",
             "discarded",
         )
-        assert store.redrive("dead") == [Verdict.REFUSED]
+        assert store.redrive("dead") == [op.Verdict.REFUSED]
         assert sorted(store.run()) == ["after", "last"]
-        store.apply(Close(("doc",), reopen=True))
-        assert store.redrive("dead") == [Verdict.DONE]
+        store.apply(op.Close(("doc",), reopen=True))
+        assert store.redrive("dead") == [op.Verdict.DONE]
 
     def test_where_jobs_go_first_a_dead_one_holds_its_place_until_it_is_discarded(self, store: Store) -> None:
         store.enqueue(job("held", ["doc", "1"], max_attempts=1, on_dead="hold"))
@@ -183,7 +182,7 @@ class LastJobs:
         close_with(store, job("last", ["doc"]), "doc", waiting="run")
         assert store.start() == []
         assert store.why("last").kind is ReasonKind.DEAD_HOLD
-        assert store.redrive("held") == [Verdict.REFUSED]
+        assert store.redrive("held") == [op.Verdict.REFUSED]
         store.discard("held")
         assert store.run() == ["last"]
 
@@ -198,16 +197,16 @@ class LastJobs:
         assert store.states("a", "b") == "QUEUED CANCELED"
 
     def test_a_job_that_cannot_be_the_last_is_refused_and_nothing_is_closed(self, store: Store) -> None:
-        at_doc = Closing(("doc",))
+        at_doc = op.Closing(("doc",))
         refused = {
-            "no exclusive claim at 'doc', the path to close; its claims are 'doc:1'": Enqueue(
+            "no exclusive claim at 'doc', the path to close; its claims are 'doc:1'": op.Enqueue(
                 (job("a", ["doc", "1"]),), closing=at_doc
             ),
-            "its claims are none": Enqueue((job("a"),), closing=at_doc),
-            "has a key": Enqueue((job("a", ["doc"], key="k"),), closing=at_doc),
-            "2 jobs in one operation, limit 1": Enqueue((job("a", ["doc"]), job("b")), closing=at_doc),
-            "0 jobs in one operation, limit 1": Enqueue((), closing=at_doc),
-            "of no flow": Enqueue((job("a", ["doc"]),), staged="s", closing=at_doc),
+            "its claims are none": op.Enqueue((job("a"),), closing=at_doc),
+            "has a key": op.Enqueue((job("a", ["doc"], key="k"),), closing=at_doc),
+            "2 jobs in one operation, limit 1": op.Enqueue((job("a", ["doc"]), job("b")), closing=at_doc),
+            "0 jobs in one operation, limit 1": op.Enqueue((), closing=at_doc),
+            "of no flow": op.Enqueue((job("a", ["doc"]),), staged="s", closing=at_doc),
         }
         for text, operation in refused.items():
             with pytest.raises(InvalidJobError, match=text):

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import ConcurrentSubmissionError, FlowNotFoundError, QueueFullError
-from queuehint.operations import STAGED_FRESH_MS, Commit, Depend, Enqueue, SetLimit
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
-    from queuehint.operations import Operation
     from queuehint.testing.contract.store import Store
 
 
@@ -33,7 +32,7 @@ class ConcurrentSubmissions:
         for part in ("S", "U"):
             with pytest.raises(ConcurrentSubmissionError) as caught:
                 store.stage(part, job("new", flow="f"), job("b", ["x", "y"], after=["new"], flow="f"))
-            assert (caught.value.job_id, caught.value.retry_after_s) == ("b", (STAGED_FRESH_MS - 1_000) / 1000)
+            assert (caught.value.job_id, caught.value.retry_after_s) == ("b", (op.STAGED_FRESH_MS - 1_000) / 1000)
         assert store.everything() == before
         assert store.commit("T") == 2
         again = store.stage("S", job("a", ["x"], flow="f"), job("b", ["x", "y"], after=["a"], flow="f"))
@@ -45,12 +44,12 @@ class ConcurrentSubmissions:
     def test_submission_is_under_way_from_its_last_request(self, store: Store, by: str) -> None:
         stage_two(store)
         store.enqueue(job("c"))
-        store.advance(STAGED_FRESH_MS - 1)
+        store.advance(op.STAGED_FRESH_MS - 1)
         if by == "portion":
             store.depend("T", "b", 1, "c")
         else:
             store.stage("T", *[job("d", flow="f")] * (by == "part"))
-        store.advance(STAGED_FRESH_MS - 1)
+        store.advance(op.STAGED_FRESH_MS - 1)
         with pytest.raises(ConcurrentSubmissionError):
             store.stage("S", job("a", flow="f"))
         store.advance(1)
@@ -65,14 +64,14 @@ class ConcurrentSubmissions:
         store.depend("T", "c", 1, "b")
         specs = [job("a", ["new"]), job("mine", after=["a"])][::order]
         if taker == "part of a silent one":
-            store.advance(STAGED_FRESH_MS)
+            store.advance(op.STAGED_FRESH_MS)
         made = store.enqueue(*specs) if taker == "enqueue" else store.stage("S", *specs)
         assert [each.created for each in made.jobs] == [True, True]
-        refused: tuple[Operation[Any], ...] = (
-            Enqueue((job("d", after=["a"]),), staged="T", is_further=True),
-            Enqueue((), staged="T", is_further=True),
-            Depend("T", "c", 2, (Dependency("a"),)),
-            *[Commit("T", jobs, portions) for jobs in (0, 2, 3) for portions in (0, 1)],
+        refused: tuple[op.Operation[Any], ...] = (
+            op.Enqueue((job("d", after=["a"]),), staged="T", is_further=True),
+            op.Enqueue((), staged="T", is_further=True),
+            op.Depend("T", "c", 2, (Dependency("a"),)),
+            *[op.Commit("T", jobs, portions) for jobs in (0, 2, 3) for portions in (0, 1)],
         )
         for operation in refused:
             with pytest.raises(FlowNotFoundError) as caught:
@@ -98,7 +97,7 @@ class ConcurrentSubmissions:
         assert store.is_clean
 
     def test_withdrawn_submission_of_a_taken_job_leaves_room(self, store: Store) -> None:
-        store.apply(SetLimit(Limit(path=("x",), max_pending=3)))
+        store.apply(op.SetLimit(Limit(path=("x",), max_pending=3)))
         stage_two(store)
         assert store.enqueue(job("a", ["else"])).jobs[0].created
         store.enqueue(*[job(str(number), ["x"]) for number in range(3)])
@@ -112,10 +111,10 @@ class ConcurrentSubmissions:
         self, store: Store, limit: dict[str, Any], by: str, limit_first: bool
     ) -> None:
         jobs = [job(each, ["x"]) for each in "ab"]
-        steps = [SetLimit(Limit(**limit, max_pending=2)), Enqueue(tuple(jobs), "T")]
+        steps = [op.SetLimit(Limit(**limit, max_pending=2)), op.Enqueue(tuple(jobs), "T")]
         for step in steps if limit_first else reversed(steps):
             store.apply(step)
-        store.advance(STAGED_FRESH_MS)
+        store.advance(op.STAGED_FRESH_MS)
         with pytest.raises(QueueFullError):
             store.stage("S", *jobs, job("c", ["x"]))
         if by == "part":
@@ -148,7 +147,7 @@ class ConcurrentSubmissions:
         store.depend("T", "b", 1, "c")
         before = store.everything()
         with pytest.raises(FlowNotFoundError) as caught:
-            store.apply(Commit("T", jobs, portions))
+            store.apply(op.Commit("T", jobs, portions))
         assert (caught.value.flow, store.everything()) == ("T", before)
         assert store.commit("T") == 2
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.core.jobs.lifecycle import ID_KEPT_MS
-from queuehint.operations import Discard, List, Redrive, Verdict
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.outcome import JobError, OutcomeKind
@@ -107,7 +107,7 @@ class OnDead:
         let_first_die(store, "hold")
         assert store.start() == []
         assert store.stats().stuck["dead_hold"] == 1
-        assert store.discard("j1") == [Verdict.DONE]
+        assert store.discard("j1") == [op.Verdict.DONE]
         assert (store.state("j1"), store.record("j1").cause) == (CANCELED, "discarded")
         assert store.run() == ["j2", "below", "above", "late"]
         assert store.is_clean
@@ -125,7 +125,7 @@ class OnDead:
         store.start()
         store.fail("a")
         assert store.stats().stuck["dead_hold"] == 0
-        assert store.discard("a") == [Verdict.DONE]
+        assert store.discard("a") == [op.Verdict.DONE]
         assert store.state("a") is CANCELED
 
     def test_on_dead_cancel_behind_cancels_what_is_queued_behind_at_or_below_and_frees_the_place(
@@ -171,7 +171,7 @@ class Shelf:
     def test_a_redriven_job_that_held_its_place_goes_before_those_behind_it(self, store: Store) -> None:
         let_first_die(store, "hold")
         seq = store.record("j1").seq
-        assert store.redrive("j1") == [Verdict.DONE]
+        assert store.redrive("j1") == [op.Verdict.DONE]
         record = store.record("j1")
         assert (record.state, record.seq, record.attempts, record.losses, record.cause) == (QUEUED, seq, 0, 0, None)
         assert (record.ended_ms, record.result) == (None, None)
@@ -184,7 +184,7 @@ class Shelf:
         for number in range(3):
             store.start()
             store.fail(f"j{number}")
-        assert store.redrive("j2", "j0", "j1", "j0") == [Verdict.DONE] * 4
+        assert store.redrive("j2", "j0", "j1", "j0") == [op.Verdict.DONE] * 4
         assert store.run() == ["j0", "j1", "j2"]
 
     def test_a_redriven_job_may_die_again(self, store: Store) -> None:
@@ -194,11 +194,13 @@ class Shelf:
             store.start()
             store.fail("j1")
             assert store.state("j1") is FAILED
-        assert store.discard("j1") == [Verdict.DONE]
+        assert store.discard("j1") == [op.Verdict.DONE]
         assert store.run() == ["j2", "below", "above", "late"]
 
-    @pytest.mark.parametrize("operation", [Redrive, Discard])
-    def test_only_what_is_dead_is_redriven_or_discarded(self, store: Store, operation: type[Redrive | Discard]) -> None:
+    @pytest.mark.parametrize("operation", [op.Redrive, op.Discard])
+    def test_only_what_is_dead_is_redriven_or_discarded(
+        self, store: Store, operation: type[op.Redrive | op.Discard]
+    ) -> None:
         store.enqueue(job("finished"), job("timed", delay_ms=1), job("queued"), job("canceled"))
         store.cancel("canceled")
         assert store.start(1) == ["finished"]
@@ -206,11 +208,11 @@ class Shelf:
         before = store.visible()
         reply = store.apply(operation(("finished", "timed", "queued", "canceled", "nobody")))
         assert reply.verdicts == (
-            (Verdict.REFUSED, FINISHED),
-            (Verdict.REFUSED, SCHEDULED),
-            (Verdict.REFUSED, QUEUED),
-            (Verdict.REFUSED, CANCELED),
-            (Verdict.UNKNOWN, None),
+            (op.Verdict.REFUSED, FINISHED),
+            (op.Verdict.REFUSED, SCHEDULED),
+            (op.Verdict.REFUSED, QUEUED),
+            (op.Verdict.REFUSED, CANCELED),
+            (op.Verdict.UNKNOWN, None),
         )
         assert store.visible() == before
 
@@ -219,17 +221,17 @@ class Shelf:
         for number in reversed(range(5)):
             store.start()
             store.fail(f"j{number}")
-        page = store.apply(List(DEAD_RECORDS, limit=2))
+        page = store.apply(op.List(DEAD_RECORDS, limit=2))
         assert [record.id for record in page.records] == ["j0", "j1"]
-        page = store.apply(List(DEAD_RECORDS, after=page.after, limit=3))
+        page = store.apply(op.List(DEAD_RECORDS, after=page.after, limit=3))
         assert ([record.id for record in page.records], page.after) == (["j2", "j3", "j4"], None)
-        page = store.apply(List(DEAD_RECORDS, newest_first=True, limit=2))
+        page = store.apply(op.List(DEAD_RECORDS, newest_first=True, limit=2))
         assert [record.id for record in page.records] == ["j4", "j3"]
-        page = store.apply(List(DEAD_RECORDS, newest_first=True, after=page.after))
+        page = store.apply(op.List(DEAD_RECORDS, newest_first=True, after=page.after))
         assert ([record.id for record in page.records], page.after) == (["j2", "j1", "j0"], None)
         store.discard("j2")
         store.redrive("j3")
-        assert [record.id for record in store.apply(List(DEAD_RECORDS)).records] == ["j0", "j1", "j4"]
+        assert [record.id for record in store.apply(op.List(DEAD_RECORDS)).records] == ["j0", "j1", "j4"]
 
     def test_a_discarded_job_is_kept_as_a_canceled_one(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
@@ -242,15 +244,15 @@ class Shelf:
         store.wait(1)
         assert store.find("a") is None
 
-    @pytest.mark.parametrize("move, state", [(Redrive, QUEUED), (Discard, CANCELED)])
+    @pytest.mark.parametrize("move, state", [(op.Redrive, QUEUED), (op.Discard, CANCELED)])
     def test_a_redriven_or_discarded_job_is_not_pruned_by_its_old_time(
-        self, store: Store, move: type[Redrive | Discard], state: JobState
+        self, store: Store, move: type[op.Redrive | op.Discard], state: JobState
     ) -> None:
         store.enqueue(job("a", max_attempts=1))
         store.start()
         store.fail("a")
         store.advance(7 * DAY_MS)
-        assert store.apply(move(("a",))).verdicts == ((Verdict.DONE, state),)
+        assert store.apply(move(("a",))).verdicts == ((op.Verdict.DONE, state),)
         store.wait(0)
         assert store.state("a") is state
 
@@ -259,7 +261,7 @@ class Shelf:
         store.start()
         store.fail("a")
         assert store.find("a") is None
-        assert store.apply(List(DEAD_RECORDS)).records == ()
+        assert store.apply(op.List(DEAD_RECORDS)).records == ()
         assert store.start() == ["b"]
         store.wait(ID_KEPT_MS)
         assert store.stats().pruned == 1

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint import Claim, EventKind, InvalidJobError, JobError, JobState, OutcomeKind, Progress
-from queuehint.operations import EVENTS_MAX, Exchange, Follow, Followed, Note, Post
+from queuehint import operations as op
 from queuehint.testing.contract.store import error
 from queuehint.testing.driver import job
 from queuehint.values.event import event_bytes
@@ -27,10 +27,10 @@ class Follower:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.after: int | None = store.apply(Follow()).after
+        self.after: int | None = store.apply(op.Follow()).after
 
-    def read(self, limit: int = EVENTS_MAX) -> Followed:
-        followed = self.store.apply(Follow(self.after, limit))
+    def read(self, limit: int = op.EVENTS_MAX) -> op.Followed:
+        followed = self.store.apply(op.Follow(self.after, limit))
         self.after = followed.after
         return followed
 
@@ -277,12 +277,12 @@ class Events(_Followed):
         store.say("a", token, progress=Progress(1, 3, "page\n1"))
         store.say("b", token - 1, progress=Progress(1))
         notes = (
-            Note("a", token, progress=Progress(2.5, None)),
-            Note("a", token, ("line",)),
-            Note("a", 1, progress=Progress(3)),
+            op.Note("a", token, progress=Progress(2.5, None)),
+            op.Note("a", token, ("line",)),
+            op.Note("a", 1, progress=Progress(3)),
         )
-        store.apply(Post(notes))
-        last = store.apply(Follow()).after
+        store.apply(op.Post(notes))
+        last = store.apply(op.Follow()).after
         first, second = [event for event in follower.read().events if event.kind is EventKind.PROGRESSED]
         assert (first.progress, second.progress) == (Progress(1, 3, "page\n1"), Progress(2.5, None))
         assert (first.id, first.old, first.new, first.path, first.attempt) == ("a", STARTED, STARTED, ("doc",), 1)
@@ -305,7 +305,7 @@ class Following(_Followed):
 
     def test_to_follow_begins_now(self, store: Store) -> None:
         store.enqueue(job("a"))
-        assert store.apply(Follow()) == Followed((), 1, 0, False)
+        assert store.apply(op.Follow()) == op.Followed((), 1, 0, False)
 
     def test_events_come_in_pages(self, store: Store, follower: Follower) -> None:
         store.enqueue(*[job(f"j{number}") for number in range(5)])
@@ -370,12 +370,12 @@ class Following(_Followed):
 
     def test_a_number_that_is_yet_to_come_is_of_another_history(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"))
-        assert [event.id for event in store.apply(Follow(1_000)).events] == ["a"]
+        assert [event.id for event in store.apply(op.Follow(1_000)).events] == ["a"]
 
-    @pytest.mark.parametrize("limit", [0, EVENTS_MAX + 1])
+    @pytest.mark.parametrize("limit", [0, op.EVENTS_MAX + 1])
     def test_a_page_has_one_to_a_thousand_events(self, store: Store, limit: int) -> None:
         with pytest.raises(InvalidJobError, match="limit"):
-            store.apply(Follow(0, limit))
+            store.apply(op.Follow(0, limit))
 
 
 class Totals:
@@ -434,7 +434,7 @@ class Totals:
         store.enqueue(job("a"), *[job(f"j{number}", after="a") for number in range(900)])
         store.enqueue(*[job(f"k{number}", after="a") for number in range(900)])
         store.start()
-        assert store.apply(Exchange("w", (store.outcome("a"),))).more
+        assert store.apply(op.Exchange("w", (store.outcome("a"),))).more
         store.wait(2 * SECOND)
         resolved = store.stats().resolved
         assert (resolved.count, resolved.max_ms) == (1800, 2000)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuehint import InvalidJobError, Limit, OutcomeKind
+from queuehint import operations as op
 from queuehint.backends.base import Interest
-from queuehint.operations import ANYONE, WEIGHTS_MAX, Exchange, ListWeights, SetLimit, Weigh
 from queuehint.testing.driver import claim, job
 from queuehint.values.report import ReasonKind
 
@@ -24,7 +24,7 @@ def letters(store: Store, count: int) -> str:
 
 
 def weigh(store: Store, user: str | None, weight: int) -> bool:
-    return store.apply(Weigh(user, weight)).changed
+    return store.apply(op.Weigh(user, weight)).changed
 
 
 class Turns:
@@ -57,10 +57,10 @@ class Turns:
         assert not weigh(store, "bob", 100)
         assert weigh(store, None, 2)
         assert not weigh(store, "nobody", 1)
-        assert store.apply(ListWeights()).users == ((None, 2), ("bob", 100))
+        assert store.apply(op.ListWeights()).users == ((None, 2), ("bob", 100))
         assert weigh(store, "bob", 1)
         assert weigh(store, None, 1)
-        assert store.apply(ListWeights()).users == ()
+        assert store.apply(op.ListWeights()).users == ()
 
     @pytest.mark.parametrize("weight", [0, -1, 101])
     def test_a_weight_is_1_to_100(self, store: Store, weight: int) -> None:
@@ -68,11 +68,11 @@ class Turns:
             weigh(store, "ann", weight)
 
     def test_a_thousand_users_may_have_a_weight(self, store: Store) -> None:
-        for number in range(WEIGHTS_MAX):
+        for number in range(op.WEIGHTS_MAX):
             assert weigh(store, f"u{number}", 2)
         with pytest.raises(InvalidJobError, match=r"^weights: 1000 users have one other than 1, limit 1000$"):
             weigh(store, "one more", 2)
-        assert len(store.apply(ListWeights()).users) == WEIGHTS_MAX
+        assert len(store.apply(op.ListWeights()).users) == op.WEIGHTS_MAX
         assert weigh(store, "u0", 3)
         assert weigh(store, "u0", 1)
         assert weigh(store, "one more", 2)
@@ -216,7 +216,7 @@ class Levels:
         assert store.start(1) == ["a"]
 
     def test_a_job_put_aside_by_a_limit_is_called_by_its_level(self, store: Store) -> None:
-        store.apply(SetLimit(Limit(path=("d",), most=1)))
+        store.apply(op.SetLimit(Limit(path=("d",), most=1)))
         store.enqueue(
             job("r", ["d", "0"], priority=9), job("x", ["d", "1"], priority=5), job("a", ["d", "2"], priority=1)
         )
@@ -253,7 +253,7 @@ class Served:
 
     def test_anyone_may_be_helped(self, store: Store) -> None:
         store.enqueue(job("b", user="bob"), job("n"), job("a", user="ann"))
-        assert store.start(users=("ann",), steal=ANYONE) == ["a", "b", "n"]
+        assert store.start(users=("ann",), steal=op.ANYONE) == ["a", "b", "n"]
 
     def test_own_jobs_of_every_pool_go_before_those_of_others(self, store: Store) -> None:
         store.enqueue(job("b", user="bob", pool="p"), job("a", user="ann", pool="q"))
@@ -278,7 +278,7 @@ class Served:
         assert store.pending().moving
         store.cancel("a")
         assert not store.pending().moving
-        store.start(0, users=("ann",), steal=ANYONE)
+        store.start(0, users=("ann",), steal=op.ANYONE)
         assert store.why("b").kind is ReasonKind.WORKER
         assert store.stats().stuck["no_worker"] == 0
         store.wait(MINUTE_MS + 1)
@@ -302,7 +302,7 @@ class Served:
         [
             ({"users": ()}, "^users is empty; a worker with users serves at least one$"),
             ({"steal": ("a",)}, "^steal needs users: a worker without users already serves everyone$"),
-            ({"steal": ANYONE}, "^steal needs users: a worker without users"),
+            ({"steal": op.ANYONE}, "^steal needs users: a worker without users"),
             ({"users": tuple(map(str, range(65)))}, "^users: 65 in one operation, limit 64$"),
             ({"users": ("a",), "steal": tuple(map(str, range(65)))}, "^steal: 65 in one operation, limit 64$"),
             (
@@ -315,4 +315,4 @@ class Served:
         self, store: Store, fields: dict[str, object], message: str
     ) -> None:
         with pytest.raises(InvalidJobError, match=message):
-            store.apply(Exchange("w", **fields))  # type: ignore[arg-type]
+            store.apply(op.Exchange("w", **fields))  # type: ignore[arg-type]

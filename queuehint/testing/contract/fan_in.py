@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import CycleError, FlowNotFoundError, InvalidJobError, UnknownDependencyError
-from queuehint.operations import STAGED_KEPT_MS, Delete, Fetch, Tick, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
@@ -97,10 +97,10 @@ class FanIn:
         for each in "abc":
             store.settle(each, result=each.encode())
         store.wait(DAY_MS * 30)
-        assert not any(verdict is Verdict.DONE for verdict in store.apply(Delete(tuple("abc"))).verdicts)
+        assert not any(verdict is op.Verdict.DONE for verdict in store.apply(op.Delete(tuple("abc"))).verdicts)
         assert store.start() == ["last"]
         store.enqueue(job("other"))
-        reply = store.apply(Fetch("last", store.grants["last"].token or 0, ("a", "b", "c", "other")))
+        reply = store.apply(op.Fetch("last", store.grants["last"].token or 0, ("a", "b", "c", "other")))
         assert [payload for _, payload in reply.results] == [b"a", b"b", b"c", None]
         store.finish("last")
         store.wait(DAY_MS * 30)
@@ -132,12 +132,12 @@ class FanIn:
             store.stage(last, job(last, ["x"], after=ids, on_dependency_failure="cancel"))
         assert store.commit("last") == store.commit("spare") == 1
         store.cancel("spare")
-        while store.apply(Tick()).more:
+        while store.apply(op.Tick()).more:
             pass
         assert (store.edges().open_edges, store.why("last").dependencies) == (520, 520)
         assert store.why("last").jobs == tuple(ids[:10])
         store.cancel(ids[0], ids[-1])
-        while store.apply(Tick()).more:
+        while store.apply(op.Tick()).more:
             pass
         assert (store.state("last"), store.edges().open_edges) == (CANCELED, 0)
 
@@ -181,12 +181,12 @@ class FanIn:
     def test_a_submission_waits_for_its_commit_from_its_last_portion_on(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.stage("T", job("last"))
-        store.wait(STAGED_KEPT_MS - 1)
+        store.wait(op.STAGED_KEPT_MS - 1)
         store.depend("T", "last", 1, "a")
-        store.wait(STAGED_KEPT_MS - 1)
+        store.wait(op.STAGED_KEPT_MS - 1)
         store.stage("S", job("unused"))
         store.depend("S", "unused", 1, "a")
         assert store.commit("T") == 1
-        store.wait(STAGED_KEPT_MS)
+        store.wait(op.STAGED_KEPT_MS)
         assert store.run() == ["a", "last"]
         assert store.is_clean

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import InvalidJobError, JobState, OutcomeKind
+from queuehint import operations as op
 from queuehint.errors import DuplicateFlowError
-from queuehint.operations import Commit, Enqueue, Follow, Operation, Tick
 from queuehint.schema.checks import TEN_YEARS_MS
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
@@ -24,7 +24,7 @@ CAUSE = "flow_timeout"
 
 def submit(store: Store, *jobs: JobSpec, flow: str = "f", timeout_ms: int | None = TIMEOUT_MS) -> None:
     """Submit a flow with a timeout."""
-    store.apply(Enqueue(jobs, flow=flow, flow_timeout_ms=timeout_ms))
+    store.apply(op.Enqueue(jobs, flow=flow, flow_timeout_ms=timeout_ms))
 
 
 class FlowTimeouts:
@@ -58,10 +58,10 @@ class FlowTimeouts:
         assert store.state("a") is FINISHED
 
     def test_a_flow_in_parts_times_out_counted_from_its_commit(self, store: Store) -> None:
-        store.apply(Enqueue((job("a", flow="f"),), "s", flow="f"))
-        store.apply(Enqueue((job("b", after=["a"], flow="f"),), "s", flow="f"))
+        store.apply(op.Enqueue((job("a", flow="f"),), "s", flow="f"))
+        store.apply(op.Enqueue((job("b", after=["a"], flow="f"),), "s", flow="f"))
         store.wait(TIMEOUT_MS)
-        assert store.apply(Commit("s", 2, flow="f", flow_timeout_ms=TIMEOUT_MS)).jobs == 2
+        assert store.apply(op.Commit("s", 2, flow="f", flow_timeout_ms=TIMEOUT_MS)).jobs == 2
         store.wait(TIMEOUT_MS - 1)
         assert store.states("a", "b") == "QUEUED DEFERRED"
         store.wait(1)
@@ -106,8 +106,8 @@ class FlowTimeouts:
         with pytest.raises(DuplicateFlowError):
             submit(store, *jobs, job("c", flow="f"), timeout_ms=DAY_MS)
         for each in jobs:
-            store.apply(Enqueue((each,), "s", flow="f"))
-        assert store.apply(Commit("s", 0, flow="f", flow_timeout_ms=DAY_MS)).jobs == 0
+            store.apply(op.Enqueue((each,), "s", flow="f"))
+        assert store.apply(op.Commit("s", 0, flow="f", flow_timeout_ms=DAY_MS)).jobs == 0
         store.wait(1)
         assert store.states("a", "b") == "CANCELED CANCELED"
 
@@ -121,8 +121,8 @@ class FlowTimeouts:
         store.wait(DAY_MS)
         assert store.find("a") is None
         if in_parts:
-            store.apply(Enqueue((job("b", flow="f"),), "s", flow="f"))
-            store.apply(Commit("s", 1, flow="f", flow_timeout_ms=timeout_ms))
+            store.apply(op.Enqueue((job("b", flow="f"),), "s", flow="f"))
+            store.apply(op.Commit("s", 1, flow="f", flow_timeout_ms=timeout_ms))
         else:
             submit(store, job("b", flow="f"), timeout_ms=timeout_ms)
         store.wait(3 * DAY_MS - 1)
@@ -131,21 +131,21 @@ class FlowTimeouts:
         assert store.state("b") is (QUEUED if timeout_ms is None else CANCELED)
 
     def test_flows_time_out_in_the_order_of_their_timeouts(self, store: Store) -> None:
-        begun = store.apply(Follow()).after
+        begun = store.apply(op.Follow()).after
         for flow, timeout_ms in (("f", 3), ("g", 1), ("h", 2)):
             submit(store, job(flow, flow=flow), flow=flow, timeout_ms=timeout_ms)
         store.wait(5)
-        canceled = [event for event in store.apply(Follow(begun)).events if event.new is CANCELED]
+        canceled = [event for event in store.apply(op.Follow(begun)).events if event.new is CANCELED]
         assert [(event.id, event.cause) for event in canceled] == [("g", CAUSE), ("h", CAUSE), ("f", CAUSE)]
 
     def test_a_large_flow_that_times_out_is_canceled_in_steps(self, store: Store) -> None:
         for part in range(3):
             jobs = tuple([job(f"{part}-{number}", ["doc"], flow="f") for number in range(900)])
-            store.apply(Enqueue(jobs, "s", flow="f"))
-        store.apply(Commit("s", 2700, flow="f", flow_timeout_ms=TIMEOUT_MS))
+            store.apply(op.Enqueue(jobs, "s", flow="f"))
+        store.apply(op.Commit("s", 2700, flow="f", flow_timeout_ms=TIMEOUT_MS))
         store.wait(0)
         store.advance(TIMEOUT_MS)
-        assert store.apply(Tick()).more
+        assert store.apply(op.Tick()).more
         assert 0 < store.flow("f").states[CANCELED] < 2700
         store.wait(0)
         assert (store.flow("f").states[CANCELED], store.stats().nodes) == (2700, 0)
@@ -174,12 +174,12 @@ class FlowTimeouts:
         assert (store.is_clean, store.flow("f").total, store.tick().next_ms) == (True, 0, None)
 
     def test_wrong_timeouts_are_refused(self, store: Store) -> None:
-        wrong: dict[str, Operation[Any]] = {
-            "flow_timeout_ms must be from 1 to": Enqueue((job("a", flow="f"),), flow="f", flow_timeout_ms=0),
-            f"to {TEN_YEARS_MS}, got": Commit("s", 0, flow="f", flow_timeout_ms=TEN_YEARS_MS + 1),
-            "flow_timeout_ms is 5, and there is no flow": Enqueue((job("a"),), flow_timeout_ms=5),
-            "flow_timeout_ms is 6, and there is no flow": Commit("s", 0, flow_timeout_ms=6),
-            "goes with its commit": Enqueue((job("a", flow="f"),), "s", flow="f", flow_timeout_ms=5),
+        wrong: dict[str, op.Operation[Any]] = {
+            "flow_timeout_ms must be from 1 to": op.Enqueue((job("a", flow="f"),), flow="f", flow_timeout_ms=0),
+            f"to {TEN_YEARS_MS}, got": op.Commit("s", 0, flow="f", flow_timeout_ms=TEN_YEARS_MS + 1),
+            "flow_timeout_ms is 5, and there is no flow": op.Enqueue((job("a"),), flow_timeout_ms=5),
+            "flow_timeout_ms is 6, and there is no flow": op.Commit("s", 0, flow_timeout_ms=6),
+            "goes with its commit": op.Enqueue((job("a", flow="f"),), "s", flow="f", flow_timeout_ms=5),
         }
         before = store.everything()
         for text, operation in wrong.items():

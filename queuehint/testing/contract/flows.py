@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import InvalidJobError, JobNotFoundError, JobState, OutcomeKind, UnknownDependencyError
+from queuehint import operations as op
 from queuehint.errors import (
     ConcurrentSubmissionError,
     DuplicateFlowError,
     DuplicateJobError,
     FlowNotFoundError,
 )
-from queuehint.operations import STAGED_KEPT_MS, Cancel, CancelFlow, Commit, Enqueue, Get, List, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
@@ -39,9 +39,9 @@ def stage_behind_expired(store: Store, parts: int = 3) -> None:
     for part in range(parts):
         store.stage("S", *[job(f"{part}-{number}") for number in range(1_000)])
     store.stage("S", job("b", after=["a"]))
-    store.advance(STAGED_KEPT_MS // 2)
+    store.advance(op.STAGED_KEPT_MS // 2)
     store.stage("S", job("last"))
-    store.wait(STAGED_KEPT_MS // 2)
+    store.wait(op.STAGED_KEPT_MS // 2)
 
 
 class Parts:
@@ -49,17 +49,17 @@ class Parts:
 
     def test_a_part_is_invisible_before_its_commit(self, store: Store) -> None:
         stage_two(store)
-        assert store.apply(Get(("a", "b"))).records == (None, None)
+        assert store.apply(op.Get(("a", "b"))).records == (None, None)
         with pytest.raises(JobNotFoundError):
             store.why("a")
-        assert store.apply(Cancel(("a",))).verdicts == ((Verdict.UNKNOWN, None),)
+        assert store.apply(op.Cancel(("a",))).verdicts == ((op.Verdict.UNKNOWN, None),)
         with pytest.raises(UnknownDependencyError):
             store.enqueue(job("c", after=["a"]))
         store.cancel_path("doc")
         store.cancel_flow("f")
         store.wait(0)
         assert (sum(store.stats().states.values()), store.flow("f").total, store.edges().open_edges) == (0, 0, 0)
-        assert store.apply(List(RecordFilter(flow="f"))).records == ()
+        assert store.apply(op.List(RecordFilter(flow="f"))).records == ()
         assert store.start() == []
         assert store.commit("T") == 2
 
@@ -75,7 +75,7 @@ class Parts:
 
     def test_parts_never_committed_are_gone_after_ten_minutes(self, store: Store) -> None:
         stage_two(store)
-        store.wait(STAGED_KEPT_MS)
+        store.wait(op.STAGED_KEPT_MS)
         with pytest.raises(FlowNotFoundError):
             store.commit("T")
         assert store.enqueue(job("a", ["elsewhere"])).jobs[0].created
@@ -154,36 +154,36 @@ class Flows:
         store.enqueue(*[job(f"j{number}", flow="f" if number != 2 else "g") for number in range(6)], job("free"))
         store.run(2)
         assert (store.flow("f").states[FINISHED], store.flow("f").total, store.flow("nobody").total) == (5, 5, 0)
-        page = store.apply(List(RecordFilter(flow="f"), limit=3))
+        page = store.apply(op.List(RecordFilter(flow="f"), limit=3))
         assert [record.id for record in page.records] == ["j0", "j1", "j3"]
         assert page.after is not None
-        rest = store.apply(List(RecordFilter(flow="f"), after=page.after, limit=3))
+        rest = store.apply(op.List(RecordFilter(flow="f"), after=page.after, limit=3))
         assert ([record.id for record in rest.records], rest.after) == (["j4", "j5"], None)
         store.wait(DAY_MS)
         assert store.flow("f").total == 0
 
     def test_a_flow_that_is_there_takes_no_jobs_of_another(self, store: Store) -> None:
         first = (job("a", flow="f"), job("b", after=["a"], flow="f"))
-        store.apply(Enqueue(first, flow="f"))
+        store.apply(op.Enqueue(first, flow="f"))
         store.enqueue(job("other", flow="g"))
         for jobs in ((job("c", flow="f"),), (*first, job("c", flow="f")), first[:1]):
             with pytest.raises(DuplicateFlowError) as caught:
-                store.apply(Enqueue(jobs, flow="f"))
+                store.apply(op.Enqueue(jobs, flow="f"))
             assert caught.value.flow == "f"
         with pytest.raises(DuplicateJobError):
-            store.apply(Enqueue((first[0], job("b", flow="f")), flow="f"))
+            store.apply(op.Enqueue((first[0], job("b", flow="f")), flow="f"))
         assert (store.flow("f").total, store.find("c")) == (2, None)
         store.run()
         with pytest.raises(DuplicateFlowError):
-            store.apply(Enqueue((job("c", flow="f"),), flow="f"))
+            store.apply(op.Enqueue((job("c", flow="f"),), flow="f"))
         store.wait(DAY_MS)
-        assert store.apply(Enqueue((job("c", flow="f"),), flow="f")).jobs[0].created
+        assert store.apply(op.Enqueue((job("c", flow="f"),), flow="f")).jobs[0].created
 
     def test_submitting_a_flow_again_returns_that_flow(self, store: Store) -> None:
         jobs = (job("a", flow="f"), job("b", after=["a"], flow="f"))
-        assert [each.created for each in store.apply(Enqueue(jobs, flow="f")).jobs] == [True, True]
+        assert [each.created for each in store.apply(op.Enqueue(jobs, flow="f")).jobs] == [True, True]
         for _ in range(3):
-            assert [each.created for each in store.apply(Enqueue(jobs, flow="f")).jobs] == [False, False]
+            assert [each.created for each in store.apply(op.Enqueue(jobs, flow="f")).jobs] == [False, False]
             store.start()
             store.finish(*[job_id for job_id in "ab" if store.state(job_id) is STARTED])
         assert store.flow("f").states[FINISHED] == 2
@@ -192,18 +192,18 @@ class Flows:
         jobs = (job("a", flow="f"), job("b", flow="f"))
         for token in ("s1", "s2"):
             for each in jobs:
-                store.apply(Enqueue((each,), token, flow="f"))
+                store.apply(op.Enqueue((each,), token, flow="f"))
             jobs_created = 2 if token == "s1" else 0
-            assert store.apply(Commit(token, jobs_created, flow="f")).jobs == jobs_created
+            assert store.apply(op.Commit(token, jobs_created, flow="f")).jobs == jobs_created
         with pytest.raises(DuplicateFlowError):
-            store.apply(Enqueue((job("c", flow="f"),), "s3", flow="f"))
+            store.apply(op.Enqueue((job("c", flow="f"),), "s3", flow="f"))
 
     def test_the_first_committed_of_two_staged_flows_with_one_id_wins(self, store: Store) -> None:
-        store.apply(Enqueue((job("a", flow="f"),), "s1", flow="f"))
-        store.apply(Enqueue((job("b", flow="f"),), "s2", flow="f"))
-        assert store.apply(Commit("s2", 1, flow="f")).jobs == 1
+        store.apply(op.Enqueue((job("a", flow="f"),), "s1", flow="f"))
+        store.apply(op.Enqueue((job("b", flow="f"),), "s2", flow="f"))
+        assert store.apply(op.Commit("s2", 1, flow="f")).jobs == 1
         with pytest.raises(DuplicateFlowError):
-            store.apply(Commit("s1", 1, flow="f"))
+            store.apply(op.Commit("s1", 1, flow="f"))
         store.wait(0)
         assert (store.flow("f").total, store.find("a")) == (1, None)
 
@@ -211,7 +211,7 @@ class Flows:
         store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"), job("c", flow="f", delay_ms=1_000))
         store.enqueue(job("d", ["doc"], flow="f"), job("other"), job("after", after=["b"], **CANCELING))
         assert store.start(1) == ["a"]
-        store.apply(CancelFlow("f", "moot"))
+        store.apply(op.CancelFlow("f", "moot"))
         store.enqueue(job("late", flow="f"))
         store.wait(0)
         assert (

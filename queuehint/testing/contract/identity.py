@@ -18,13 +18,8 @@ from queuehint import (
     Policy,
     ReasonKind,
 )
+from queuehint import operations as op
 from queuehint.backends.base import Interest
-from queuehint.operations import (
-    Delete,
-    Enqueue,
-    PutSchedule,
-    Tree,
-)
 from queuehint.testing.contract.store import DAY_MS, Store
 from queuehint.testing.driver import SHARED, job
 from queuehint.values.schedule import Recurrence
@@ -75,7 +70,7 @@ class Identity:
         store.enqueue(asked)
         store.run()
         if is_deleted:
-            store.apply(Delete(("a",)))
+            store.apply(op.Delete(("a",)))
         store.wait(0)
         assert store.find("a") is None
         assert not store.enqueue(asked).jobs[0].created
@@ -165,7 +160,7 @@ class Digests:
         store.enqueue(written("ab", retention_ms=ms))
         store.run()
         if is_deleted:
-            store.apply(Delete(("a",)))
+            store.apply(op.Delete(("a",)))
         store.wait(0)
         assert store.find("a") is None
         assert not store.enqueue(written("b", as_=b"2", retention_ms=ms)).jobs[0].created
@@ -182,7 +177,7 @@ class Digests:
         assert store.record("a").spec == written("b", **fields)
         store.run()
         if ends == "deleted":
-            store.apply(Delete(("a",)))
+            store.apply(op.Delete(("a",)))
         store.wait(0)
         assert (store.find("a") is None) is (ends != "kept")
         for digests in ("a", "b"):
@@ -191,20 +186,20 @@ class Digests:
             store.enqueue(written("c", **fields))
 
     def test_parts_sent_again_are_known_by_digests(self, store: Store) -> None:
-        first = store.apply(Enqueue((written("a"),), "parts"))
-        again = store.apply(Enqueue((written("a", as_=b"2"),), "parts"))
+        first = store.apply(op.Enqueue((written("a"),), "parts"))
+        again = store.apply(op.Enqueue((written("a", as_=b"2"),), "parts"))
         assert ([made.created for made in first.jobs], [made.created for made in again.jobs]) == ([True], [False])
         with pytest.raises(DuplicateJobError):
-            store.apply(Enqueue((written("b"),), "parts"))
+            store.apply(op.Enqueue((written("b"),), "parts"))
 
     def test_a_flow_of_shared_digests_is_the_same_flow(self, store: Store) -> None:
-        store.apply(Enqueue((written("a", flow="f"),), flow="f"))
-        assert not store.apply(Enqueue((written("a", as_=b"2", flow="f"),), flow="f")).jobs[0].created
+        store.apply(op.Enqueue((written("a", flow="f"),), flow="f"))
+        assert not store.apply(op.Enqueue((written("a", as_=b"2", flow="f"),), flow="f")).jobs[0].created
 
     def test_a_schedule_of_a_shared_digest_is_stored_once(self, store: Store) -> None:
         due_ms = store.clock.now_ms() + 60_000
         changes = [
-            store.apply(PutSchedule("a", spec, Recurrence(every_ms=60_000), due_ms)).changed
+            store.apply(op.PutSchedule("a", spec, Recurrence(every_ms=60_000), due_ms)).changed
             for spec in (
                 written("a"),
                 written("ab", as_=b"2"),
@@ -316,7 +311,7 @@ class Records:
     def test_the_tree_shows_who_is_where(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("b", ["doc"]))
         store.start()
-        doc = store.apply(Tree(("doc",), 1))
+        doc = store.apply(op.Tree(("doc",), 1))
         assert (doc.path_key, doc.started, doc.started_below, doc.waiting) == ("doc", 0, 1, 1)
         assert [(child.path_key, child.started) for child in doc.children] == [("doc:1", 1)]
 

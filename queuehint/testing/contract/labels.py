@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queuehint import DuplicateJobError, InvalidJobError, JobState, OutcomeKind
-from queuehint.operations import Amend, Delete, Discard, Enqueue, Follow, PutSchedule, Verdict
+from queuehint import operations as op
 from queuehint.testing.contract.listing import counted, listed, paged
 from queuehint.testing.contract.schedules import EVERY_MINUTE, get
 from queuehint.testing.contract.store import DAY_MS
@@ -42,17 +42,17 @@ class Tags:
         assert counted(store, tag="urgent") == {FINISHED: 2}
         assert counted(store, tag="urgent", path=("y",)) == {FINISHED: 1}
         assert listed(store, tag="eu", states=(QUEUED,)) == ""
-        store.apply(Delete(("a",)))
+        store.apply(op.Delete(("a",)))
         assert (listed(store, tag="urgent"), listed(store, tag="eu")) == ("b", "")
 
     def test_a_job_has_its_tags_wherever_it_is_told_of(self, store: Store) -> None:
         spec = job("a", ["x"], tags=("eu", "urgent"), headers=(("h", "1"),))
-        last = store.apply(Follow(None)).after
+        last = store.apply(op.Follow(None)).after
         store.enqueue(spec, attrs.evolve(spec, id="b", service="docs"))
         assert store.record("a").spec == spec
         assert store.record("b").tags == ("eu", "urgent")
         assert [grant.spec for grant in store.exchange(limit=9).grants[:1]] == [spec]
-        assert {event.tags for event in store.apply(Follow(last)).events} == {("eu", "urgent")}
+        assert {event.tags for event in store.apply(op.Follow(last)).events} == {("eu", "urgent")}
 
     def test_tags_tell_one_job_from_another(self, store: Store) -> None:
         store.enqueue(job("a", tags=("x",)))
@@ -72,12 +72,12 @@ class Tags:
         store.enqueue(job("a", tags=("x",), service="s", user="u", headers=(("h", "1"),)))
         record = store.record("a")
         amended = attrs.evolve(record.spec, service="t")
-        assert store.apply(Amend(amended, record.version)).verdict is Verdict.DONE
+        assert store.apply(op.Amend(amended, record.version)).verdict is op.Verdict.DONE
         assert store.record("a").spec == amended
         assert (listed(store, tag="x", service="t"), listed(store, service="s")) == ("a", "")
         for fields in ({"tags": ()}, {"tags": ("x", "y")}, {"headers": ()}, {"headers": (("h", "2"),)}):
             with pytest.raises(InvalidJobError, match="only the service and the user"):
-                store.apply(Amend(attrs.evolve(amended, **fields), record.version + 1))
+                store.apply(op.Amend(attrs.evolve(amended, **fields), record.version + 1))
 
     def test_tags_do_not_keep_a_record_longer_and_a_service_beside_them_does(self, store: Store) -> None:
         store.enqueue(job("a", tags=("docs",)), job("b", tags=("docs",), service="docs"))
@@ -91,7 +91,7 @@ class Tags:
         store.enqueue(job("a", ["x"], tags=("x",), max_attempts=1), job("b", tags=("y",), delay_ms=5))
         store.start()
         store.settle("a", OutcomeKind.FAILED)
-        store.apply(Discard(("a",)))
+        store.apply(op.Discard(("a",)))
         store.wait(5)
         store.run()
         assert (listed(store, tag="x"), listed(store, tag="y")) == ("a", "b")
@@ -121,7 +121,7 @@ class Headers:
             store.enqueue(job("a", headers=(("h", "2"),), priority=5))
         assert "headers" not in str(refused.value)
         store.run()
-        store.apply(Delete(("a", "b")))
+        store.apply(op.Delete(("a", "b")))
         assert not store.enqueue(job("b", headers=(("h", "4"),))).jobs[0].created, "its id is still taken"
 
     def test_a_key_gives_a_job_the_headers_of_what_replaces_it(self, store: Store) -> None:
@@ -135,7 +135,7 @@ class Headers:
         spec = job("s", tags=("x",), headers=(("h", "1"),))
         due_ms = store.clock.now_ms() + 60_000
         changes = [
-            store.apply(PutSchedule("s", each, EVERY_MINUTE, due_ms)).changed
+            store.apply(op.PutSchedule("s", each, EVERY_MINUTE, due_ms)).changed
             for each in (spec, spec, attrs.evolve(spec, headers=(("h", "2"),)))
         ]
         schedule = get(store, "s")
@@ -145,7 +145,7 @@ class Headers:
 
     def test_what_is_too_much_is_refused_before_anything_is_kept(self, store: Store) -> None:
         with pytest.raises(InvalidJobError, match="tags"):
-            store.apply(Enqueue((job("c"), job("a", tags=("x" * 65,)))))
+            store.apply(op.Enqueue((job("c"), job("a", tags=("x" * 65,)))))
         with pytest.raises(InvalidJobError, match="headers"):
-            store.apply(Enqueue((job("c"), job("a", headers=(("h", "x" * 4096),)))))
+            store.apply(op.Enqueue((job("c"), job("a", headers=(("h", "x" * 4096),)))))
         assert store.stats().enqueued == 0

@@ -11,14 +11,8 @@ from queuehint import (
     OutcomeKind,
     Progress,
 )
+from queuehint import operations as op
 from queuehint.backends.base import Interest
-from queuehint.operations import (
-    Exchange,
-    Note,
-    Post,
-    Renew,
-    Verdict,
-)
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 
@@ -42,7 +36,7 @@ class Leases:
         store.enqueue(job("a"))
         store.start(lease_ms=30_000)
         store.wait(29_000)
-        assert store.renew("a") == [Verdict.DONE]
+        assert store.renew("a") == [op.Verdict.DONE]
         store.wait(29_000)
         assert store.state("a") is STARTED
 
@@ -50,7 +44,7 @@ class Leases:
         store.enqueue(job("granted"), job("renewed"))
         store.start(lease_ms=30_000)
         store.wait(10_000)
-        assert store.renew("renewed", lease_ms=25_000) == [Verdict.DONE]
+        assert store.renew("renewed", lease_ms=25_000) == [op.Verdict.DONE]
         store.wait(19_999)
         assert store.states("granted", "renewed") == "STARTED STARTED"
         store.wait(1)
@@ -64,13 +58,13 @@ class Leases:
         store.enqueue(job("a"))
         store.start(lease_ms=30_000)
         store.clock.advance(seconds=60)
-        assert store.settle("a") is Verdict.DONE
+        assert store.settle("a") is op.Verdict.DONE
 
     def test_a_late_renewal_counts_until_the_job_was_reaped(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start(lease_ms=30_000)
         store.advance(60_000)
-        assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+        assert store.renew("a", lease_ms=30_000) == [op.Verdict.DONE]
         store.wait(29_999)
         assert (store.state("a"), store.record("a").losses) == (STARTED, 0)
 
@@ -81,7 +75,7 @@ class Leases:
         store.wait(30_000)
         store.start()
         before = store.record("a")
-        assert store.exchange(late).verdicts == (Verdict.LOST,)
+        assert store.exchange(late).verdicts == (op.Verdict.LOST,)
         assert store.record("a") == before
 
     @pytest.mark.parametrize("kind", OutcomeKind)
@@ -92,7 +86,7 @@ class Leases:
         store.wait(30_000)
         assert store.start(worker="new") == ["a"]
         before = store.record("a")
-        assert store.exchange(old, worker="old", limit=1).verdicts == (Verdict.LOST,)
+        assert store.exchange(old, worker="old", limit=1).verdicts == (op.Verdict.LOST,)
         assert store.record("a") == before
         assert store.state("b") is QUEUED
         store.finish("a")
@@ -104,7 +98,7 @@ class Leases:
         store.wait(30_000)
         store.start(lease_ms=30_000)
         store.wait(29_000)
-        assert store.apply(Renew((("a", old),), 30_000)).verdicts == (Verdict.LOST,)
+        assert store.apply(op.Renew((("a", old),), 30_000)).verdicts == (op.Verdict.LOST,)
         store.wait(1_000)
         assert (store.state("a"), store.record("a").losses) == (QUEUED, 2)
 
@@ -116,9 +110,9 @@ class Leases:
         store.start()
         before = store.record("a")
         said: list[dict[str, Any]] = [{"lines": ("one",)}, {"progress": Progress(1, 2)}, {"result": b"1"}]
-        assert [store.say("a", old, **words) for words in said] == [Verdict.LOST] * 3
-        notes = (Note("a", old, ("one",), Progress(1, 2), b"1"), Note("none", 1, ("one",)))
-        assert store.apply(Post(notes)).verdicts == (Verdict.LOST, Verdict.LOST)
+        assert [store.say("a", old, **words) for words in said] == [op.Verdict.LOST] * 3
+        notes = (op.Note("a", old, ("one",), Progress(1, 2), b"1"), op.Note("none", 1, ("one",)))
+        assert store.apply(op.Post(notes)).verdicts == (op.Verdict.LOST, op.Verdict.LOST)
         assert store.record("a") == before
 
     def test_notes_of_many_jobs_are_stored_as_if_each_came_alone(self, store: Store) -> None:
@@ -127,15 +121,15 @@ class Leases:
         token, other = store.grants["a"].token, store.grants["b"].token
         store.say("a", token, ("one",))
         notes = (
-            Note("a", token, ("two", "three"), Progress(1, 2, "half")),
-            Note("c", token, ("nobody",)),
-            Note("b", other, result=b"1"),
-            Note("a", token, ("four",), result=b"null"),
-            Note("b", other + 1, ("late",), Progress(9), b"2"),
+            op.Note("a", token, ("two", "three"), Progress(1, 2, "half")),
+            op.Note("c", token, ("nobody",)),
+            op.Note("b", other, result=b"1"),
+            op.Note("a", token, ("four",), result=b"null"),
+            op.Note("b", other + 1, ("late",), Progress(9), b"2"),
         )
         before = store.record("a").version
-        done, lost = Verdict.DONE, Verdict.LOST
-        assert store.apply(Post(notes)).verdicts == (done, lost, done, done, lost)
+        done, lost = op.Verdict.DONE, op.Verdict.LOST
+        assert store.apply(op.Post(notes)).verdicts == (done, lost, done, done, lost)
         first, second, third = store.record("a"), store.record("b"), store.record("c")
         assert (first.logs, first.progress, first.result) == (
             ("one", "two", "three", "four"), Progress(1, 2, "half"), b"null"
@@ -143,7 +137,7 @@ class Leases:
         assert first.version == before + 2
         assert (second.logs, second.progress, second.result) == ((), None, b"1")
         assert (third.logs, third.state) == ((), QUEUED)
-        assert store.apply(Post(())).verdicts == ()
+        assert store.apply(op.Post(())).verdicts == ()
 
     def test_every_grant_has_a_greater_token(self, store: Store) -> None:
         tokens = []
@@ -161,7 +155,7 @@ class Leases:
         before = store.record("a")
         outcome = store.outcome("a")
         object.__setattr__(outcome, "token", token)
-        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.exchange(outcome).verdicts == (op.Verdict.LOST,)
         assert store.record("a") == before
 
     def test_the_token_of_another_job_changes_nothing(self, store: Store) -> None:
@@ -169,7 +163,7 @@ class Leases:
         store.start()
         outcome = store.outcome("a")
         object.__setattr__(outcome, "token", store.grants["b"].token)
-        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.exchange(outcome).verdicts == (op.Verdict.LOST,)
         assert store.states("a", "b") == "STARTED STARTED"
 
     def test_a_settlement_without_a_claim_is_lost(self, store: Store) -> None:
@@ -177,7 +171,7 @@ class Leases:
         store.start(1)
         outcome = store.outcome("a")
         object.__setattr__(outcome, "job_id", "b")
-        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.exchange(outcome).verdicts == (op.Verdict.LOST,)
         assert store.state("b") is QUEUED
 
     def test_a_repeated_settlement_is_lost_and_changes_nothing(self, store: Store) -> None:
@@ -186,7 +180,7 @@ class Leases:
         outcome = store.outcome("a", result=b"1")
         store.exchange(outcome)
         before = store.record("a")
-        assert store.exchange(outcome).verdicts == (Verdict.LOST,)
+        assert store.exchange(outcome).verdicts == (op.Verdict.LOST,)
         assert store.record("a") == before
 
     def test_a_job_that_loses_its_workers_too_often_is_dead(self, store: Store) -> None:
@@ -203,13 +197,13 @@ class Leases:
         store.wait(30_000)
         for _ in range(2):
             assert store.start(announces=True) == ["a"]
-            assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+            assert store.renew("a", lease_ms=30_000) == [op.Verdict.DONE]
             store.wait(30_000)
             record = store.record("a")
             assert (record.state, record.losses, record.attempts) == (QUEUED, 1, 0)
         assert store.start(announces=True) == ["a"]
-        assert store.renew("a", lease_ms=30_000, begun=True) == [Verdict.DONE]
-        assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+        assert store.renew("a", lease_ms=30_000, begun=True) == [op.Verdict.DONE]
+        assert store.renew("a", lease_ms=30_000) == [op.Verdict.DONE]
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
@@ -217,13 +211,13 @@ class Leases:
         store.enqueue(job("a", ["doc"], max_losses=1, max_attempts=1), job("b", ["doc"]))
         for _ in range(2):
             assert store.start(announces=True) == ["a"]
-            assert store.renew("a", lease_ms=30_000) == [Verdict.DONE]
+            assert store.renew("a", lease_ms=30_000) == [op.Verdict.DONE]
             store.wait(30_000)
             record = store.record("a")
             assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
         assert store.stats().lost == 0
         assert store.start(announces=True) == ["a"]
-        assert store.renew("a", lease_ms=30_000, begun=True) == [Verdict.DONE]
+        assert store.renew("a", lease_ms=30_000, begun=True) == [op.Verdict.DONE]
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
@@ -254,10 +248,10 @@ class Leases:
         store.start()
         store.wait(30_000)
         store.start(announces=True)
-        assert store.settle("a", OutcomeKind.LOST) is Verdict.DONE
+        assert store.settle("a", OutcomeKind.LOST) is op.Verdict.DONE
         store.finish("b")
         store.cancel("c")
-        assert store.renew("c", begun=True) == [Verdict.CANCELED]
+        assert store.renew("c", begun=True) == [op.Verdict.CANCELED]
         store.wait(30_000)
         assert store.states("a", "b", "c") == "FAILED FINISHED CANCELED"
 
@@ -304,11 +298,11 @@ class Leases:
         store.enqueue(job("a"))
         store.start()
         token = store.grants["a"].token
-        assert store.say("a", token, progress=Progress(1, 2, "half")) is Verdict.DONE
-        assert store.say("a", token, ("one", "two")) is Verdict.DONE
-        assert store.say("a", token + 1, ("three",)) is Verdict.LOST
+        assert store.say("a", token, progress=Progress(1, 2, "half")) is op.Verdict.DONE
+        assert store.say("a", token, ("one", "two")) is op.Verdict.DONE
+        assert store.say("a", token + 1, ("three",)) is op.Verdict.LOST
         store.finish("a")
-        assert store.say("a", token, ("four",)) is Verdict.LOST
+        assert store.say("a", token, ("four",)) is op.Verdict.LOST
         record = store.record("a")
         assert record.progress == Progress(1, 2, "half")
         assert (record.logs, record.logs_truncated) == (("one", "two"), False)
@@ -352,7 +346,7 @@ class Presence:
         token = store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x")).jobs[0].presence_token
         assert token is not None
         store.wait(9_000)
-        assert store.apply(Renew((("x", token),), 10_000)).verdicts == (Verdict.DONE,)
+        assert store.apply(op.Renew((("x", token),), 10_000)).verdicts == (op.Verdict.DONE,)
         store.wait(9_000)
         assert store.state("x") is QUEUED
 
@@ -363,7 +357,7 @@ class Presence:
         assert store.start(pools=("@holds",), lease_ms=10_000) == ["holds"]
         store.wait(9_999)
         assert store.states("waits", "holds") == "QUEUED STARTED"
-        assert store.apply(Renew((("waits", token),), 10_000)).verdicts == (Verdict.DONE,)
+        assert store.apply(op.Renew((("waits", token),), 10_000)).verdicts == (op.Verdict.DONE,)
         store.wait(1)
         assert store.states("waits", "holds") == "QUEUED CANCELED"
         store.wait(9_998)
@@ -373,7 +367,7 @@ class Presence:
 
     def test_a_caller_that_dies_holding_is_canceled_and_never_started_again(self, store: Store) -> None:
         store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))
-        assert [g.spec.id for g in store.apply(Exchange("@x", (), ("@x",), 1, 10_000)).grants] == ["x"]
+        assert [g.spec.id for g in store.apply(op.Exchange("@x", (), ("@x",), 1, 10_000)).grants] == ["x"]
         store.wait(10_000)
         assert (store.state("x"), store.record("x").cause) == (CANCELED, "waiter_lost")
         assert store.start() == ["b"]

@@ -8,22 +8,12 @@ import attrs
 import pytest
 
 from queuehint import Claim, InvalidJobError, JobState, OutcomeKind
-from queuehint.operations import (
-    CountRecords,
-    Delete,
-    Discard,
-    Draw,
-    Get,
-    List,
-    ListUsers,
-    Redrive,
-)
+from queuehint import operations as op
 from queuehint.testing.contract.store import DAY_MS, error
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 
 if TYPE_CHECKING:
-    from queuehint.operations import Page, Position
     from queuehint.testing.contract.store import Store
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -31,9 +21,9 @@ MINUTE = 60_000
 
 
 def page(
-    store: Store, limit: int = 200, after: Position | None = None, *, newest_first: bool = False, **fields: Any
-) -> Page:
-    return store.apply(List(RecordFilter(**fields), newest_first, after, limit))
+    store: Store, limit: int = 200, after: op.Position | None = None, *, newest_first: bool = False, **fields: Any
+) -> op.Page:
+    return store.apply(op.List(RecordFilter(**fields), newest_first, after, limit))
 
 
 def listed(store: Store, *, newest_first: bool = False, **fields: Any) -> str:
@@ -56,20 +46,20 @@ def paged(store: Store, limit: int, *, newest_first: bool = False, **fields: Any
 
 def counted(store: Store, **fields: Any) -> dict[JobState, int]:
     """Return how many records pass a filter, by state, those of which there are none left out."""
-    counts = store.apply(CountRecords(RecordFilter(**fields)))
+    counts = store.apply(op.CountRecords(RecordFilter(**fields)))
     assert counts.complete
     return {state: count for state, count in counts.states.items() if count}
 
 
-def counted_behind(store: Store, after: Position, **fields: Any) -> int:
+def counted_behind(store: Store, after: op.Position, **fields: Any) -> int:
     """Return how many records behind a place pass a filter."""
-    counts = store.apply(CountRecords(RecordFilter(**fields), after))
+    counts = store.apply(op.CountRecords(RecordFilter(**fields), after))
     assert counts.complete
     return counts.total
 
 
 def users(store: Store, service: str) -> dict[str, int]:
-    return dict(store.apply(ListUsers(service)).users)
+    return dict(store.apply(op.ListUsers(service)).users)
 
 
 class Listing:
@@ -225,7 +215,7 @@ class Listing:
         store.enqueue(*[job(name) for name in "abcd"])
         first = page(store, 2)
         store.cancel("b", "c")
-        store.apply(Delete(("b", "c")))
+        store.apply(op.Delete(("b", "c")))
         store.enqueue(job("e"))
         assert first.after is not None
         assert [record.id for record in page(store, 2, first.after).records] == ["d", "e"]
@@ -302,7 +292,7 @@ class Listing:
         with pytest.raises(InvalidJobError, match="limit must be from 1 to 200"):
             page(store, limit)
         with pytest.raises(InvalidJobError, match="limit must be from 1 to 200"):
-            store.apply(ListUsers("s", limit=limit))
+            store.apply(op.ListUsers("s", limit=limit))
 
     def test_ids_and_names_that_look_like_parts_of_a_store_collide_with_nothing(self, store: Store) -> None:
         store.enqueue(
@@ -315,7 +305,7 @@ class Listing:
         assert listed(store, service="a", user="b:user:c") == "x:metadata"
         assert listed(store, user="c") == "id:sequence"
         assert users(store, "a") == {"b:user:c": 1, "s": 1}
-        assert store.apply(Draw(1)).first == 1
+        assert store.apply(op.Draw(1)).first == 1
 
     def test_many_large_records_are_told_whole(self, store: Store) -> None:
         names = [f"j{number}" for number in range(12)]
@@ -326,12 +316,12 @@ class Listing:
         for name in names:
             store.fail(name, error=error(name))
         told = [
-            store.apply(Get((*names, "unknown", names[0]))).records,
-            store.apply(List()).records,
-            store.apply(List(newest_first=True)).records,
-            store.apply(List(RecordFilter(path=("doc",)))).records,
-            store.apply(List(DEAD_RECORDS)).records,
-            store.apply(List(RecordFilter(flow="f"))).records,
+            store.apply(op.Get((*names, "unknown", names[0]))).records,
+            store.apply(op.List()).records,
+            store.apply(op.List(newest_first=True)).records,
+            store.apply(op.List(RecordFilter(path=("doc",)))).records,
+            store.apply(op.List(DEAD_RECORDS)).records,
+            store.apply(op.List(RecordFilter(flow="f"))).records,
         ]
         assert [record and record.id for record in told[0]] == [*names, None, names[0]]
         assert [[record and record.id for record in records] for records in told[1:]] == [
@@ -342,16 +332,19 @@ class Listing:
             names,
         ]
         assert {record.spec.arguments for records in told for record in records if record is not None} == {arguments}
-        first = store.apply(List(limit=11))
-        assert [record.id for record in store.apply(List(after=first.after)).records] == names[11:]
-        dead, flow = store.apply(List(DEAD_RECORDS, limit=10)), store.apply(List(RecordFilter(flow="f"), limit=10))
+        first = store.apply(op.List(limit=11))
+        assert [record.id for record in store.apply(op.List(after=first.after)).records] == names[11:]
+        dead, flow = (
+            store.apply(op.List(DEAD_RECORDS, limit=10)),
+            store.apply(op.List(RecordFilter(flow="f"), limit=10)),
+        )
         assert [len(dead.records), len(flow.records)] == [10, 10]
         assert dead.after is not None
         assert flow.after is not None
-        assert [record.id for record in store.apply(List(DEAD_RECORDS, after=dead.after)).records] == names[10:]
-        assert [record.id for record in store.apply(List(RecordFilter(flow="f"), after=flow.after)).records] == names[
-            10:
-        ]
+        assert [record.id for record in store.apply(op.List(DEAD_RECORDS, after=dead.after)).records] == names[10:]
+        assert [
+            record.id for record in store.apply(op.List(RecordFilter(flow="f"), after=flow.after)).records
+        ] == names[10:]
 
 
 def fill(store: Store) -> None:
@@ -422,12 +415,12 @@ class ListingByPath:
         store.start()
         store.fail("a")
         assert listed(store, path=("x",), states=(FAILED,)) == "a"
-        store.apply(Redrive(("a",)))
+        store.apply(op.Redrive(("a",)))
         assert listed(store, path=("x",), states=(FAILED,)) == ""
         assert listed(store, path=("x",)) == "a b"
         store.start()
         store.fail("a")
-        store.apply(Discard(("a",)))
+        store.apply(op.Discard(("a",)))
         assert listed(store, path=("x",), states=(CANCELED,)) == "a"
 
 
@@ -443,7 +436,7 @@ class Counting:
         assert counted(store, user="u") == {QUEUED: 2, FINISHED: 1}
         assert counted(store, states=(QUEUED,), service="s") == {QUEUED: 2}
         assert counted(store, user="w") == {}
-        assert set(store.apply(CountRecords()).states) == set(JobState)
+        assert set(store.apply(op.CountRecords()).states) == set(JobState)
 
     def test_what_comes_behind_a_place_is_counted(self, store: Store) -> None:
         services = {"a": "s", "b": "t", "c": "s", "d": "t"}
@@ -476,11 +469,11 @@ class Counting:
         store.enqueue(*[job(name, user=name, service="s") for name in names])
         store.enqueue(job("more", user="ann", service="s"), job("t", user="ann", service="t"), job("u", user="ann"))
         expected = [("Ben", 1), ("a:b", 1), ("ann", 2), ("zoë", 1), ("é", 1)]
-        found = store.apply(ListUsers("s"))
+        found = store.apply(op.ListUsers("s"))
         assert (list(found.users), found.after) == (expected, None)
-        first = store.apply(ListUsers("s", limit=2))
+        first = store.apply(op.ListUsers("s", limit=2))
         assert (list(first.users), first.after) == (expected[:2], "a:b")
-        rest = store.apply(ListUsers("s", first.after, 3))
+        rest = store.apply(op.ListUsers("s", first.after, 3))
         assert (list(rest.users), rest.after) == (expected[2:], None)
         assert users(store, "nobody's") == {}
 
@@ -488,7 +481,7 @@ class Counting:
         store.enqueue(job("a", user="u", service="s"), job("b", user="u", service="s"))
         store.cancel("a")
         assert users(store, "s") == {"u": 2}
-        store.apply(Delete(("a",)))
+        store.apply(op.Delete(("a",)))
         assert users(store, "s") == {"u": 1}
         store.cancel("b")
         store.wait(91 * DAY_MS)

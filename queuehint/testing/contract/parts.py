@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import (
     CycleError,
     DuplicateJobError,
@@ -17,7 +18,6 @@ from queuehint.errors import (
     QueueFullError,
     UnknownDependencyError,
 )
-from queuehint.operations import STAGED_KEPT_MS, CancelFlow, Close, Enqueue, List, SetLimit
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
@@ -50,18 +50,18 @@ class HiddenParts:
 
     def test_a_further_part_begins_no_submission_whose_first_parts_have_expired(self, store: Store) -> None:
         stage_two(store)
-        further = Enqueue((job("c", ["x"], flow="f"),), staged="T", is_further=True)
+        further = op.Enqueue((job("c", ["x"], flow="f"),), staged="T", is_further=True)
         assert [made.created for made in store.apply(further).jobs] == [True]
-        store.wait(STAGED_KEPT_MS)
+        store.wait(op.STAGED_KEPT_MS)
         with pytest.raises(FlowNotFoundError):
-            store.apply(Enqueue((job("d", ["x"], flow="f"),), staged="T", is_further=True))
+            store.apply(op.Enqueue((job("d", ["x"], flow="f"),), staged="T", is_further=True))
         with pytest.raises(FlowNotFoundError):
             store.commit("T")
         assert store.is_clean
 
     def test_a_further_part_is_of_a_submission(self, store: Store) -> None:
         with pytest.raises(InvalidJobError, match=r"is_further is True, and staged"):
-            store.apply(Enqueue((job("a"),), is_further=True))
+            store.apply(op.Enqueue((job("a"),), is_further=True))
         assert store.is_clean
 
     def test_sweeps_pass_over_what_is_hidden(self, store: Store) -> None:
@@ -94,7 +94,7 @@ class HiddenParts:
     def test_what_is_withdrawn_leaves_nothing_behind(self, store: Store) -> None:
         store.enqueue(job("known", ["x"]))
         limit = Limit(path=("x",), max_pending=4)
-        store.apply(SetLimit(limit))
+        store.apply(op.SetLimit(limit))
         before = store.visible()
         store.stage("T", job("a", ["x"], flow="f"), job("b", ["x"], after=["a"], flow="f"))
         store.stage("T", job("c", ["x"], flow="f"))
@@ -112,15 +112,15 @@ class HiddenParts:
         store.enqueue(*[job(str(number), ["x"]) for number in range(3)])
         assert store.run() == ["known", "a", "0", "1", "2"]
         store.unlimit(limit.path)
-        store.wait(2 * STAGED_KEPT_MS)
+        store.wait(2 * op.STAGED_KEPT_MS)
         assert store.is_clean
 
     def test_a_part_without_jobs_keeps_those_that_are_there(self, store: Store) -> None:
         stage_two(store)
         for _ in range(2):
-            store.advance(STAGED_KEPT_MS)
+            store.advance(op.STAGED_KEPT_MS)
             assert store.stage("T").jobs == ()
-        store.wait(STAGED_KEPT_MS - 1)
+        store.wait(op.STAGED_KEPT_MS - 1)
         assert store.commit("T") == 2
         assert store.run() == ["a", "b"]
 
@@ -135,7 +135,7 @@ class HiddenParts:
         store.enqueue(job("a", flow="f"))
         store.stage("T", job("b", flow="f"), job("c", flow="f"))
         store.enqueue(job("d", flow="f"))
-        page = store.apply(List(RecordFilter(flow="f"), limit=2))
+        page = store.apply(op.List(RecordFilter(flow="f"), limit=2))
         assert [record.id for record in page.records] == ["a", "d"]
 
 
@@ -209,7 +209,7 @@ class Commits:
 
     def test_a_commit_that_comes_late_but_before_the_parts_were_dropped_counts(self, store: Store) -> None:
         stage_two(store)
-        store.advance(2 * STAGED_KEPT_MS)
+        store.advance(2 * op.STAGED_KEPT_MS)
         assert store.commit("T") == 2
         assert store.run() == ["a", "b"]
 
@@ -227,11 +227,11 @@ class Commits:
             store.commit("T")
         elif ended == "withdrawn":
             store.withdraw("T")
-        store.wait(STAGED_KEPT_MS)
+        store.wait(op.STAGED_KEPT_MS)
         before = store.everything()
         for specs in ((job("c", ["x"], flow="f"),), ()):
             with pytest.raises(FlowNotFoundError) as caught:
-                store.apply(Enqueue(specs, staged="T", is_further=True))
+                store.apply(op.Enqueue(specs, staged="T", is_further=True))
             assert caught.value.flow == "T"
             assert store.everything() == before
             with pytest.raises(FlowNotFoundError):
@@ -242,20 +242,20 @@ class Commits:
     ) -> None:
         for created in (True, False):
             assert [made.created for made in store.stage("T", job("a"), job("b", after=["a"])).jobs] == [created] * 2
-        further = Enqueue((job("c", after=["b"]),), staged="T", is_further=True)
+        further = op.Enqueue((job("c", after=["b"]),), staged="T", is_further=True)
         for created in (True, False):
-            store.advance(STAGED_KEPT_MS - 1)
+            store.advance(op.STAGED_KEPT_MS - 1)
             assert [made.created for made in store.apply(further).jobs] == [created]
-        store.advance(STAGED_KEPT_MS - 1)
-        assert store.apply(Enqueue((), staged="T", is_further=True)).jobs == ()
-        store.wait(STAGED_KEPT_MS - 1)
+        store.advance(op.STAGED_KEPT_MS - 1)
+        assert store.apply(op.Enqueue((), staged="T", is_further=True)).jobs == ()
+        store.wait(op.STAGED_KEPT_MS - 1)
         assert store.commit("T", jobs=3) == 3
         assert store.run() == ["a", "b", "c"]
         assert store.is_clean
 
     def test_an_id_whose_submission_expires_in_the_same_step_is_free(self, store: Store) -> None:
         stage_two(store)
-        store.advance(STAGED_KEPT_MS)
+        store.advance(op.STAGED_KEPT_MS)
         assert store.enqueue(job("a", ["new"])).jobs[0].created
         assert store.record("a").path == ("new",)
         assert store.find("b") is None
@@ -275,7 +275,7 @@ class Commits:
 
     def test_a_part_that_is_refused_changes_nothing(self, store: Store) -> None:
         stage_two(store)
-        store.apply(Close(("closed",)))
+        store.apply(op.Close(("closed",)))
         before = store.everything()
         bad: list[tuple[type[Exception], Any]] = [
             (UnknownDependencyError, job("c", after=["nobody"], flow="f")),
@@ -287,18 +287,18 @@ class Commits:
             with pytest.raises(error):
                 store.stage("T", job("new", flow="f"), spec)
         with pytest.raises(LeaseLostError):
-            store.apply(Enqueue((job("c", flow="f"),), staged="T", parent=("nobody", 1)))
+            store.apply(op.Enqueue((job("c", flow="f"),), staged="T", parent=("nobody", 1)))
         assert store.everything() == before
-        store.apply(Close(("closed",), reopen=True))
+        store.apply(op.Close(("closed",), reopen=True))
         assert store.commit("T") == 2
 
     def test_a_handler_may_send_parts(self, store: Store) -> None:
         store.enqueue(job("parent"))
         store.start()
         parent = ("parent", store.grants["parent"].token)
-        store.apply(Enqueue((job("a"), job("b", after=["a"])), staged="T", parent=parent))
+        store.apply(op.Enqueue((job("a"), job("b", after=["a"])), staged="T", parent=parent))
         with pytest.raises(CycleError):
-            store.apply(Enqueue((job("c", after=["parent"]),), staged="T", parent=parent))
+            store.apply(op.Enqueue((job("c", after=["parent"]),), staged="T", parent=parent))
         store.commit("T", jobs=2)
         store.await_children("parent", "a", "b")
         assert store.run() == ["a", "b"]
@@ -322,18 +322,18 @@ class FlowsTold:
 
     def test_a_flow_is_listed_in_pages_in_order_of_number(self, store: Store) -> None:
         store.enqueue(*[job(f"j{number}", flow="f" if number != 3 else "g") for number in range(6)])
-        page = store.apply(List(RecordFilter(flow="f"), limit=2))
+        page = store.apply(op.List(RecordFilter(flow="f"), limit=2))
         assert [record.id for record in page.records] == ["j0", "j1"]
-        rest = store.apply(List(RecordFilter(flow="f"), after=page.after, limit=3))
+        rest = store.apply(op.List(RecordFilter(flow="f"), after=page.after, limit=3))
         assert ([record.id for record in rest.records], rest.after) == (["j2", "j4", "j5"], None)
-        assert store.apply(List(RecordFilter(flow="nobody"))).records == ()
+        assert store.apply(op.List(RecordFilter(flow="nobody"))).records == ()
         for limit in (0, 201):
             with pytest.raises(InvalidJobError):
-                store.apply(List(RecordFilter(flow="f"), limit=limit))
+                store.apply(op.List(RecordFilter(flow="f"), limit=limit))
 
     def test_a_flow_is_canceled_with_a_reason(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"))
-        assert not store.apply(CancelFlow("f", "moot")).more
+        assert not store.apply(op.CancelFlow("f", "moot")).more
         assert [store.record(each).cause for each in "ab"] == ["moot", "moot"]
         assert not store.cancel_flow("nobody")
 

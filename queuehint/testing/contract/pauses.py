@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobError
-from queuehint.operations import Amend, CountPending, ListPauses, Pause
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
@@ -96,16 +96,16 @@ class PausesInTime:
         end_ms = store.clock.now_ms() + 1_000
         assert (reason.kind, reason.path_key, reason.until_ms, reason.stuck) == (ReasonKind.PAUSED, "x", end_ms, False)
         assert store.stats().stuck["paused"] == 0
-        assert store.apply(CountPending()).moving is True
-        assert store.apply(CountPending(("x",))).moving is True
+        assert store.apply(op.CountPending()).moving is True
+        assert store.apply(op.CountPending(("x",))).moving is True
         store.pause("x")
         assert store.why("a").stuck is True
         assert store.why("a").until_ms is None
         assert store.stats().stuck["paused"] == 1
-        assert store.apply(CountPending()).moving is False
+        assert store.apply(op.CountPending()).moving is False
 
     def test_pauses_are_listed_as_they_began_with_their_ends(self, store: Store) -> None:
-        assert store.apply(ListPauses()).pauses == ()
+        assert store.apply(op.ListPauses()).pauses == ()
         store.enqueue(job("a", ["y"]), job("b", ["z"]), job("c", ["z", "1"]))
         store.pause("z")
         store.pause("y", for_ms=1_000)
@@ -114,7 +114,7 @@ class PausesInTime:
         store.pause("z")
         assert store.start() == []
         now_ms = store.clock.now_ms()
-        assert store.apply(ListPauses()).pauses == (
+        assert store.apply(op.ListPauses()).pauses == (
             PauseState(filter=RecordFilter(path=("y",)), until_ms=now_ms + 1_000, parked=0),
             PauseState(filter=RecordFilter(path=()), until_ms=now_ms + 2_000, parked=2),
             PauseState(filter=RecordFilter(path=("z",)), until_ms=None, parked=0),
@@ -123,8 +123,8 @@ class PausesInTime:
     @pytest.mark.parametrize("for_ms", [0, -1, 10 * 366 * 24 * 3600 * 1000 + 1])
     def test_a_while_out_of_its_range_is_refused(self, store: Store, for_ms: int) -> None:
         with pytest.raises(InvalidJobError, match=f"for_ms.* {for_ms}"):
-            store.apply(Pause(RecordFilter(path=("x",)), for_ms))
-        assert store.apply(ListPauses()).pauses == ()
+            store.apply(op.Pause(RecordFilter(path=("x",)), for_ms))
+        assert store.apply(op.ListPauses()).pauses == ()
 
 
 class PausesByFilter:
@@ -171,7 +171,7 @@ class PausesByFilter:
         assert store.start() == []
         store.wait(1)
         assert store.start() == ["a"]
-        assert store.apply(ListPauses()).pauses == ()
+        assert store.apply(op.ListPauses()).pauses == ()
 
     def test_why_names_the_filter_and_what_ends_it(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="ann"), job("b", ["x", "1"]))
@@ -185,11 +185,11 @@ class PausesByFilter:
         assert str(reason) == "a is QUEUED: paused by x --user ann"
         assert store.chain("b")[-1] == reason
         assert store.stats().stuck["paused"] == 1
-        assert store.apply(CountPending()).moving is False
+        assert store.apply(op.CountPending()).moving is False
         store.pause_jobs(60_000, user="ann", path=("x",))
         assert store.why("a").stuck is False
-        assert store.apply(CountPending()).moving is True
-        assert store.apply(ListPauses()).pauses == (
+        assert store.apply(op.CountPending()).moving is True
+        assert store.apply(op.ListPauses()).pauses == (
             PauseState(filter=wanted, until_ms=store.clock.now_ms() + 60_000, parked=1),
         )
 
@@ -197,7 +197,7 @@ class PausesByFilter:
         store.pause_jobs(task="t", tag="eu")
         store.pause("x")
         store.pause_jobs(pool="gpu", service="web")
-        assert [state.filter for state in store.apply(ListPauses()).pauses] == [
+        assert [state.filter for state in store.apply(op.ListPauses()).pauses] == [
             RecordFilter(task="t", tag="eu"),
             RecordFilter(path=("x",)),
             RecordFilter(pool="gpu", service="web"),
@@ -222,7 +222,7 @@ class PausesByFilter:
         store.pause_jobs(user="ann")
         assert store.start() == ["b"]
         record = store.record("a")
-        store.apply(Amend(attrs.evolve(record.spec, user="bob"), record.version))
+        store.apply(op.Amend(attrs.evolve(record.spec, user="bob"), record.version))
         assert store.start() == ["a"]
         store.finish("a", "b")
         store.resume_jobs(user="ann")
@@ -253,7 +253,7 @@ class PausesByFilter:
         self, store: Store, words: dict[str, Any], named: str
     ) -> None:
         with pytest.raises(InvalidJobError, match=named):
-            store.apply(Pause(RecordFilter(**words)))
+            store.apply(op.Pause(RecordFilter(**words)))
 
     def test_there_are_at_most_a_hundred(self, store: Store) -> None:
         for number in range(100):

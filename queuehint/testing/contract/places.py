@@ -12,12 +12,7 @@ from queuehint import (
     JobState,
     PathClosedError,
 )
-from queuehint.operations import (
-    CanDequeue,
-    Close,
-    Draw,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import SHARED, job
 from queuehint.values.report import ReasonKind
@@ -46,7 +41,7 @@ class SerialPath:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
         store.start()
         reply = store.exchange(store.outcome("a"), limit=1)
-        assert reply.verdicts == (Verdict.DONE,)
+        assert reply.verdicts == (op.Verdict.DONE,)
         assert [grant.spec.id for grant in reply.grants] == ["b"]
 
     def test_shared_jobs_run_side_by_side_and_an_exclusive_one_waits_for_them_all(self, store: Store) -> None:
@@ -136,12 +131,12 @@ class Ancestors:
 
     def test_what_executes_is_known_at_every_ancestor(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]))
-        assert store.apply(CanDequeue(("doc",)))
+        assert store.apply(op.CanDequeue(("doc",)))
         store.start()
-        may = {path: store.apply(CanDequeue(path)) for path in [(), ("doc",), ("doc", "1"), ("doc", "1", "x")]}
+        may = {path: store.apply(op.CanDequeue(path)) for path in [(), ("doc",), ("doc", "1"), ("doc", "1", "x")]}
         assert not any(may.values())
-        assert store.apply(CanDequeue(("doc", "2")))
-        assert store.apply(CanDequeue(("other",)))
+        assert store.apply(op.CanDequeue(("doc", "2")))
+        assert store.apply(op.CanDequeue(("other",)))
 
 
 class Siblings:
@@ -243,7 +238,7 @@ class ArrivalOrder:
         assert store.start() == ["a"]
 
     def test_numbers_drawn_never_repeat(self, store: Store) -> None:
-        firsts = [store.apply(Draw(count)).first for count in (1, 3, 1)]
+        firsts = [store.apply(op.Draw(count)).first for count in (1, 3, 1)]
         assert firsts == [firsts[0], firsts[0] + 1, firsts[0] + 4]
 
 
@@ -282,11 +277,11 @@ class Pauses:
 
     def test_a_closed_path_refuses_new_jobs_and_runs_the_old(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]))
-        assert store.apply(Close(("doc",))).changed
+        assert store.apply(op.Close(("doc",))).changed
         with pytest.raises(PathClosedError) as caught:
             store.enqueue(job("free"), job("b", ["doc", "2"]))
         assert caught.value.path_key == "doc"
         assert store.find("free") is None
         assert store.run() == ["a"]
-        assert store.apply(Close(("doc",), reopen=True)).changed
+        assert store.apply(op.Close(("doc",), reopen=True)).changed
         assert store.enqueue(job("b", ["doc", "2"])).jobs[0].created

@@ -8,16 +8,7 @@ import attrs
 import pytest
 
 from queuehint import InvalidJobError, JobState, OutcomeKind, PayloadError
-from queuehint.operations import (
-    Amend,
-    Cancel,
-    Delete,
-    Draw,
-    Fetch,
-    List,
-    Peek,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.testing.contract.listing import listed, users
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
@@ -33,7 +24,7 @@ MINUTE = 60_000
 
 
 def delete(store: Store, *ids: str, versions: tuple[int, ...] | None = None) -> list[Any]:
-    return list(store.apply(Delete(ids, versions)).verdicts)
+    return list(store.apply(op.Delete(ids, versions)).verdicts)
 
 
 class Deletion:
@@ -45,11 +36,11 @@ class Deletion:
         store.finish("over")
         store.start(1)
         assert delete(store, "over", "runs", "waits", "unknown", "over") == [
-            (Verdict.DONE, None),
-            (Verdict.REFUSED, STARTED),
-            (Verdict.REFUSED, SCHEDULED),
-            (Verdict.UNKNOWN, None),
-            (Verdict.UNKNOWN, None),
+            (op.Verdict.DONE, None),
+            (op.Verdict.REFUSED, STARTED),
+            (op.Verdict.REFUSED, SCHEDULED),
+            (op.Verdict.UNKNOWN, None),
+            (op.Verdict.UNKNOWN, None),
         ]
         assert store.find("over") is None
         assert listed(store) == "runs waits"
@@ -61,10 +52,10 @@ class Deletion:
         version = store.record("a").version
         store.say("a", None, ("changed",))
         assert delete(store, "a", "b", versions=(version, version)) == [
-            (Verdict.STALE, CANCELED),
-            (Verdict.DONE, None),
+            (op.Verdict.STALE, CANCELED),
+            (op.Verdict.DONE, None),
         ]
-        assert delete(store, "a", versions=(version + 1,)) == [(Verdict.DONE, None)]
+        assert delete(store, "a", versions=(version + 1,)) == [(op.Verdict.DONE, None)]
         with pytest.raises(InvalidJobError, match="versions: 1 for 2 ids"):
             delete(store, "a", "b", versions=(1,))
 
@@ -73,10 +64,10 @@ class Deletion:
         store.start()
         store.settle("a", result=b"1")
         store.wait(0)
-        assert delete(store, "a") == [(Verdict.REFUSED, FINISHED)]
+        assert delete(store, "a") == [(op.Verdict.REFUSED, FINISHED)]
         store.cancel("b")
         store.wait(0)
-        assert delete(store, "a") == [(Verdict.DONE, None)]
+        assert delete(store, "a") == [(op.Verdict.DONE, None)]
 
     def test_a_dead_job_frees_its_place_and_those_that_wait_for_it_are_told(self, store: Store) -> None:
         store.enqueue(
@@ -85,7 +76,7 @@ class Deletion:
         store.start()
         store.fail("dead")
         assert store.start() == []
-        assert delete(store, "dead") == [(Verdict.DONE, None)]
+        assert delete(store, "dead") == [(op.Verdict.DONE, None)]
         store.wait(0)
         assert store.state("after") is CANCELED
         assert store.start() == ["behind"]
@@ -104,9 +95,9 @@ class Deletion:
             delete(store, *[str(number) for number in range(1001)])
 
 
-def amend(store: Store, job_id: str, **fields: Any) -> Verdict:
+def amend(store: Store, job_id: str, **fields: Any) -> op.Verdict:
     record = store.record(job_id)
-    return store.apply(Amend(attrs.evolve(record.spec, **fields), record.version)).verdict
+    return store.apply(op.Amend(attrs.evolve(record.spec, **fields), record.version)).verdict
 
 
 class Amending:
@@ -115,28 +106,30 @@ class Amending:
     def test_a_record_is_found_by_what_it_became(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="ann", service="docs"), job("b", user="ann", service="docs"))
         version = store.record("a").version
-        assert amend(store, "a", user="ben", service="mail") is Verdict.DONE
+        assert amend(store, "a", user="ben", service="mail") is op.Verdict.DONE
         record = store.record("a")
         assert (record.spec.user, record.spec.service, record.version) == ("ben", "mail", version + 1)
         assert listed(store, user="ann") == listed(store, service="docs") == "b"
         assert listed(store, user="ben") == listed(store, service="mail") == "a"
         assert (users(store, "docs"), users(store, "mail")) == ({"ann": 1}, {"ben": 1})
-        assert amend(store, "a", user=None) is Verdict.DONE
+        assert amend(store, "a", user=None) is op.Verdict.DONE
         assert users(store, "mail") == {}
         assert store.record("a").spec.user is None
 
     def test_to_what_it_is_already_nothing_changes(self, store: Store) -> None:
         store.enqueue(job("a", user="u", service="s"), job("b", user="u"))
         record = store.record("a")
-        assert amend(store, "a", user="u", service="s") is Verdict.DONE
+        assert amend(store, "a", user="u", service="s") is op.Verdict.DONE
         assert store.record("a") == record
-        assert store.apply(Amend(record.spec, record.version + 1)).verdict is Verdict.STALE
+        assert store.apply(op.Amend(record.spec, record.version + 1)).verdict is op.Verdict.STALE
         assert store.start(limit=1) == ["a"]
 
     def test_a_record_of_another_version_is_not_amended(self, store: Store) -> None:
         store.enqueue(job("a"))
         record = store.record("a")
-        assert store.apply(Amend(attrs.evolve(record.spec, user="u"), record.version + 1)).verdict is Verdict.STALE
+        assert (
+            store.apply(op.Amend(attrs.evolve(record.spec, user="u"), record.version + 1)).verdict is op.Verdict.STALE
+        )
         assert store.record("a") == record
 
     def test_nothing_else_is_changed(self, store: Store) -> None:
@@ -153,18 +146,18 @@ class Amending:
             {"delay_ms": 5},
         ):
             with pytest.raises(InvalidJobError, match="only the service and the user"):
-                store.apply(Amend(attrs.evolve(record.spec, **fields), record.version))
+                store.apply(op.Amend(attrs.evolve(record.spec, **fields), record.version))
         assert store.record("a") == record
 
     def test_what_is_gone_or_not_committed_stays_so(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.run()
         record = store.record("a")
-        store.apply(Delete(("a",)))
+        store.apply(op.Delete(("a",)))
         store.stage("T", job("b"))
-        assert store.apply(Amend(record.spec, record.version)).verdict is Verdict.UNKNOWN
-        assert store.apply(Amend(job("b"), 1)).verdict is Verdict.UNKNOWN
-        assert store.apply(Amend(job("c"), 1)).verdict is Verdict.UNKNOWN
+        assert store.apply(op.Amend(record.spec, record.version)).verdict is op.Verdict.UNKNOWN
+        assert store.apply(op.Amend(job("b"), 1)).verdict is op.Verdict.UNKNOWN
+        assert store.apply(op.Amend(job("c"), 1)).verdict is op.Verdict.UNKNOWN
         assert listed(store) == ""
 
     def test_a_ready_job_takes_its_turn_under_its_new_user(self, store: Store) -> None:
@@ -184,7 +177,7 @@ class Amending:
         if state == "over":
             store.finish("a")
         before = store.state("a")
-        assert amend(store, "a", user="v", service="s") is Verdict.DONE
+        assert amend(store, "a", user="v", service="s") is op.Verdict.DONE
         assert (store.state("a"), store.record("a").spec.user, users(store, "s")) == (before, "v", {"v": 1})
         store.resume("x")
         store.wait(0)
@@ -204,7 +197,7 @@ class Amending:
         assert not store.enqueue(first).jobs[0].created
         assert not store.enqueue(job("a", user="w")).jobs[0].created
         store.run()
-        store.apply(Delete(("a",)))
+        store.apply(op.Delete(("a",)))
         assert not store.enqueue(first).jobs[0].created
 
     def test_a_record_that_is_over_is_kept_as_long_as_its_new_service_says(self, store: Store) -> None:
@@ -219,7 +212,7 @@ class Amending:
         assert listed(store) == ""
 
 
-def update(store: Store, job_id: str, result: bytes) -> Verdict:
+def update(store: Store, job_id: str, result: bytes) -> op.Verdict:
     return store.say(job_id, store.grants[job_id].token, result=result)
 
 
@@ -230,10 +223,10 @@ class Interim:
         store.enqueue(job("a"))
         store.start()
         version = store.record("a").version
-        assert update(store, "a", b"1") is Verdict.DONE
-        assert update(store, "a", b"2") is Verdict.DONE
+        assert update(store, "a", b"1") is op.Verdict.DONE
+        assert update(store, "a", b"2") is op.Verdict.DONE
         assert (store.record("a").result, store.record("a").version) == (b"2", version + 2)
-        assert update(store, "a", b"null") is Verdict.DONE
+        assert update(store, "a", b"null") is op.Verdict.DONE
         assert store.record("a").result == b"null"
 
     @pytest.mark.parametrize(
@@ -289,26 +282,26 @@ class Interim:
         store.start()
         old = store.grants["a"].token
         store.settle("a", OutcomeKind.RELEASED)
-        assert store.say("a", old, result=b"1") is Verdict.LOST
+        assert store.say("a", old, result=b"1") is op.Verdict.LOST
         store.start()
-        assert store.say("a", old, result=b"1") is Verdict.LOST
-        assert store.say("unknown", old, result=b"1") is Verdict.LOST
+        assert store.say("a", old, result=b"1") is op.Verdict.LOST
+        assert store.say("unknown", old, result=b"1") is op.Verdict.LOST
         assert store.record("a").result is None
         store.finish("a")
-        assert update(store, "a", b"1") is Verdict.LOST
+        assert update(store, "a", b"1") is op.Verdict.LOST
 
     def test_a_result_too_large_is_refused(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         with pytest.raises(PayloadError):
             update(store, "a", b"x" * (RESULT_BYTES_MAX + 1))
-        assert update(store, "a", b"x" * RESULT_BYTES_MAX) is Verdict.DONE
+        assert update(store, "a", b"x" * RESULT_BYTES_MAX) is op.Verdict.DONE
 
     def test_a_job_that_is_canceled_while_it_runs_has_no_result(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         update(store, "a", b"1")
-        store.apply(Cancel(("a",)))
+        store.apply(op.Cancel(("a",)))
         store.settle("a", OutcomeKind.RELEASED)
         assert (store.state("a"), store.record("a").result) == (CANCELED, None)
 
@@ -319,10 +312,10 @@ class Interim:
         store.finish("a")
         store.wait(0)
         store.start()
-        assert store.apply(Fetch("b", store.grants["b"].token, ("a",))).results == ((FINISHED, b"1"),)
+        assert store.apply(op.Fetch("b", store.grants["b"].token, ("a",))).results == ((FINISHED, b"1"),)
 
 
-def log(store: Store, job_id: str, *lines: str) -> Verdict:
+def log(store: Store, job_id: str, *lines: str) -> op.Verdict:
     return store.say(job_id, None, lines)
 
 
@@ -331,24 +324,24 @@ class OpenLog:
 
     def test_a_record_takes_lines_in_any_state(self, store: Store) -> None:
         store.enqueue(job("a"), job("late", delay_ms=5))
-        assert log(store, "a", "queued") is Verdict.DONE
+        assert log(store, "a", "queued") is op.Verdict.DONE
         store.start()
-        assert log(store, "a", "started", "") is Verdict.DONE
+        assert log(store, "a", "started", "") is op.Verdict.DONE
         store.say("a", store.grants["a"].token, ("mine",))
         store.finish("a")
         version = store.record("a").version
-        assert log(store, "a", "over", "é\nü") is Verdict.DONE
+        assert log(store, "a", "over", "é\nü") is op.Verdict.DONE
         record = store.record("a")
         assert record.logs == ("queued", "started", "", "mine", "over", "é\nü")
         assert (record.version, record.logs_truncated) == (version + 1, False)
-        assert log(store, "late", "x") is Verdict.DONE
+        assert log(store, "late", "x") is op.Verdict.DONE
 
     def test_what_is_not_kept_takes_none(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.run()
-        store.apply(Delete(("a",)))
+        store.apply(op.Delete(("a",)))
         store.stage("T", job("b"))
-        assert [log(store, name, "x") for name in ("a", "b", "c")] == [Verdict.UNKNOWN] * 3
+        assert [log(store, name, "x") for name in ("a", "b", "c")] == [op.Verdict.UNKNOWN] * 3
 
     def test_the_last_thousand_lines_are_kept(self, store: Store) -> None:
         store.enqueue(job("a"))
@@ -371,11 +364,11 @@ class Numbers:
     """Numbers are drawn once each."""
 
     def test_a_look_draws_nothing(self, store: Store) -> None:
-        assert store.apply(Peek()).first == store.apply(Peek()).first == 1
-        assert store.apply(Draw(5)).first == 1
-        assert store.apply(Peek()).first == 6
-        assert store.apply(Draw(1)).first == 6
+        assert store.apply(op.Peek()).first == store.apply(op.Peek()).first == 1
+        assert store.apply(op.Draw(5)).first == 1
+        assert store.apply(op.Peek()).first == 6
+        assert store.apply(op.Draw(1)).first == 6
 
     def test_a_flow_is_listed_as_before(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b"), job("c", flow="f"))
-        assert [record.id for record in store.apply(List(RecordFilter(flow="f"))).records] == ["a", "c"]
+        assert [record.id for record in store.apply(op.List(RecordFilter(flow="f"))).records] == ["a", "c"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobError
-from queuehint.operations import Announce, CountPending, Exchange, Pause, Resume, SetLimit, Verdict
 from queuehint.testing.driver import job
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
@@ -31,11 +31,11 @@ def refuse(store: Store, *ids: str, by: str = "old", **fields: Any) -> None:
     for release in by.split():
         assert store.start(release=release, **fields) == list(ids)
         reply = store.exchange(*[store.outcome(job_id, UNKNOWN) for job_id in ids], release=release)
-        assert reply.verdicts == (Verdict.DONE,) * len(ids)
+        assert reply.verdicts == (op.Verdict.DONE,) * len(ids)
 
 
 def announce(store: Store, name: str, release: str, **told: Any) -> None:
-    store.apply(Announce(name, "host", 7, 4, release=release, **told))
+    store.apply(op.Announce(name, "host", 7, 4, release=release, **told))
 
 
 class Releases:
@@ -100,13 +100,13 @@ class Releases:
         refuse(store, "a", by="one")
         assert store.why("a").kind is ReasonKind.WORKER, "the other release has not tried it"
         assert store.stats().stuck["unknown_task"] == 0
-        assert store.apply(CountPending()).moving
+        assert store.apply(op.CountPending()).moving
         refuse(store, "a", by="two")
         reason = store.why("a")
         assert (reason.kind, reason.stuck, reason.until_ms) == (ReasonKind.UNKNOWN_TASK, True, None)
         assert reason.detail == "task task, unknown to releases v 1, two"
         assert (store.stats().stuck["unknown_task"], store.stats().stuck["no_worker"]) == (1, 0)
-        pending = store.apply(CountPending())
+        pending = store.apply(op.CountPending())
         assert (pending.unfinished, pending.moving, [each.kind for each in pending.reasons]) == (
             1,
             False,
@@ -145,7 +145,7 @@ class Releases:
         refuse(store, "a")
         assert store.start(release="new") == ["a"]
         store.fail("a")
-        assert store.redrive("a") == [Verdict.DONE]
+        assert store.redrive("a") == [op.Verdict.DONE]
         assert store.start(release="old") == ["a"]
 
     def test_worker_that_dies_before_refusing_leaves_the_job_to_all(self, store: Store) -> None:
@@ -153,17 +153,17 @@ class Releases:
         assert store.start(release="old") == ["a"]
         late = store.outcome("a", UNKNOWN)
         store.wait(30_000)
-        assert store.exchange(late, release="old").verdicts == (Verdict.LOST,)
+        assert store.exchange(late, release="old").verdicts == (op.Verdict.LOST,)
         assert store.start(release="old") == ["a"]
 
     def test_refusal_sent_again_changes_nothing(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         assert store.start(release="old") == ["a"]
         refusal = store.outcome("a", UNKNOWN)
-        assert store.exchange(refusal, refusal, release="old").verdicts == (Verdict.DONE, Verdict.LOST)
-        assert store.exchange(refusal, release="new").verdicts == (Verdict.LOST,)
+        assert store.exchange(refusal, refusal, release="old").verdicts == (op.Verdict.DONE, op.Verdict.LOST)
+        assert store.exchange(refusal, release="new").verdicts == (op.Verdict.LOST,)
         assert store.start(release="new") == ["a"]
-        assert store.exchange(refusal, release="old").verdicts == (Verdict.LOST,)
+        assert store.exchange(refusal, release="old").verdicts == (op.Verdict.LOST,)
 
     def test_exchange_without_a_release_pauses_what_it_refuses(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
@@ -193,7 +193,7 @@ class Releases:
         for number, releases in enumerate(sets[:QUEUES_MAX]):
             store.enqueue(job(f"j{number}", user=f"u{number}"))
             refuse(store, f"j{number}", by=releases, users=(f"u{number}",))
-        assert store.settle("held", OutcomeKind.RELEASED) is Verdict.DONE
+        assert store.settle("held", OutcomeKind.RELEASED) is op.Verdict.DONE
         assert store.start(release="z", users=("held",)) == ["held"], "without room it is forgotten who refused it"
         first, second, third = sets[QUEUES_MAX].split()
         store.enqueue(job("more", user="more"))
@@ -223,15 +223,15 @@ class Releases:
     def test_pauses_hold_refused_jobs_back_too(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         refuse(store, "a")
-        store.apply(Pause(RecordFilter(path=("x",))))
+        store.apply(op.Pause(RecordFilter(path=("x",))))
         assert store.start(release="new") == []
         assert store.why("a").kind is ReasonKind.PAUSED
-        store.apply(Resume(RecordFilter(path=("x",))))
+        store.apply(op.Resume(RecordFilter(path=("x",))))
         assert store.start(release="old") == []
         assert store.start(release="new") == ["a"]
 
     def test_limits_hold_refused_jobs_back_too(self, store: Store) -> None:
-        store.apply(SetLimit(Limit(path=("x",), most=1)))
+        store.apply(op.SetLimit(Limit(path=("x",), most=1)))
         store.enqueue(job("a", ["x", "1"]), job("b", ["x", "2"]))
         refuse(store, "a")
         refuse(store, "b")
@@ -244,7 +244,7 @@ class Releases:
     def test_refused_job_can_be_canceled_and_expires(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]))
         refuse(store, "a")
-        assert store.cancel("a") == [Verdict.DONE]
+        assert store.cancel("a") == [op.Verdict.DONE]
         assert store.start(release="old") == ["b"]
         store.finish("b")
         assert store.is_clean
@@ -262,6 +262,6 @@ class Releases:
     )
     def test_release_of_other_characters_is_refused(self, store: Store, release: str, problem: str) -> None:
         with pytest.raises(InvalidJobError, match=problem):
-            store.apply(Exchange("w", limit=1, release=release))
+            store.apply(op.Exchange("w", limit=1, release=release))
         with pytest.raises(InvalidJobError, match=problem):
             announce(store, "w", release)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuehint import InvalidJobError, JobState, OutcomeKind
+from queuehint import operations as op
 from queuehint.errors import LeaseLostError
-from queuehint.operations import TALLIES, Enqueue, Fetch, ListShared, Pull, Push, SharedKeys, Verdict
 from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.spec import Dependency
@@ -22,7 +22,7 @@ CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
 
 
 def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
-    return store.apply(Fetch(job_id, store.grants[job_id].token, ids)).results
+    return store.apply(op.Fetch(job_id, store.grants[job_id].token, ids)).results
 
 
 class Results:
@@ -46,10 +46,10 @@ class Results:
         store.settle("a", result=b"1")
         store.start()
         token = store.grants["b"].token
-        assert store.apply(Fetch("b", token + 1, ("a",))).verdict is Verdict.LOST
-        assert store.apply(Fetch("nobody", token, ("a",))).verdict is Verdict.LOST
+        assert store.apply(op.Fetch("b", token + 1, ("a",))).verdict is op.Verdict.LOST
+        assert store.apply(op.Fetch("nobody", token, ("a",))).verdict is op.Verdict.LOST
         store.finish("b")
-        assert store.apply(Fetch("b", token, ("a",))).verdict is Verdict.LOST
+        assert store.apply(op.Fetch("b", token, ("a",))).verdict is op.Verdict.LOST
 
     def test_a_result_is_kept_until_its_last_dependent_is_over(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=0), job("b", after=["a"]), job("c", after=["a"], delay_ms=DAY_MS))
@@ -92,7 +92,7 @@ class Children:
         token = store.grants["p"].token
         for parent in [("p", token + 1), ("a", token), ("nobody", token)]:
             with pytest.raises(LeaseLostError):
-                store.apply(Enqueue((job("b"),), parent=parent))
+                store.apply(op.Enqueue((job("b"),), parent=parent))
         assert store.find("b") is None
 
     def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
@@ -102,7 +102,7 @@ class Children:
         record = store.record("p")
         assert (record.state, record.seq, record.worker) == (DEFERRED, None, None)
         assert store.why("p").jobs == ("a", "b")
-        assert store.renew("p") == [Verdict.LOST]
+        assert store.renew("p") == [op.Verdict.LOST]
         assert store.run() == ["a", "b"]
         assert (store.state("p"), store.record("p").result) == (FINISHED, b"1")
 
@@ -182,7 +182,7 @@ class Children:
         store.enqueue(job("q"))
         store.start()
         store.await_children("q", "a")
-        assert store.cancel("q") == [Verdict.DONE]
+        assert store.cancel("q") == [op.Verdict.DONE]
         store.finish("a")
         assert store.states("q", "a") == "CANCELED FINISHED"
 
@@ -191,89 +191,89 @@ class Shared:
     """Values are pushed and pulled by key, each for a time."""
 
     def test_a_value_is_there_until_its_time_is_over(self, store: Store) -> None:
-        assert store.apply(Pull("n", "k")).value is None
-        assert not store.apply(Push("n", "k", b"1", 1_000)).replaced
-        assert store.apply(Push("n", "k", b'{"\xc3\xa9":1}', 2_000)).replaced
-        assert store.apply(Pull("n", "k")).value == b'{"\xc3\xa9":1}'
+        assert store.apply(op.Pull("n", "k")).value is None
+        assert not store.apply(op.Push("n", "k", b"1", 1_000)).replaced
+        assert store.apply(op.Push("n", "k", b'{"\xc3\xa9":1}', 2_000)).replaced
+        assert store.apply(op.Pull("n", "k")).value == b'{"\xc3\xa9":1}'
         store.wait(1_999)
-        assert store.apply(Pull("n", "k")).value is not None
+        assert store.apply(op.Pull("n", "k")).value is not None
         store.wait(1)
-        assert store.apply(Pull("n", "k")).value is None
-        assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
+        assert store.apply(op.Pull("n", "k")).value is None
+        assert not store.apply(op.Push("n", "k", b"3", 1_000)).replaced
 
     def test_a_value_that_is_deleted_is_gone_at_once(self, store: Store) -> None:
-        assert not store.apply(Push("n", "k", b"", 0)).replaced
-        store.apply(Push("n", "k", b"1", 1_000))
-        store.apply(Push("n", "other", b"2", 1_000))
-        assert store.apply(Push("n", "k", b"", 0)).replaced
-        assert store.apply(Pull("n", "k")).value is None
-        assert not store.apply(Push("n", "k", b"", 0)).replaced
-        assert not store.apply(Push("n", "k", b"3", 1_000)).replaced
-        assert [store.apply(Pull("n", key)).value for key in ("k", "other")] == [b"3", b"2"]
+        assert not store.apply(op.Push("n", "k", b"", 0)).replaced
+        store.apply(op.Push("n", "k", b"1", 1_000))
+        store.apply(op.Push("n", "other", b"2", 1_000))
+        assert store.apply(op.Push("n", "k", b"", 0)).replaced
+        assert store.apply(op.Pull("n", "k")).value is None
+        assert not store.apply(op.Push("n", "k", b"", 0)).replaced
+        assert not store.apply(op.Push("n", "k", b"3", 1_000)).replaced
+        assert [store.apply(op.Pull("n", key)).value for key in ("k", "other")] == [b"3", b"2"]
 
     def test_keys_are_listed_in_pages_in_order_of_their_bytes(self, store: Store) -> None:
         keys = ["b", "a:2", "a:1", "a", "A", "\u00e9", "z", "\uffee", "\U0001f600", "a:10", "*", "a%"]
         for key in keys:
-            store.apply(Push("n", key, b"1", 1_000))
-        store.apply(Push("n2", "a:3", b"1", 1_000))
+            store.apply(op.Push("n", key, b"1", 1_000))
+        store.apply(op.Push("n2", "a:3", b"1", 1_000))
         ordered = tuple(sorted(keys, key=str.encode))
-        assert store.apply(ListShared("n")) == SharedKeys(ordered, None)
-        assert store.apply(ListShared("n", limit=len(keys))) == SharedKeys(ordered, None)
-        page = store.apply(ListShared("n", limit=5))
-        assert page == SharedKeys(ordered[:5], ordered[4])
-        assert store.apply(ListShared("n", after=page.after)) == SharedKeys(ordered[5:], None)
-        assert store.apply(ListShared("nobody")) == SharedKeys((), None)
+        assert store.apply(op.ListShared("n")) == op.SharedKeys(ordered, None)
+        assert store.apply(op.ListShared("n", limit=len(keys))) == op.SharedKeys(ordered, None)
+        page = store.apply(op.ListShared("n", limit=5))
+        assert page == op.SharedKeys(ordered[:5], ordered[4])
+        assert store.apply(op.ListShared("n", after=page.after)) == op.SharedKeys(ordered[5:], None)
+        assert store.apply(op.ListShared("nobody")) == op.SharedKeys((), None)
 
     def test_keys_are_listed_by_what_they_begin_with(self, store: Store) -> None:
         for key in ("a", "a:1", "a:10", "a:2", "b"):
-            store.apply(Push("n", key, b"1", 1_000))
-        assert store.apply(ListShared("n", "a:")).keys == ("a:1", "a:10", "a:2")
-        assert store.apply(ListShared("n", "a:1")).keys == ("a:1", "a:10")
-        assert store.apply(ListShared("n", "a:", limit=2)) == SharedKeys(("a:1", "a:10"), "a:10")
+            store.apply(op.Push("n", key, b"1", 1_000))
+        assert store.apply(op.ListShared("n", "a:")).keys == ("a:1", "a:10", "a:2")
+        assert store.apply(op.ListShared("n", "a:1")).keys == ("a:1", "a:10")
+        assert store.apply(op.ListShared("n", "a:", limit=2)) == op.SharedKeys(("a:1", "a:10"), "a:10")
         # The key after which a page begins need not exist, nor have the prefix.
-        assert store.apply(ListShared("n", "a:", "a:1")).keys == ("a:10", "a:2")
-        assert store.apply(ListShared("n", "a:", "a:11")).keys == ("a:2",)
-        assert store.apply(ListShared("n", "a:", "A")).keys == ("a:1", "a:10", "a:2")
-        assert store.apply(ListShared("n", "a:", "b")).keys == store.apply(ListShared("n", "c")).keys == ()
+        assert store.apply(op.ListShared("n", "a:", "a:1")).keys == ("a:10", "a:2")
+        assert store.apply(op.ListShared("n", "a:", "a:11")).keys == ("a:2",)
+        assert store.apply(op.ListShared("n", "a:", "A")).keys == ("a:1", "a:10", "a:2")
+        assert store.apply(op.ListShared("n", "a:", "b")).keys == store.apply(op.ListShared("n", "c")).keys == ()
 
     def test_values_that_were_deleted_or_whose_time_is_over_are_not_listed(self, store: Store) -> None:
         for key, ttl_ms in (("a", 1_000), ("b", 2_000), ("c", 3_000)):
-            store.apply(Push("n", key, b"1", ttl_ms))
-        store.apply(Push("n", "c", b"", 0))
-        assert store.apply(ListShared("n")).keys == ("a", "b")
+            store.apply(op.Push("n", key, b"1", ttl_ms))
+        store.apply(op.Push("n", "c", b"", 0))
+        assert store.apply(op.ListShared("n")).keys == ("a", "b")
         # No step that drops them has come between.
         store.advance(1_000)
-        assert store.apply(ListShared("n")) == SharedKeys(("b",), None)
+        assert store.apply(op.ListShared("n")) == op.SharedKeys(("b",), None)
         store.wait(0)
-        store.apply(Push("n", "a", b"2", 5_000))
-        assert store.apply(ListShared("n")).keys == ("a", "b")
+        store.apply(op.Push("n", "a", b"2", 5_000))
+        assert store.apply(op.ListShared("n")).keys == ("a", "b")
         store.wait(1_000)
-        assert store.apply(ListShared("n")).keys == ("a",)
+        assert store.apply(op.ListShared("n")).keys == ("a",)
 
     def test_a_page_ends_after_a_thousand_keys_that_were_looked_at(self, store: Store) -> None:
         names = [f"k{number:04}" for number in range(1_100)]
         for name in names:
-            store.apply(Push("n", name, b"1", 1 if name < "k1050" else DAY_MS))
+            store.apply(op.Push("n", name, b"1", 1 if name < "k1050" else DAY_MS))
         store.advance(1)
-        assert store.apply(ListShared("n")) == SharedKeys((), names[999])
-        assert store.apply(ListShared("n", after=names[999])) == SharedKeys(tuple(names[1_050:]), None)
+        assert store.apply(op.ListShared("n")) == op.SharedKeys((), names[999])
+        assert store.apply(op.ListShared("n", after=names[999])) == op.SharedKeys(tuple(names[1_050:]), None)
 
     def test_the_tally_of_a_cancellation_is_not_listed(self, store: Store) -> None:
         for part in range(3):
             store.enqueue(*[job(f"{part}-{number}", ["doc"]) for number in range(500)])
         assert store.count_path("doc") == 1_500
-        assert store.apply(ListShared("default")).keys == ()
+        assert store.apply(op.ListShared("default")).keys == ()
         with pytest.raises(InvalidJobError):
-            store.apply(ListShared(TALLIES))
+            store.apply(op.ListShared(op.TALLIES))
 
     @pytest.mark.parametrize("limit", [0, 1_001])
     def test_a_page_of_keys_has_a_limit(self, store: Store, limit: int) -> None:
         with pytest.raises(InvalidJobError, match=f"limit must be from 1 to 1000, got {limit}"):
-            store.apply(ListShared("n", limit=limit))
+            store.apply(op.ListShared("n", limit=limit))
 
     def test_namespaces_and_keys_are_apart(self, store: Store) -> None:
         places = [("a", "b"), ("b", "a"), ("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("{a}", "*")]
         for number, place in enumerate(places):
-            store.apply(Push(*place, str(number).encode(), 1_000))
-        assert [store.apply(Pull(*place)).value for place in places] == [b"0", b"1", b"2", b"3", b"4", b"5"]
-        assert store.apply(Pull("c", "b")).value is None
+            store.apply(op.Push(*place, str(number).encode(), 1_000))
+        assert [store.apply(op.Pull(*place)).value for place in places] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        assert store.apply(op.Pull("c", "b")).value is None

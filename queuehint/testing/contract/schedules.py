@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from queuehint import Claim, DuplicateJobError, InvalidJobError, JobState, PathClosedError, PayloadError, Policy
+from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.errors import ScheduleChangedError, ScheduleNotFoundError
-from queuehint.operations import (
-    ChangeSchedule,
-    Close,
-    CountJobs,
-    DueSchedules,
-    Enqueue,
-    Enqueued,
-    Firing,
-    Get,
-    ListSchedules,
-    PutSchedule,
-)
 from queuehint.testing.contract.store import Store
 from queuehint.testing.driver import job
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX, Recurrence, Schedule
@@ -50,12 +39,12 @@ def put(store: Store, name: str = "s", *, due_ms: int = MINUTE, spec: JobSpec | 
     """Store a schedule that is due first in so many ms."""
     spec = spec or job(name, ["doc"])
     return store.apply(
-        PutSchedule(name, spec, Recurrence(**fields) if fields else EVERY_MINUTE, store.clock.now_ms() + due_ms)
+        op.PutSchedule(name, spec, Recurrence(**fields) if fields else EVERY_MINUTE, store.clock.now_ms() + due_ms)
     ).changed
 
 
 def get(store: Store, name: str = "s") -> Schedule | None:
-    found = store.apply(ListSchedules(name, 1)).schedules
+    found = store.apply(op.ListSchedules(name, 1)).schedules
     return found[0] if found and found[0].name == name else None
 
 
@@ -65,14 +54,16 @@ def known(store: Store, name: str = "s") -> Schedule:
     return found
 
 
-def fire(store: Store, schedule: Schedule, *specs: JobSpec, next_ms: int | None = None) -> Enqueued:
+def fire(store: Store, schedule: Schedule, *specs: JobSpec, next_ms: int | None = None) -> op.Enqueued:
     assert schedule.next_ms is not None
     following = schedule.next_ms + MINUTE if next_ms is None else next_ms
-    return store.apply(Enqueue(specs, firing=Firing(schedule.name, schedule.version, schedule.next_ms, following)))
+    return store.apply(
+        op.Enqueue(specs, firing=op.Firing(schedule.name, schedule.version, schedule.next_ms, following))
+    )
 
 
 def due(store: Store) -> list[str]:
-    return [schedule.name for schedule in store.apply(DueSchedules()).schedules]
+    return [schedule.name for schedule in store.apply(op.DueSchedules()).schedules]
 
 
 class Timetable:
@@ -80,7 +71,7 @@ class Timetable:
 
     def test_a_schedule_is_stored_as_it_was_asked_for(self, store: Store) -> None:
         recurrence = Recurrence(cron="0 3 * * *", timezone="Europe/Berlin", missed="all", start_ms=5, end_ms=10**13)
-        assert store.apply(PutSchedule("nightly", ALL_SAID, recurrence, 99)).changed
+        assert store.apply(op.PutSchedule("nightly", ALL_SAID, recurrence, 99)).changed
         schedule = known(store, "nightly")
         assert (schedule.spec, schedule.recurrence, schedule.next_ms) == (ALL_SAID, recurrence, 99)
         assert (schedule.is_paused, schedule.last_ms, schedule.last_id) == (False, None, None)
@@ -98,7 +89,7 @@ class Timetable:
         put(store)
         store.wait(MINUTE)
         fire(store, known(store), job("first"))
-        store.apply(ChangeSchedule("s", "pause"))
+        store.apply(op.ChangeSchedule("s", "pause"))
         before = known(store)
         assert put(store, due_ms=7, **change)
         after = known(store)
@@ -113,7 +104,7 @@ class Timetable:
         after = known(store)
         assert (after.next_ms, after.spec.claims) == (before.next_ms, (Claim(("other",)),))
         assert after.version > before.version
-        store.apply(ChangeSchedule("s", "pause"))
+        store.apply(op.ChangeSchedule("s", "pause"))
         assert put(store, due_ms=7, spec=job("s", ["third"]))
         assert (known(store).next_ms, known(store).is_paused) == (before.next_ms, True)
 
@@ -131,12 +122,12 @@ class Timetable:
 
     def test_one_that_was_dropped_keeps_nothing(self, store: Store) -> None:
         put(store)
-        store.apply(ChangeSchedule("s", "drop"))
+        store.apply(op.ChangeSchedule("s", "drop"))
         assert put(store, due_ms=7, spec=job("s", ["other"]))
         assert known(store).next_ms == store.clock.now_ms() + 7
 
     def test_one_that_has_come_to_its_end_is_not_due_again_for_other_jobs(self, store: Store) -> None:
-        store.apply(PutSchedule("s", job("s"), EVERY_MINUTE, None))
+        store.apply(op.PutSchedule("s", job("s"), EVERY_MINUTE, None))
         assert put(store, spec=job("s", ["other"]))
         assert known(store).next_ms is None
         assert store.tick().next_ms is None
@@ -148,13 +139,13 @@ class Timetable:
         found: list[str] = []
         first: str | None = ""
         while first is not None:
-            page = store.apply(ListSchedules(first, 3))
+            page = store.apply(op.ListSchedules(first, 3))
             assert page.now_ms == store.clock.now_ms()
             assert len(page.schedules) <= 3
             found += [schedule.name for schedule in page.schedules]
             first = page.following
         assert found == names
-        assert store.apply(ListSchedules("b", 1)).schedules[0].name == "b"
+        assert store.apply(op.ListSchedules("b", 1)).schedules[0].name == "b"
         assert get(store, "c") is None
 
     def test_it_is_due_when_its_time_has_come_and_not_before(self, store: Store) -> None:
@@ -173,7 +164,7 @@ class Timetable:
             put(store, name, due_ms=due_ms)
         store.clock.advance(ms=10)
         assert due(store) == ["c", "a", "b", "d"]
-        assert [each.name for each in store.apply(DueSchedules(2)).schedules] == ["c", "a"]
+        assert [each.name for each in store.apply(op.DueSchedules(2)).schedules] == ["c", "a"]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 100])
     def test_those_behind_a_place_are_asked_for(self, store: Store, limit: int) -> None:
@@ -186,7 +177,7 @@ class Timetable:
         found: list[Schedule] = []
         place: tuple[int, str] | None = None
         while len(found) <= 10:
-            page = store.apply(DueSchedules(limit, place))
+            page = store.apply(op.DueSchedules(limit, place))
             assert len(page.schedules) <= limit
             found += page.schedules
             place = page.behind
@@ -202,7 +193,7 @@ class Timetable:
         now_ms = store.clock.now_ms() - 10
 
         def behind(due_ms: int, name: str) -> list[str]:
-            return [each.name for each in store.apply(DueSchedules(after=(now_ms + due_ms, name))).schedules]
+            return [each.name for each in store.apply(op.DueSchedules(after=(now_ms + due_ms, name))).schedules]
 
         assert behind(1, "z") == ["b", "d", "a"]
         assert behind(2, "a") == ["b", "d", "a"]
@@ -227,14 +218,14 @@ class Timetable:
 
     def test_one_that_is_dropped_is_gone(self, store: Store) -> None:
         put(store)
-        assert store.apply(ChangeSchedule("s", "drop")).changed
-        assert not store.apply(ChangeSchedule("s", "drop")).changed
+        assert store.apply(op.ChangeSchedule("s", "drop")).changed
+        assert not store.apply(op.ChangeSchedule("s", "drop")).changed
         assert get(store) is None
         store.clock.advance(ms=MINUTE)
         assert (store.exchange().due, due(store), store.tick().next_ms) == (False, [], None)
 
     def test_one_that_has_come_to_its_end_stays_and_is_never_due(self, store: Store) -> None:
-        store.apply(PutSchedule("s", job("s"), EVERY_MINUTE, None))
+        store.apply(op.PutSchedule("s", job("s"), EVERY_MINUTE, None))
         store.clock.advance(ms=10 * MINUTE)
         assert (store.exchange().due, due(store)) == (False, [])
         assert known(store).next_ms is None
@@ -247,9 +238,9 @@ class Timetable:
     @pytest.mark.parametrize("limit", [0, 101])
     def test_a_page_has_a_limit(self, store: Store, limit: int) -> None:
         with pytest.raises(InvalidJobError, match="limit must be from 1 to 100"):
-            store.apply(ListSchedules("", limit))
+            store.apply(op.ListSchedules("", limit))
         with pytest.raises(InvalidJobError, match="limit must be from 1 to 100"):
-            store.apply(DueSchedules(limit))
+            store.apply(op.DueSchedules(limit))
 
 
 class Firings:
@@ -266,7 +257,7 @@ class Firings:
         assert (after.last_ms, after.last_id) == (schedule.next_ms, "s@1")
         assert after.next_ms == schedule.next_ms + MINUTE if schedule.next_ms else False
         assert not store.exchange().due
-        (record,) = store.apply(Get(("s@1",))).records
+        (record,) = store.apply(op.Get(("s@1",))).records
         assert record is not None
         assert (record.schedule, record.spec.scheduled_ms) == ("s", schedule.next_ms)
         assert store.run() == ["s@1"]
@@ -285,11 +276,11 @@ class Firings:
     def test_a_firing_of_a_schedule_that_was_changed_paused_or_dropped_meanwhile_is_refused(self, store: Store) -> None:
         for change in (
             lambda: put(store, every_ms=1),
-            lambda: store.apply(ChangeSchedule("s", "pause")),
-            lambda: store.apply(ChangeSchedule("s", "drop")),
-            lambda: (store.apply(ChangeSchedule("s", "drop")), put(store)),
+            lambda: store.apply(op.ChangeSchedule("s", "pause")),
+            lambda: store.apply(op.ChangeSchedule("s", "drop")),
+            lambda: (store.apply(op.ChangeSchedule("s", "drop")), put(store)),
         ):
-            store.apply(ChangeSchedule("s", "drop"))
+            store.apply(op.ChangeSchedule("s", "drop"))
             put(store)
             schedule = known(store)
             change()
@@ -310,7 +301,7 @@ class Firings:
         store.clock.advance(ms=MINUTE)
         schedule = known(store)
         store.enqueue(job("taken"))
-        store.apply(Close(("doc",)))
+        store.apply(op.Close(("doc",)))
         with pytest.raises(PathClosedError):
             fire(store, schedule, job("a"), job("b", ["doc"]))
         with pytest.raises(DuplicateJobError):
@@ -340,13 +331,13 @@ class Firings:
         assert known(store).last_id == specs[-1].id
         with pytest.raises(InvalidJobError, match="firings: 101"):
             fire(store, known(store), *specs, job("one-more"))
-        assert store.apply(CountJobs()).states[JobState.QUEUED] == FIRINGS_MAX
+        assert store.apply(op.CountJobs()).states[JobState.QUEUED] == FIRINGS_MAX
 
     def test_one_that_is_due_never_again(self, store: Store) -> None:
         put(store)
         schedule = known(store)
-        firing = Firing("s", schedule.version, store.clock.now_ms(), None)
-        store.apply(Enqueue((job("a"),), firing=firing))
+        firing = op.Firing("s", schedule.version, store.clock.now_ms(), None)
+        store.apply(op.Enqueue((job("a"),), firing=firing))
         assert known(store).next_ms is None
         store.clock.advance(ms=10 * MINUTE)
         assert due(store) == []
@@ -357,8 +348,8 @@ class SchedulePauses:
 
     def test_one_that_is_paused_is_due_at_no_time(self, store: Store) -> None:
         put(store)
-        assert store.apply(ChangeSchedule("s", "pause")).changed
-        assert not store.apply(ChangeSchedule("s", "pause")).changed
+        assert store.apply(op.ChangeSchedule("s", "pause")).changed
+        assert not store.apply(op.ChangeSchedule("s", "pause")).changed
         assert known(store).is_paused
         assert known(store).next_at is None
         store.clock.advance(ms=MINUTE)
@@ -366,32 +357,32 @@ class SchedulePauses:
 
     def test_one_that_is_resumed_is_due_as_it_is_told(self, store: Store) -> None:
         put(store)
-        store.apply(ChangeSchedule("s", "pause"))
+        store.apply(op.ChangeSchedule("s", "pause"))
         store.clock.advance(ms=5 * MINUTE)
         paused = known(store)
         next_ms = store.clock.now_ms() + 10
-        assert store.apply(ChangeSchedule("s", "resume", paused.version, next_ms)).changed
-        assert not store.apply(ChangeSchedule("s", "resume", known(store).version, next_ms)).changed
+        assert store.apply(op.ChangeSchedule("s", "resume", paused.version, next_ms)).changed
+        assert not store.apply(op.ChangeSchedule("s", "resume", known(store).version, next_ms)).changed
         assert due(store) == []
         store.clock.advance(ms=10)
         assert due(store) == ["s"]
 
     def test_resuming_a_schedule_that_was_changed_meanwhile_changes_nothing(self, store: Store) -> None:
         put(store)
-        store.apply(ChangeSchedule("s", "pause"))
+        store.apply(op.ChangeSchedule("s", "pause"))
         version = known(store).version
         put(store, every_ms=5)
-        assert not store.apply(ChangeSchedule("s", "resume", version, 5)).changed
+        assert not store.apply(op.ChangeSchedule("s", "resume", version, 5)).changed
         assert known(store).is_paused
 
     def test_a_change_does_not_end_a_pause(self, store: Store) -> None:
         put(store)
-        store.apply(ChangeSchedule("s", "pause"))
+        store.apply(op.ChangeSchedule("s", "pause"))
         put(store, every_ms=5, due_ms=0)
         assert due(store) == []
 
     def test_there_must_be_one(self, store: Store) -> None:
-        for operation in (ChangeSchedule("s", "pause"), ChangeSchedule("s", "resume", 1, None)):
+        for operation in (op.ChangeSchedule("s", "pause"), op.ChangeSchedule("s", "resume", 1, None)):
             with pytest.raises(ScheduleNotFoundError, match="no schedule 's'"):
                 store.apply(operation)
 

@@ -6,30 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobError
-from queuehint.operations import (
-    CHAIN_MAX,
-    Cancel,
-    ChangeSchedule,
-    Close,
-    CountJobs,
-    Discard,
-    Draw,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Get,
-    List,
-    Note,
-    Operation,
-    Pause,
-    Post,
-    Redrive,
-    Renew,
-    Resume,
-    Verdict,
-    Why,
-)
 from queuehint.testing.driver import job
 from queuehint.values.outcome import OutcomeKind, Progress
 from queuehint.values.record import JobState
@@ -49,13 +27,13 @@ class Steps:
         store.enqueue(job("a"))
         assert store.start(pools=()) == []
         assert store.start() == ["a"]
-        assert store.exchange(store.outcome("a"), pools=(), limit=5).verdicts == (Verdict.DONE,)
+        assert store.exchange(store.outcome("a"), pools=(), limit=5).verdicts == (op.Verdict.DONE,)
 
     def test_a_settlement_goes_before_a_lease_that_ends_at_the_same_time(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         store.start(lease_ms=1000)
         store.advance(1000)
-        assert store.settle("a") is Verdict.DONE
+        assert store.settle("a") is op.Verdict.DONE
 
     def test_a_job_that_is_due_takes_its_place_before_one_that_comes_in_the_same_step(self, store: Store) -> None:
         store.enqueue(job("due", ["x"], delay_ms=1000))
@@ -89,7 +67,7 @@ class Steps:
         store.why("b")
         store.pending()
         store.pending(("x",))
-        store.apply(CountJobs())
+        store.apply(op.CountJobs())
         assert store.everything() == before
 
     def test_the_counts_add_up(self, store: Store) -> None:
@@ -124,56 +102,56 @@ class Bounds:
     @pytest.mark.parametrize(
         "operation, text",
         [
-            (lambda store: Cancel(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-            (lambda store: Redrive(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-            (lambda store: Discard(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-            (lambda store: Get(ids(1001)), "ids: 1001 in one operation, limit 1000"),
-            (lambda store: Draw(1001), "count must be from 0 to 1000, got 1001"),
-            (lambda store: Draw(-1), "count must be from 0 to 1000, got -1"),
+            (lambda store: op.Cancel(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: op.Redrive(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: op.Discard(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: op.Get(ids(1001)), "ids: 1001 in one operation, limit 1000"),
+            (lambda store: op.Draw(1001), "count must be from 0 to 1000, got 1001"),
+            (lambda store: op.Draw(-1), "count must be from 0 to 1000, got -1"),
             (
-                lambda store: Exchange("w", settle=(store.outcome("a"),) * 1001),
+                lambda store: op.Exchange("w", settle=(store.outcome("a"),) * 1001),
                 "settle: 1001 in one operation, limit 1000",
             ),
             (
-                lambda store: Exchange("w", (store.outcome("a"),), limit=1001),
+                lambda store: op.Exchange("w", (store.outcome("a"),), limit=1001),
                 "limit must be from 0 to 1000, got 1001",
             ),
-            (lambda store: Exchange("w", (store.outcome("a"),), limit=-1), "limit must be from 0 to 1000, got -1"),
-            (lambda store: Exchange("w", (store.outcome("a"),), ids(65), 1), "pools: 65 in one operation, limit 64"),
-            (lambda store: Renew((("a", 1),) * 16_001), "leases: 16001 in one operation, limit 16000"),
-            (lambda store: Fetch("a", 1, ids(101)), "ids: 101 in one operation, limit 100"),
+            (lambda store: op.Exchange("w", (store.outcome("a"),), limit=-1), "limit must be from 0 to 1000, got -1"),
+            (lambda store: op.Exchange("w", (store.outcome("a"),), ids(65), 1), "pools: 65 in one operation, limit 64"),
+            (lambda store: op.Renew((("a", 1),) * 16_001), "leases: 16001 in one operation, limit 16000"),
+            (lambda store: op.Fetch("a", 1, ids(101)), "ids: 101 in one operation, limit 100"),
             (
-                lambda store: Exchange("w", settle=(store.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
+                lambda store: op.Exchange("w", settle=(store.outcome("a", OutcomeKind.CHILDREN, children=ids(1001)),)),
                 "children: 1001 in one operation, limit 1000",
             ),
-            (lambda store: List(RecordFilter(flow="f"), limit=201), "limit must be from 1 to 200, got 201"),
-            (lambda store: List(DEAD_RECORDS, limit=0), "limit must be from 1 to 200, got 0"),
-            (lambda store: List(DEAD_RECORDS, limit=201), "limit must be from 1 to 200, got 201"),
-            (lambda store: List(DEAD_RECORDS, limit=-1), "limit must be from 1 to 200, got -1"),
+            (lambda store: op.List(RecordFilter(flow="f"), limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: op.List(DEAD_RECORDS, limit=0), "limit must be from 1 to 200, got 0"),
+            (lambda store: op.List(DEAD_RECORDS, limit=201), "limit must be from 1 to 200, got 201"),
+            (lambda store: op.List(DEAD_RECORDS, limit=-1), "limit must be from 1 to 200, got -1"),
             (
-                lambda store: Enqueue((job("x", after=["y"], flow="f"), job("y", after=["x"])), staged="S"),
+                lambda store: op.Enqueue((job("x", after=["y"], flow="f"), job("y", after=["x"])), staged="S"),
                 "all parts of one submission belong to one flow",
             ),
-            (lambda store: Why("b", 0), "limit must be from 1 to 16, got 0"),
-            (lambda store: Why("b", CHAIN_MAX + 1), "limit must be from 1 to 16, got 17"),
+            (lambda store: op.Why("b", 0), "limit must be from 1 to 16, got 0"),
+            (lambda store: op.Why("b", op.CHAIN_MAX + 1), "limit must be from 1 to 16, got 17"),
             (
-                lambda store: Post((Note("a", None, ("line",), Progress(1)),)),
+                lambda store: op.Post((op.Note("a", None, ("line",), Progress(1)),)),
                 "token: a note of 'a' has none, so it has lines alone",
             ),
             (
-                lambda store: Post((Note("a", None, result=b"1"),)),
+                lambda store: op.Post((op.Note("a", None, result=b"1"),)),
                 "token: a note of 'a' has none, so it has lines alone",
             ),
             (
-                lambda store: ChangeSchedule("s", "resume", next_ms=1),
+                lambda store: op.ChangeSchedule("s", "resume", next_ms=1),
                 "version is None: a schedule is resumed as it is in one version",
             ),
             (
-                lambda store: ChangeSchedule("s", "pause", 1),
+                lambda store: op.ChangeSchedule("s", "pause", 1),
                 "version and next_ms go with change 'resume', not with 'pause'",
             ),
             (
-                lambda store: ChangeSchedule("s", "drop", next_ms=1),
+                lambda store: op.ChangeSchedule("s", "drop", next_ms=1),
                 "version and next_ms go with change 'resume', not with 'drop'",
             ),
         ],
@@ -192,21 +170,21 @@ class Bounds:
     @pytest.mark.parametrize(
         "operation",
         [
-            Cancel(ids(1000)),
-            Redrive(ids(1000)),
-            Discard(ids(1000)),
-            Get(ids(1000)),
-            Draw(1000),
-            Exchange("w", limit=1000, pools=ids(64)),
-            Renew((("a", 1),) * 16_000),
-            Fetch("a", 1, ids(100)),
-            List(RecordFilter(flow="f"), limit=200),
-            List(DEAD_RECORDS, limit=200),
-            List(DEAD_RECORDS, after=("", 10**9)),
+            op.Cancel(ids(1000)),
+            op.Redrive(ids(1000)),
+            op.Discard(ids(1000)),
+            op.Get(ids(1000)),
+            op.Draw(1000),
+            op.Exchange("w", limit=1000, pools=ids(64)),
+            op.Renew((("a", 1),) * 16_000),
+            op.Fetch("a", 1, ids(100)),
+            op.List(RecordFilter(flow="f"), limit=200),
+            op.List(DEAD_RECORDS, limit=200),
+            op.List(DEAD_RECORDS, after=("", 10**9)),
         ],
         ids=lambda operation: type(operation).__name__,
     )
-    def test_an_operation_at_its_limit_is_done(self, store: Store, operation: Operation[object]) -> None:
+    def test_an_operation_at_its_limit_is_done(self, store: Store, operation: op.Operation[object]) -> None:
         store.apply(operation)
 
 
@@ -261,6 +239,6 @@ class PausedPlaces:
 
     def test_a_mark_that_is_set_or_undone_already_is_told(self, store: Store) -> None:
         wanted = RecordFilter(path=("a",))
-        marks: list[Any] = [mark(wanted) for mark in (Pause, Pause, Resume, Resume)]
-        marks += [Close(("a",), reopen) for reopen in (False, False, True, True)]
+        marks: list[Any] = [mark(wanted) for mark in (op.Pause, op.Pause, op.Resume, op.Resume)]
+        marks += [op.Close(("a",), reopen) for reopen in (False, False, True, True)]
         assert [store.apply(mark).changed for mark in marks] == [True, False] * 4

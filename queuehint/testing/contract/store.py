@@ -13,22 +13,10 @@ from queuehint import (
     JobError,
     JobState,
 )
+from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.submission import submit
-from queuehint.operations import (
-    CountEdges,
-    CountJobs,
-    EnqueuedJob,
-    List,
-    ListLimits,
-    ListSchedules,
-    ListWeights,
-    ListWorkers,
-    Operation,
-    Peek,
-    Tree,
-)
 from queuehint.testing.driver import Driver
 
 if TYPE_CHECKING:
@@ -56,12 +44,12 @@ class Store(Driver):
         self.began_ms = clock.now_ms()
         self.runner = asyncio.Runner() if shell == "async" else None
 
-    def apply(self, operation: Operation[Reply]) -> Reply:
+    def apply(self, operation: op.Operation[Reply]) -> Reply:
         if self.runner is None:
             return self.backend.call_sync(operation)
         return self.runner.run(self.backend.call(operation))
 
-    def submit(self, *jobs: JobSpec) -> list[EnqueuedJob]:
+    def submit(self, *jobs: JobSpec) -> list[op.EnqueuedJob]:
         """Enqueue jobs as `Scheduler.submit` does."""
         steps = submit(list(jobs), small_parts=not self.backend.is_local)
         if self.runner is None:
@@ -83,9 +71,9 @@ class Store(Driver):
 
     def visible(self) -> list[object]:
         """Return all that can be asked of the store, to be compared later."""
-        questions: list[Operation[Any]] = [
-            List(), CountJobs(), CountEdges(), Tree((), 3), Peek(), ListLimits(), ListSchedules(), ListWeights(),
-            ListWorkers(),
+        questions: list[op.Operation[Any]] = [
+            op.List(), op.CountJobs(), op.CountEdges(), op.Tree((), 3), op.Peek(), op.ListLimits(), op.ListSchedules(),
+            op.ListWeights(), op.ListWorkers(),
         ]  # fmt: skip
         return [self.apply(question) for question in questions]
 

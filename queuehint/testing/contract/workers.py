@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from queuehint import operations as op
 from queuehint.errors import InvalidJobError
-from queuehint.operations import WORKER_SEEN_MS, WORKERS_MAX, Announce, Exchange, ListWorkers, Verdict
 from queuehint.testing.driver import job
 from queuehint.values.report import ReasonKind, WorkerInfo
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from queuehint.testing.contract.store import Store
 
 
-def announce(store: Store, name: str, **told: Any) -> Verdict:
-    return store.apply(Announce(name, "host", 7, 4, **told)).verdict
+def announce(store: Store, name: str, **told: Any) -> op.Verdict:
+    return store.apply(op.Announce(name, "host", 7, 4, **told)).verdict
 
 
 def names(store: Store) -> list[str]:
-    return [worker.name for worker in store.apply(ListWorkers()).workers]
+    return [worker.name for worker in store.apply(op.ListWorkers()).workers]
 
 
 class KnownWorkers:
@@ -33,18 +33,18 @@ class KnownWorkers:
 
     def test_all_that_a_worker_says_is_told_with_since_when_it_is_known(self, store: Store) -> None:
         told = {"pools": ("b", "a"), "users": ("ann", None), "steal": ("bob",), "version_name": "v 1"}
-        assert announce(store, "w", running=2, **told) is Verdict.DONE
+        assert announce(store, "w", running=2, **told) is op.Verdict.DONE
         began_ms = store.clock.now_ms()
         store.wait(15_000)
-        assert announce(store, "w", running=3, **told) is Verdict.DONE
-        known = store.apply(ListWorkers())
+        assert announce(store, "w", running=3, **told) is op.Verdict.DONE
+        known = store.apply(op.ListWorkers())
         worker = WorkerInfo(
             name="w", host="host", pid=7, version="v 1", pools=("b", "a"), users=("ann", None), steal=("bob",),
             slots=4, running=3, since_ms=began_ms, seen_ms=began_ms + 15_000,
         )  # fmt: skip
         assert (known.workers, known.now_ms) == ((worker,), began_ms + 15_000)
         announce(store, "w", users=("ann",), steal="*")
-        (now,) = store.apply(ListWorkers()).workers
+        (now,) = store.apply(op.ListWorkers()).workers
         assert now == attrs.evolve(worker, users=("ann",), steal="*", pools=("default",), version=None, running=0)
 
     def test_workers_are_told_in_order_of_name(self, store: Store) -> None:
@@ -55,53 +55,53 @@ class KnownWorkers:
     def test_a_worker_that_leaves_is_known_no_more(self, store: Store) -> None:
         announce(store, "a")
         announce(store, "b")
-        assert announce(store, "a", gone=True) is Verdict.DONE
-        assert announce(store, "a", gone=True) is Verdict.UNKNOWN
+        assert announce(store, "a", gone=True) is op.Verdict.DONE
+        assert announce(store, "a", gone=True) is op.Verdict.UNKNOWN
         assert names(store) == ["b"]
 
     def test_a_worker_that_is_silent_for_a_minute_is_known_no_more(self, store: Store) -> None:
         announce(store, "a")
-        store.wait(WORKER_SEEN_MS)
+        store.wait(op.WORKER_SEEN_MS)
         assert names(store) == ["a"]
         store.wait(1)
         assert names(store) == []
-        assert announce(store, "a", gone=True) is Verdict.UNKNOWN
+        assert announce(store, "a", gone=True) is op.Verdict.UNKNOWN
         announce(store, "a")
-        assert store.apply(ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it is another life"
+        assert store.apply(op.ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it is another life"
 
     def test_an_announcement_reports_whether_its_worker_was_known(self, store: Store) -> None:
         def is_new(**told: Any) -> bool:
-            return store.apply(Announce("w", "host", 7, 4, **told)).is_new
+            return store.apply(op.Announce("w", "host", 7, 4, **told)).is_new
 
         assert [is_new(), is_new(), is_new(gone=True), is_new(gone=True), is_new()] == [True, False, False, True, True]
-        store.wait(WORKER_SEEN_MS + 1)
+        store.wait(op.WORKER_SEEN_MS + 1)
         assert is_new()
 
     def test_an_announcement_reports_the_newest_token(self, store: Store) -> None:
-        first = store.apply(Announce("w", "host", 7, 4)).token
+        first = store.apply(op.Announce("w", "host", 7, 4)).token
         store.enqueue(job("a"))
         store.start(1)
         token = store.grants["a"].token
         assert first < token
         assert first >> 32 == token >> 32, "a worker without jobs knows the epoch of the grants to come"
-        assert store.apply(Announce("w", "host", 7, 4)).token == token
+        assert store.apply(op.Announce("w", "host", 7, 4)).token == token
 
     def test_an_exchange_alone_does_not_make_a_worker_known(self, store: Store) -> None:
-        store.apply(Exchange("w", limit=1))
+        store.apply(op.Exchange("w", limit=1))
         assert names(store) == []
 
     def test_one_too_many_takes_the_place_of_the_one_that_was_silent_for_longest(self, store: Store) -> None:
         announce(store, "b")
         announce(store, "a")
-        for number in range(WORKERS_MAX - 3):
+        for number in range(op.WORKERS_MAX - 3):
             announce(store, f"w{number}")
         store.wait(1)
         announce(store, "z")
         announce(store, "a")
-        assert len(names(store)) == WORKERS_MAX
+        assert len(names(store)) == op.WORKERS_MAX
         announce(store, "new")
         known = names(store)
-        assert len(known) == WORKERS_MAX
+        assert len(known) == op.WORKERS_MAX
         assert "b" not in known
         assert {"a", "new", "w0", "z"} <= {*known}
 
@@ -119,7 +119,7 @@ class KnownWorkers:
             "pool default, user ann; none of 4 workers serves it: w1 (pools default, mail), w2 (pools default, users "
             "bob, (no user), eve), w3 (pools a, b, c, d, e and 2 more) and 1 more"
         )
-        store.apply(Exchange("w4", pools=("gpu",)))
+        store.apply(op.Exchange("w4", pools=("gpu",)))
         assert store.why("gpu").detail == "pool gpu"
 
     def test_what_no_worker_can_be_is_refused(self, store: Store) -> None:

@@ -6,30 +6,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from queuehint.operations import (
-    Amend,
-    Cancel,
-    Chain,
-    CountEdges,
-    CountRecords,
-    Counts,
-    Delete,
-    Discard,
-    Judged,
-    List,
-    ListShared,
-    Noted,
-    Page,
-    Position,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
-    Redrive,
-    SharedKeys,
-    Verdict,
-    Why,
-)
+from queuehint import operations as op
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.model.work import Work
@@ -41,7 +18,7 @@ if TYPE_CHECKING:
     from queuehint.values.policy import Retention
     from queuehint.values.record_filter import RecordFilter
 
-Verdicts = list[tuple[Verdict, JobState | None]]
+Verdicts = list[tuple[op.Verdict, JobState | None]]
 
 
 class Records(Work):
@@ -54,40 +31,40 @@ class Records(Work):
 
     # --- by id -------------------------------------------------------------------------------------------------------
 
-    def cancel_ids(self, operation: Cancel, reply: Judged | None) -> Judged:
+    def cancel_ids(self, operation: op.Cancel, reply: op.Judged | None) -> op.Judged:
         verdicts: Verdicts = []
         for job_id in operation.ids:
             job = self.find(job_id)
             if job is None:
-                verdicts.append((Verdict.UNKNOWN, None))
+                verdicts.append((op.Verdict.UNKNOWN, None))
             elif job.is_over:
-                verdicts.append((Verdict.REFUSED, job.state))
+                verdicts.append((op.Verdict.REFUSED, job.state))
             else:
                 self.cancel(job, operation.reason or "canceled")
-                verdicts.append((Verdict.REQUESTED if job.state is STARTED else Verdict.DONE, job.state))
+                verdicts.append((op.Verdict.REQUESTED if job.state is STARTED else op.Verdict.DONE, job.state))
         self.catch_up()
-        return Judged(tuple(verdicts), more=False)
+        return op.Judged(tuple(verdicts), more=False)
 
-    def take_off_the_shelf(self, operation: Redrive | Discard, reply: Judged | None) -> Judged:
-        again = isinstance(operation, Redrive)
+    def take_off_the_shelf(self, operation: op.Redrive | op.Discard, reply: op.Judged | None) -> op.Judged:
+        again = isinstance(operation, op.Redrive)
         dead: dict[str, Actor] = {}
         verdicts: Verdicts = []
         for job_id in operation.ids:
             job = self.find(job_id)
             if job is None:
-                verdicts.append((Verdict.UNKNOWN, None))
+                verdicts.append((op.Verdict.UNKNOWN, None))
             elif job.state is not FAILED or (again and (job.is_for_a_caller or self.last_above(job) is not None)):
-                verdicts.append((Verdict.REFUSED, job.state))
+                verdicts.append((op.Verdict.REFUSED, job.state))
             else:
                 if job_id not in dead:
                     del job.alarms[PRUNE]
                 dead[job_id] = job
-                verdicts.append((Verdict.DONE, QUEUED if again else CANCELED))
+                verdicts.append((op.Verdict.DONE, QUEUED if again else CANCELED))
         if not again:
             for job in dead.values():
                 self.discard(job)
         self.catch_up()
-        if isinstance(operation, Redrive):
+        if isinstance(operation, op.Redrive):
             for job in sorted(dead.values(), key=lambda job: job.number):
                 self.begin_anew(job)
                 job.state = QUEUED
@@ -95,9 +72,9 @@ class Records(Work):
                     self.place(job)
                 if operation.downstream:
                     self.agenda.append(partial(self.revive_those_fallen, job))
-        return Judged(tuple(verdicts), more=False)
+        return op.Judged(tuple(verdicts), more=False)
 
-    def delete(self, operation: Delete, reply: Judged | None) -> Judged:
+    def delete(self, operation: op.Delete, reply: op.Judged | None) -> op.Judged:
         verdicts: Verdicts = []
         # A deletion frees other jobs for deletion later in the same operation.
         found = [self.find(job_id) for job_id in operation.ids]
@@ -105,39 +82,39 @@ class Records(Work):
         for job_id in operation.ids:
             job = self.find(job_id)
             if job is None:
-                verdicts.append((Verdict.UNKNOWN, None))
+                verdicts.append((op.Verdict.UNKNOWN, None))
             elif not job.is_over or job_id in needed:
-                verdicts.append((Verdict.REFUSED, job.state))
+                verdicts.append((op.Verdict.REFUSED, job.state))
             else:
                 del job.alarms[PRUNE]
                 self.prune(job)
-                verdicts.append((Verdict.DONE, None))
+                verdicts.append((op.Verdict.DONE, None))
         self.catch_up()
-        return Judged(tuple(verdicts), more=False)
+        return op.Judged(tuple(verdicts), more=False)
 
-    def amend(self, operation: Amend, reply: Noted | None) -> Noted:
+    def amend(self, operation: op.Amend, reply: op.Noted | None) -> op.Noted:
         """Change a record; the model counts no versions, and takes 0 for one that is not that of the record."""
         job = self.find(operation.spec.id)
         if job is None or not operation.version:
-            return Noted(Verdict.UNKNOWN if job is None else Verdict.STALE)
+            return op.Noted(op.Verdict.UNKNOWN if job is None else op.Verdict.STALE)
         moves = job.is_over and job.spec.service != operation.spec.service
         job.set_spec(operation.spec)
         if moves:
             job.alarms[PRUNE] = job.ended + self.kept_ms(job)
-        return Noted(Verdict.DONE)
+        return op.Noted(op.Verdict.DONE)
 
     # --- values ------------------------------------------------------------------------------------------------------
 
-    def push(self, operation: Push, reply: Pushed | None) -> Pushed:
+    def push(self, operation: op.Push, reply: op.Pushed | None) -> op.Pushed:
         self.catch_up()
         replaced = self.value(operation.namespace, operation.key) is not None
         self.shared[operation.namespace, operation.key] = operation.value, self.now_ms + operation.ttl_ms
-        return Pushed(replaced, more=False)
+        return op.Pushed(replaced, more=False)
 
-    def pull(self, operation: Pull, reply: Pulled | None) -> Pulled:
-        return Pulled(self.value(operation.namespace, operation.key))
+    def pull(self, operation: op.Pull, reply: op.Pulled | None) -> op.Pulled:
+        return op.Pulled(self.value(operation.namespace, operation.key))
 
-    def list_shared(self, question: ListShared, told: SharedKeys | None) -> SharedKeys:
+    def list_shared(self, question: op.ListShared, told: op.SharedKeys | None) -> op.SharedKeys:
         """A page has the first keys that have values, all of them up to where the next one begins."""
         after = question.after
         keys = [
@@ -149,7 +126,7 @@ class Records(Work):
         there = [
             key for key in keys if self.value(question.namespace, key) is not None and (last is None or key <= last)
         ]
-        return SharedKeys(tuple(there[: question.limit]), last)
+        return op.SharedKeys(tuple(there[: question.limit]), last)
 
     def value(self, namespace: str, key: str) -> bytes | None:
         value, until = self.shared.get((namespace, key), (b"", 0))
@@ -161,7 +138,7 @@ class Records(Work):
         """Return the ids of what passes a filter, in order, by looking at every record."""
         return [job.id for _, job in self.found(wanted, newest_first=newest_first)]
 
-    def found(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[tuple[Position, Actor]]:
+    def found(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[tuple[op.Position, Actor]]:
         """Return what passes a filter, each with its place, in order, by looking at every record."""
         places = []
         for job in self.jobs.values():
@@ -188,7 +165,7 @@ class Records(Work):
     def of_flow(self, flow: str) -> list[Actor]:
         return [job for job in self.jobs.values() if job.spec.flow == flow and not job.gone]
 
-    def check_page(self, question: List, reply: Page) -> Page:
+    def check_page(self, question: op.List, reply: op.Page) -> op.Page:
         """A page shows what passes a filter between two places, all of it and in order."""
         first, last, newest_first = question.after, reply.after, question.newest_first
         expected = [
@@ -201,14 +178,14 @@ class Records(Work):
         assert len(expected) <= question.limit
         return reply
 
-    def count_records(self, question: CountRecords, reply: Counts | None) -> Counts:
+    def count_records(self, question: op.CountRecords, reply: op.Counts | None) -> op.Counts:
         first, last = question.after, None if reply is None else reply.after
         states = [
             job.state
             for place, job in self.found(question.filter)
             if (first is None or place > first) and (last is None or place <= last)
         ]
-        return Counts({state: states.count(state) for state in JobState}, last)
+        return op.Counts({state: states.count(state) for state in JobState}, last)
 
     def edge_stats(self) -> EdgeStats:
         jobs = [job for job in self.jobs.values() if not job.gone]
@@ -226,10 +203,10 @@ class Records(Work):
             orphans=(),
         )
 
-    def count_edges(self, question: CountEdges, reply: EdgeStats | None) -> EdgeStats:
+    def count_edges(self, question: op.CountEdges, reply: EdgeStats | None) -> EdgeStats:
         return self.edge_stats()
 
-    def check_chain(self, question: Why, reply: Chain) -> Chain:
+    def check_chain(self, question: op.Why, reply: op.Chain) -> op.Chain:
         """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
         assert 0 < len(reply.reasons) <= question.limit
         assert reply.reasons[0].job_id == question.job_id

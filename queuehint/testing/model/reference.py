@@ -23,42 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from queuehint.operations import (
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    CanDequeue,
-    Close,
-    Commit,
-    CountEdges,
-    CountRecords,
-    Delete,
-    Depend,
-    Discard,
-    Enqueue,
-    Exchange,
-    Fetch,
-    List,
-    ListShared,
-    Marked,
-    Operation,
-    Pause,
-    Post,
-    Pull,
-    Push,
-    Redrive,
-    Renew,
-    Resume,
-    SetLimit,
-    Swept,
-    SweptPath,
-    Tick,
-    Ticked,
-    Weigh,
-    Why,
-    Withdraw,
-)
+from queuehint import operations as op
 from queuehint.testing.model.jobs import STARTED
 from queuehint.testing.model.places import can_start
 from queuehint.testing.model.refusals import Refusals
@@ -85,23 +50,23 @@ class ReferenceModel(Refusals):
         retention: how long records are kept, as the backend was told.
 
     >>> from queuehint.values.hint import Claim
-    >>> from queuehint.operations import Exchanged
+    >>> from queuehint import operations as op
     >>> from queuehint.values.spec import JobSpec
     >>> model = ReferenceModel()
     >>> intro, document = (Claim(("doc1", "intro")),), (Claim(("doc1",)),)
     >>> jobs = JobSpec(id="edit", task="t", claims=intro), JobSpec(id="print", task="t", claims=document)
-    >>> [job.state.value for job in model.apply(Enqueue(jobs)).jobs]
+    >>> [job.state.value for job in model.apply(op.Enqueue(jobs)).jobs]
     ['QUEUED', 'QUEUED']
     >>> model.ready()
     [<edit QUEUED doc1:intro>]
-    >>> first = model.apply(Exchange("worker", limit=9))
+    >>> first = model.apply(op.Exchange("worker", limit=9))
     >>> [grant.spec.id for grant in first.grants], model.can_dequeue(Claim(("doc1",)))
     (['edit'], False)
 
     What a backend answers that starts the second job beside the first:
 
     >>> wrong = attrs.evolve(first.grants[0], spec=jobs[1], token=2)
-    >>> model.follow(Exchange("worker", limit=9), Exchanged((), (wrong,), (), more=False))
+    >>> model.follow(op.Exchange("worker", limit=9), op.Exchanged((), (wrong,), (), more=False))
     Traceback (most recent call last):
     AssertionError: print was started out of order: [<edit STARTED doc1:intro>] comes before <print QUEUED doc1>
     ...
@@ -118,9 +83,9 @@ class ReferenceModel(Refusals):
         self.reached: set[str] = set()
         """The jobs that the last cancellation by path canceled or asked to stop."""
 
-    def knows(self, operation: Operation[Any]) -> bool:
+    def knows(self, operation: op.Operation[Any]) -> bool:
         """Return whether `follow` can judge what an operation is answered."""
-        return isinstance(operation, (Exchange, Tick)) or type(operation) in _NAMES
+        return isinstance(operation, (op.Exchange, op.Tick)) or type(operation) in _NAMES
 
     def can_dequeue(self, claim: Claim) -> bool:
         """R1 asked of a claim: nothing that runs conflicts with it."""
@@ -134,7 +99,7 @@ class ReferenceModel(Refusals):
         return min(due, default=None)
 
     def follow(
-        self, operation: Operation[Reply], reply: Reply, *, now_ms: int | None = None, cut: bool = False
+        self, operation: op.Operation[Reply], reply: Reply, *, now_ms: int | None = None, cut: bool = False
     ) -> None:
         """
         Do what an operation asks, and assert that its reply is right.
@@ -158,7 +123,7 @@ class ReferenceModel(Refusals):
             raise
         assert reply == expected, f"{operation}\nexpected:\n{expected}\nbut the reply was:\n{reply}"
 
-    def apply(self, operation: Operation[Reply], now_ms: int | None = None) -> Reply:
+    def apply(self, operation: op.Operation[Reply], now_ms: int | None = None) -> Reply:
         """
         Do what an operation asks, and return a reply that the rules allow.
 
@@ -179,23 +144,23 @@ class ReferenceModel(Refusals):
 
     def _answer(self, operation: Any, reply: Any, *, cut: bool) -> Any:
         """Return what must be answered, given the *reply* of the queue where the rules leave a choice."""
-        if isinstance(operation, Exchange):
+        if isinstance(operation, op.Exchange):
             answer: Any = self.exchange(operation, reply, cut=cut)
-        elif isinstance(operation, Tick):
+        elif isinstance(operation, op.Tick):
             answer = self.tick(operation, reply, cut=cut)
         else:
             name = _NAMES.get(type(operation))
             if name is None or (reply is None and type(operation) in _JUDGED):
                 raise NotImplementedError(f"the model has no answer to {operation}")
             answer = getattr(self, name)(operation, reply)
-        if hasattr(answer, "more") and not isinstance(answer, Ticked):
+        if hasattr(answer, "more") and not isinstance(answer, op.Ticked):
             # How much a backend does at once of what follows is its own affair.
             answer = attrs.evolve(answer, more=bool(self.agenda) if reply is None else reply.more)
         return answer
 
     # --- housekeeping and operators ----------------------------------------------------------------------------------
 
-    def tick(self, operation: Tick, reply: Ticked | None, *, cut: bool) -> Ticked:
+    def tick(self, operation: op.Tick, reply: op.Ticked | None, *, cut: bool) -> op.Ticked:
         """Do what is due, and say when something is due next."""
         self.catch_up()
         next_ms = self.next_ms()
@@ -204,9 +169,9 @@ class ReferenceModel(Refusals):
             return reply
         if reply is not None and reply.next_ms is not None and unknown:
             next_ms = reply.next_ms if next_ms is None else min(next_ms, reply.next_ms)
-        return Ticked(more=False, next_ms=next_ms)
+        return op.Ticked(more=False, next_ms=next_ms)
 
-    def cancel_path(self, operation: CancelPath, reply: SweptPath | None) -> SweptPath:
+    def cancel_path(self, operation: op.CancelPath, reply: op.SweptPath | None) -> op.SweptPath:
         """Cancel what is at or below a path and was enqueued before, and count it."""
         self.numbers += 1
         cause = operation.reason or "canceled"
@@ -214,35 +179,35 @@ class ReferenceModel(Refusals):
         self.agenda.append(partial(self.sweep, [operation.path], self.numbers, cause, reached=self.reached))
         self.catch_up()
         if reply is None or reply.number is None:
-            return SweptPath(more=False, reached=len(self.reached))
+            return op.SweptPath(more=False, reached=len(self.reached))
         # How far a sweep comes at once is the backend's own affair.
-        return SweptPath(more=False, reached=min(reply.reached, len(self.reached)), number=self.numbers)
+        return op.SweptPath(more=False, reached=min(reply.reached, len(self.reached)), number=self.numbers)
 
-    def cancel_flow(self, operation: CancelFlow, reply: Swept | None) -> Swept:
+    def cancel_flow(self, operation: op.CancelFlow, reply: op.Swept | None) -> op.Swept:
         """Cancel what is of a flow and was enqueued before."""
         self.numbers += 1
         cause = operation.reason or "canceled"
         self.agenda.append(partial(self.sweep_flow, operation.flow, self.numbers, cause))
         self.catch_up()
-        return Swept(more=False)
+        return op.Swept(more=False)
 
-    def pause(self, operation: Pause, reply: Marked | None) -> Marked:
+    def pause(self, operation: op.Pause, reply: op.Marked | None) -> op.Marked:
         """Pause what is selected, until it is resumed or until a time."""
         wanted = operation.filter
         until = None if operation.for_ms is None else self.now_ms + operation.for_ms
         changed = wanted not in self.paused or self.paused[wanted] != until
         self.paused[wanted] = until
         self.catch_up()
-        return Marked(changed, more=False)
+        return op.Marked(changed, more=False)
 
-    def resume(self, operation: Resume, reply: Marked | None) -> Marked:
+    def resume(self, operation: op.Resume, reply: op.Marked | None) -> op.Marked:
         """Let what is selected go on."""
         changed = operation.filter in self.paused
         self.paused.pop(operation.filter, None)
         self.catch_up()
-        return Marked(changed, more=False)
+        return op.Marked(changed, more=False)
 
-    def close(self, operation: Close, reply: Marked | None) -> Marked:
+    def close(self, operation: op.Close, reply: op.Marked | None) -> op.Marked:
         """Close what is below a path, or let it go on."""
         changed = (operation.path in self.closed) == operation.reopen
         if operation.reopen:
@@ -250,55 +215,55 @@ class ReferenceModel(Refusals):
         else:
             self.closed.setdefault(operation.path)
         self.catch_up()
-        return Marked(changed, more=False)
+        return op.Marked(changed, more=False)
 
-    def limit(self, operation: SetLimit, reply: Marked | None) -> Marked:
+    def limit(self, operation: op.SetLimit, reply: op.Marked | None) -> op.Marked:
         """Put a limit in place of the one there is."""
         changed = self.set_limit(operation.limit)
         self.catch_up()
-        return Marked(changed, more=False)
+        return op.Marked(changed, more=False)
 
-    def weigh(self, operation: Weigh, reply: Marked | None) -> Marked:
+    def weigh(self, operation: op.Weigh, reply: op.Marked | None) -> op.Marked:
         """Set the weight of a user; the rules leave turns to the backend."""
         changed = self.weights.get(operation.user, 1) != operation.weight
         self.weights[operation.user] = operation.weight
         self.catch_up()
-        return Marked(changed, more=False)
+        return op.Marked(changed, more=False)
 
-    def answer_can_dequeue(self, question: CanDequeue, told: bool | None) -> bool:
+    def answer_can_dequeue(self, question: op.CanDequeue, told: bool | None) -> bool:
         """Return whether anything that runs conflicts with a claim."""
         return self.can_dequeue(Claim(question.path, question.mode))
 
 
-_NAMES: dict[type[Operation[Any]], str] = {
-    Enqueue: "enqueue",
-    Commit: "commit",
-    Depend: "depend",
-    Withdraw: "withdraw",
-    Cancel: "cancel_ids",
-    CancelPath: "cancel_path",
-    CancelFlow: "cancel_flow",
-    Redrive: "take_off_the_shelf",
-    Discard: "take_off_the_shelf",
-    Delete: "delete",
-    Amend: "amend",
-    Renew: "renew",
-    Post: "post",
-    Fetch: "fetch",
-    Push: "push",
-    Pull: "pull",
-    ListShared: "list_shared",
-    Pause: "pause",
-    Resume: "resume",
-    Close: "close",
-    SetLimit: "limit",
-    Weigh: "weigh",
-    CanDequeue: "answer_can_dequeue",
-    CountRecords: "count_records",
-    List: "check_page",
-    CountEdges: "count_edges",
-    Why: "check_chain",
+_NAMES: dict[type[op.Operation[Any]], str] = {
+    op.Enqueue: "enqueue",
+    op.Commit: "commit",
+    op.Depend: "depend",
+    op.Withdraw: "withdraw",
+    op.Cancel: "cancel_ids",
+    op.CancelPath: "cancel_path",
+    op.CancelFlow: "cancel_flow",
+    op.Redrive: "take_off_the_shelf",
+    op.Discard: "take_off_the_shelf",
+    op.Delete: "delete",
+    op.Amend: "amend",
+    op.Renew: "renew",
+    op.Post: "post",
+    op.Fetch: "fetch",
+    op.Push: "push",
+    op.Pull: "pull",
+    op.ListShared: "list_shared",
+    op.Pause: "pause",
+    op.Resume: "resume",
+    op.Close: "close",
+    op.SetLimit: "limit",
+    op.Weigh: "weigh",
+    op.CanDequeue: "answer_can_dequeue",
+    op.CountRecords: "count_records",
+    op.List: "check_page",
+    op.CountEdges: "count_edges",
+    op.Why: "check_chain",
 }
 """Which method answers an operation."""
-_JUDGED = {List, Why}
+_JUDGED = {op.List, op.Why}
 """Of these replies the rules say something, but not all."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.structures.job import START_MARK
 from queuehint.errors import (
     ConcurrentSubmissionError,
@@ -21,16 +22,6 @@ from queuehint.errors import (
     QueueHintError,
     UnknownDependencyError,
 )
-from queuehint.operations import (
-    STAGED_FRESH_MS,
-    STAGED_KEPT_MS,
-    Amend,
-    Commit,
-    Depend,
-    Enqueue,
-    Exchange,
-    Why,
-)
 from queuehint.testing.model.jobs import EXPIRY
 from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
@@ -45,17 +36,17 @@ class Refusals(Records):
 
     def refuses(self, operation: Any) -> type[QueueHintError] | None:
         """Return the error an operation must be refused with, None if it must be done."""
-        if isinstance(operation, Enqueue):
+        if isinstance(operation, op.Enqueue):
             return refuses_by_itself(operation) or self._refuses_here(operation)
-        if isinstance(operation, Exchange):
+        if isinstance(operation, op.Exchange):
             return InvalidJobError if operation.users is None and operation.steal else None
-        if isinstance(operation, Commit):
+        if isinstance(operation, op.Commit):
             return self._refuses_commit(operation)
-        if isinstance(operation, Depend):
+        if isinstance(operation, op.Depend):
             return self._refuses_portion(operation)
-        if isinstance(operation, Why):
+        if isinstance(operation, op.Why):
             return None if self.find(operation.job_id) is not None else JobNotFoundError
-        if isinstance(operation, Amend):
+        if isinstance(operation, op.Amend):
             job = self.find(operation.spec.id)
             if job is None:
                 return None
@@ -63,7 +54,7 @@ class Refusals(Records):
             return None if old == new else InvalidJobError
         return None
 
-    def _refuses_here(self, operation: Enqueue) -> type[QueueHintError] | None:
+    def _refuses_here(self, operation: op.Enqueue) -> type[QueueHintError] | None:
         """Return the error that existing jobs require, None without one."""
         if operation.parent is not None and self.held(*operation.parent) is None:
             return LeaseLostError
@@ -104,7 +95,7 @@ class Refusals(Records):
             return DuplicateFlowError
         return QueueFullError if closing is None and self._leaves_too_many(operation) else None
 
-    def _is_other_flow(self, operation: Enqueue, flow: str) -> bool:
+    def _is_other_flow(self, operation: op.Enqueue, flow: str) -> bool:
         """A flow is there, and not with these jobs; parts of it may be fewer."""
         there = self.of_flow(flow)
         known = [self.existing(spec.id, operation.staged) for spec in operation.jobs]
@@ -118,9 +109,9 @@ class Refusals(Records):
             return False
         other = self.starts[hidden.part or ""]
         is_younger = start is None or start.number > other.number
-        return is_younger and self.now_ms < other.alarms[EXPIRY] - STAGED_KEPT_MS + STAGED_FRESH_MS
+        return is_younger and self.now_ms < other.alarms[EXPIRY] - op.STAGED_KEPT_MS + op.STAGED_FRESH_MS
 
-    def _refuses_commit(self, operation: Commit) -> type[QueueHintError] | None:
+    def _refuses_commit(self, operation: op.Commit) -> type[QueueHintError] | None:
         """Return the error that a commit must be refused with: there are no such parts, or its flow is there."""
         start_id = START_MARK + operation.staged
         if start_id not in self.starts:
@@ -131,7 +122,7 @@ class Refusals(Records):
         is_other = jobs and operation.flow is not None and self.of_flow(operation.flow)
         return DuplicateFlowError if is_other else None
 
-    def _refuses_portion(self, operation: Depend) -> type[QueueHintError] | None:
+    def _refuses_portion(self, operation: op.Depend) -> type[QueueHintError] | None:
         """Return the error that further dependencies of a job of a submission in parts require."""
         if any(edge.id == operation.job_id for edge in operation.edges):
             return CycleError
@@ -146,7 +137,7 @@ class Refusals(Records):
                 return CycleError
         return None
 
-    def _leaves_too_many(self, operation: Enqueue) -> bool:
+    def _leaves_too_many(self, operation: op.Enqueue) -> bool:
         """Some limit on unfinished jobs would be broken."""
         new: dict[object, JobSpec] = {}
         for spec in operation.jobs:
@@ -174,7 +165,7 @@ class Refusals(Records):
         return False
 
 
-def refuses_by_itself(operation: Enqueue) -> type[QueueHintError] | None:
+def refuses_by_itself(operation: op.Enqueue) -> type[QueueHintError] | None:
     """Return the error that a look at a submission alone shows."""
     specs = {spec.id: spec for spec in operation.jobs}
     if operation.is_further and operation.staged is None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.operations import Enqueue, Pause, Resume, SetLimit
+from queuehint import operations as op
 from queuehint.testing.model.places import is_at_or_below
 from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from queuehint.operations import Operation
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key, Limit
     from queuehint.values.spec import JobSpec
@@ -32,14 +31,14 @@ class StartRules:
         self._spent: dict[tuple[Key, Path], tuple[int, int]] = {}
         """Spent units of each bucket, and when; a token has as many units as its period has ms."""
 
-    def see(self, operation: Operation[Any], now_ms: int) -> None:
+    def see(self, operation: op.Operation[Any], now_ms: int) -> None:
         """Take in an operation that was accepted, before its starts are checked."""
         match operation:
-            case Pause(wanted, for_ms):
+            case op.Pause(wanted, for_ms):
                 self.pauses[wanted] = None if for_ms is None else now_ms + for_ms
-            case Resume(wanted):
+            case op.Resume(wanted):
                 self.pauses.pop(wanted, None)
-            case SetLimit(limit):
+            case op.SetLimit(limit):
                 self._set(limit)
             case _:
                 pass
@@ -88,7 +87,7 @@ class StartRules:
                     )
                     self._spent[key, place] = spent + per_ms, now_ms
 
-    def check_room(self, operation: Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
+    def check_room(self, operation: op.Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
         """Assert that no more jobs are unfinished than may be, where an accepted submission has made one."""
         if operation.staged is not None:
             return

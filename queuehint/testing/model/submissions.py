@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.jobs.closings import cause_of_closing
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
-from queuehint.operations import (
-    STAGED_KEPT_MS,
-    Closing,
-    Commit,
-    Committed,
-    Depend,
-    Enqueue,
-    Enqueued,
-    EnqueuedJob,
-    Marked,
-    Withdraw,
-)
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, Actor
 from queuehint.testing.model.times import Times
 from queuehint.values.spec import JobSpec
@@ -42,7 +31,7 @@ class Submissions(Times):
             return hidden
         return self.jobs.get(job_id)
 
-    def enqueue(self, operation: Enqueue, reply: Enqueued | None) -> Enqueued:
+    def enqueue(self, operation: op.Enqueue, reply: op.Enqueued | None) -> op.Enqueued:
         staged = operation.staged
         self.exact = self.exact and all(claim.mode == "exclusive" for spec in operation.jobs for claim in spec.claims)
         if staged is not None:
@@ -62,9 +51,9 @@ class Submissions(Times):
             self.set_timeout(operation.flow, operation.flow_timeout_ms)
         if staged is not None:
             self.see_order([self.hidden[job.id] for job in jobs if job.created])
-        return Enqueued(tuple(jobs), more=False)
+        return op.Enqueued(tuple(jobs), more=False)
 
-    def close_with(self, closing: Closing, last: str) -> None:
+    def close_with(self, closing: op.Closing, last: str) -> None:
         """Close a path with a job that comes next as its last."""
         self.closed[closing.path] = last
         if closing.waiting == "cancel":
@@ -72,7 +61,7 @@ class Submissions(Times):
             self.agenda.append(partial(self.sweep, [closing.path], self.numbers, cause_of_closing(last)))
             self.agenda.append(partial(self.sweep_shelf, closing.path, self.numbers))
 
-    def take_in(self, spec: JobSpec, staged: str | None, coming: Collection[str], token: int | None) -> EnqueuedJob:
+    def take_in(self, spec: JobSpec, staged: str | None, coming: Collection[str], token: int | None) -> op.EnqueuedJob:
         """Find the job that is asked for, or make it."""
         job = self.existing(spec.id, staged)
         newest = self.newest(spec.key)
@@ -88,7 +77,7 @@ class Submissions(Times):
             else:
                 job = self.admit(spec, newest if spec.on_conflict == "after" else None, coming, token)
         presence_token = job.token if job.is_for_a_caller else None
-        return EnqueuedJob(job.id, job.number, job.state, created, presence_token)
+        return op.EnqueuedJob(job.id, job.number, job.state, created, presence_token)
 
     def admit(self, spec: JobSpec, after: Actor | None, coming: Collection[str], token: int | None) -> Actor:
         """Admit a new job; *after* is the one of its key that it waits for, *token* that of its caller."""
@@ -121,7 +110,7 @@ class Submissions(Times):
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def keep_part(self, operation: Enqueue) -> None:
+    def keep_part(self, operation: op.Enqueue) -> None:
         """Wait for the commit of a submission in parts from now on."""
         self.woven = True
         start_id = f"{START_MARK}{operation.staged}"
@@ -130,7 +119,7 @@ class Submissions(Times):
             self.numbers += 1
             flow = operation.jobs[0].flow if operation.jobs else None
             start = self.starts[start_id] = Actor(JobSpec(id=start_id, task="start", flow=flow), self.numbers)
-        start.alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
+        start.alarms[EXPIRY] = self.now_ms + op.STAGED_KEPT_MS
 
     def see_order(self, part: list[Actor]) -> None:
         """Note of the jobs of a part whether one there depends on a later one: a portion names none of them then."""
@@ -139,18 +128,18 @@ class Submissions(Times):
         for job in part:
             job.sent = job.number if in_order else self.numbers
 
-    def depend(self, operation: Depend, reply: Marked | None) -> Marked:
+    def depend(self, operation: op.Depend, reply: op.Marked | None) -> op.Marked:
         start_id = START_MARK + operation.staged
-        self.starts[start_id].alarms[EXPIRY] = self.now_ms + STAGED_KEPT_MS
+        self.starts[start_id].alarms[EXPIRY] = self.now_ms + op.STAGED_KEPT_MS
         job = self.portion_for(operation)
         if job is not None:
             job.portions += 1
             self.starts[start_id].portions += 1
             job.needs.update({edge.id: (edge, operation.on_failure) for edge in operation.edges})
         self.catch_up()
-        return Marked(job is not None, more=False)
+        return op.Marked(job is not None, more=False)
 
-    def portion_for(self, operation: Depend) -> Actor | None:
+    def portion_for(self, operation: op.Depend) -> Actor | None:
         """Return the job that a portion of dependencies is for, None if it is not to be added."""
         job = self.hidden.get(operation.job_id)
         if job is None or job.part != START_MARK + operation.staged or operation.portion != job.portions + 1:
@@ -163,7 +152,7 @@ class Submissions(Times):
         job.state, job.part = DEFERRED, part
         return job
 
-    def commit(self, operation: Commit, reply: Committed | None) -> Committed:
+    def commit(self, operation: op.Commit, reply: op.Committed | None) -> op.Committed:
         start_id = START_MARK + operation.staged
         del self.starts[start_id]
         self.numbers += 1
@@ -176,14 +165,14 @@ class Submissions(Times):
         if operation.flow is not None and jobs:
             self.set_timeout(operation.flow, operation.flow_timeout_ms)
         self.catch_up()
-        return Committed(len(jobs), more=False)
+        return op.Committed(len(jobs), more=False)
 
-    def withdraw(self, operation: Withdraw, reply: Marked | None) -> Marked:
+    def withdraw(self, operation: op.Withdraw, reply: op.Marked | None) -> op.Marked:
         start = self.starts.get(START_MARK + operation.staged)
         if start is not None:
             self.drop_parts(start)
         self.catch_up()
-        return Marked(start is not None, more=False)
+        return op.Marked(start is not None, more=False)
 
     def set_timeout(self, flow: str, timeout_ms: int | None) -> None:
         """Let a new flow time out, or never; an earlier one of its id has no timeout any more."""

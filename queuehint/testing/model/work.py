@@ -10,18 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuehint.operations import (
-    Exchange,
-    Exchanged,
-    Fetch,
-    Fetched,
-    Note,
-    Post,
-    Posted,
-    Renew,
-    Renewed,
-    Verdict,
-)
+from queuehint import operations as op
 from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STARTED, Actor
 from queuehint.testing.model.limits import Limits
 from queuehint.testing.model.places import at_or_below, conflict
@@ -60,11 +49,11 @@ class Work(Submissions, Limits):
 
     # --- the end of an attempt ---------------------------------------------------------------------------------------
 
-    def settle(self, outcome: Outcome, release: str) -> Verdict:
+    def settle(self, outcome: Outcome, release: str) -> op.Verdict:
         """Do what becomes of a job whose worker reports; without its newest grant a worker changes nothing."""
         job = self.held(outcome.job_id, outcome.token)
         if job is None:
-            return Verdict.LOST
+            return op.Verdict.LOST
         kind = outcome.kind
         if kind is OutcomeKind.FINISHED:
             job.result = job.result if outcome.result is None else outcome.result
@@ -86,7 +75,7 @@ class Work(Submissions, Limits):
             self.await_children(job, outcome)
         else:
             self.give_back(job, outcome, release)
-        return Verdict.DONE
+        return op.Verdict.DONE
 
     def give_back(self, job: Actor, outcome: Outcome, release: str) -> None:
         """End an attempt that does not count."""
@@ -108,7 +97,7 @@ class Work(Submissions, Limits):
 
     # --- the begin of one --------------------------------------------------------------------------------------------
 
-    def exchange(self, operation: Exchange, reply: Exchanged | None, *, cut: bool) -> Exchanged:
+    def exchange(self, operation: op.Exchange, reply: op.Exchanged | None, *, cut: bool) -> op.Exchanged:
         verdicts = tuple([self.settle(outcome, operation.release) for outcome in operation.settle])
         self.catch_up()
         if reply is None:
@@ -118,7 +107,7 @@ class Work(Submissions, Limits):
             assert len(grants) <= operation.limit, f"{operation.limit} were asked for, {len(grants)} granted"
             self.check_users(operation, reply, cut=cut)
         due = reply is not None and reply.due
-        return Exchanged(
+        return op.Exchanged(
             verdicts,
             tuple(grants),
             tuple(self.undelivered_cancellations.pop(operation.worker, [])),
@@ -129,7 +118,7 @@ class Work(Submissions, Limits):
     def is_paused(self, job: Actor) -> bool:
         return any(is_selected(job, wanted) for wanted in self.paused)
 
-    def offered(self, operation: Exchange) -> list[Actor]:
+    def offered(self, operation: op.Exchange) -> list[Actor]:
         """Return the jobs that may be granted, in order of place."""
         among = operation.among
         return [
@@ -141,7 +130,7 @@ class Work(Submissions, Limits):
             and operation.release not in job.refused_by
         ]
 
-    def start(self, job: Actor, operation: Exchange, token: int | None) -> Grant:
+    def start(self, job: Actor, operation: op.Exchange, token: int | None) -> Grant:
         job.state, job.token, job.worker, job.ever_started = STARTED, self.new_token(token), operation.worker, True
         job.attempts += 1
         job.last_worker = job.worker
@@ -155,7 +144,7 @@ class Work(Submissions, Limits):
             lease_until_ms=job.alarms[LEASE],
         )
 
-    def choose(self, operation: Exchange) -> list[Grant]:
+    def choose(self, operation: op.Exchange) -> list[Grant]:
         """Grant the most urgent jobs: one choice of those that the rules allow."""
         grants: list[Grant] = []
         while len(grants) < operation.limit:
@@ -171,7 +160,7 @@ class Work(Submissions, Limits):
                 break
         return grants
 
-    def check_grant(self, reply: Grant, operation: Exchange, *, cut: bool) -> Grant:
+    def check_grant(self, reply: Grant, operation: op.Exchange, *, cut: bool) -> Grant:
         """Start a job that was granted; assert that the rules allow it."""
         job = self.jobs.get(reply.spec.id)
         assert job is not None, f"{reply.spec.id} was started and is not there"
@@ -203,7 +192,7 @@ class Work(Submissions, Limits):
         before = [other for other in self.placed[: self.placed.index(job)] if conflict(other.claims, job.claims)]
         return f"out of order: {before} " + ("comes" if len(before) == 1 else "come") + f" before {job}"
 
-    def check_users(self, operation: Exchange, reply: Exchanged, *, cut: bool) -> None:
+    def check_users(self, operation: op.Exchange, reply: op.Exchanged, *, cut: bool) -> None:
         """Check that own users go first, and that no ready job waits while the worker has a free slot."""
         left = [job for job in self.offered(operation) if not self.is_limited(job)]
         if operation.users is not None:
@@ -255,39 +244,41 @@ class Work(Submissions, Limits):
 
     # --- in between --------------------------------------------------------------------------------------------------
 
-    def renew(self, operation: Renew, reply: Renewed | None) -> Renewed:
+    def renew(self, operation: op.Renew, reply: op.Renewed | None) -> op.Renewed:
         verdicts = []
         for job_id, token in operation.leases:
             job = self.jobs.get(job_id)
             if job is None or job.token != token:
-                verdicts.append(Verdict.LOST)
+                verdicts.append(op.Verdict.LOST)
             elif job.state is STARTED or (job.state is QUEUED and job.is_for_a_caller):
                 job.alarms[LEASE] = self.now_ms + operation.lease_ms
                 job.to_begin = job.to_begin and not operation.begun
-                verdicts.append(Verdict.DONE if job.cancel is None else Verdict.CANCELED)
+                verdicts.append(op.Verdict.DONE if job.cancel is None else op.Verdict.CANCELED)
                 if job.cancel is not None:
                     self.told(job)
             else:
-                verdicts.append(Verdict.LOST)
+                verdicts.append(op.Verdict.LOST)
         self.catch_up()
-        return Renewed(tuple(verdicts), more=False)
+        return op.Renewed(tuple(verdicts), more=False)
 
-    def post(self, operation: Post, reply: Posted | None) -> Posted:
+    def post(self, operation: op.Post, reply: op.Posted | None) -> op.Posted:
         """Take each note as if it came alone."""
-        return Posted(tuple([self.take_note(note) for note in operation.notes]))
+        return op.Posted(tuple([self.take_note(note) for note in operation.notes]))
 
-    def take_note(self, note: Note) -> Verdict:
+    def take_note(self, note: op.Note) -> op.Verdict:
         """Only the holder of a job writes to it, but for log lines, which any client may add."""
         if note.token is None:
-            return Verdict.DONE if self.find(note.job_id) is not None else Verdict.UNKNOWN
+            return op.Verdict.DONE if self.find(note.job_id) is not None else op.Verdict.UNKNOWN
         job = self.held(note.job_id, note.token)
         if job is not None and note.result is not None:
             job.result = note.result
-        return Verdict.DONE if job is not None else Verdict.LOST
+        return op.Verdict.DONE if job is not None else op.Verdict.LOST
 
-    def fetch(self, operation: Fetch, reply: Fetched | None) -> Fetched:
+    def fetch(self, operation: op.Fetch, reply: op.Fetched | None) -> op.Fetched:
         job = self.held(operation.job_id, operation.token)
         if job is None:
-            return Fetched(Verdict.LOST, ())
+            return op.Fetched(op.Verdict.LOST, ())
         found = [self.find(job_id) if job_id in job.needs else None for job_id in operation.ids]
-        return Fetched(Verdict.DONE, tuple([(other.state, other.result) if other else (None, None) for other in found]))
+        return op.Fetched(
+            op.Verdict.DONE, tuple([(other.state, other.result) if other else (None, None) for other in found])
+        )

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from queuehint import operations as op
 from queuehint.core.structures.event_log import Journal
 from queuehint.core.structures.job import START_MARK
-from queuehint.operations import Commit, Enqueue, Exchange, Renew, Verdict, Withdraw
 from queuehint.testing.invariants import check_cycles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.model.starts import StartRules
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
     from queuehint.core.engine import Engine
     from queuehint.core.structures.job import Job
-    from queuehint.operations import Operation
     from queuehint.testing.trace.values import Kind
     from queuehint.values.hint import Claim
     from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-DONE, LOST = Verdict.DONE, Verdict.LOST
+DONE, LOST = op.Verdict.DONE, op.Verdict.LOST
 ENQUEUED, BEGUN, PRUNED, REDRIVEN = EventKind.ENQUEUED, EventKind.STARTED, EventKind.PRUNED, EventKind.REDRIVEN
 GIVEN_BACK = frozenset({EventKind.RETRIED, EventKind.SNOOZED, EventKind.RELEASED, EventKind.LOST})
 """Events that lead a job from STARTED back to QUEUED: it keeps its place."""
@@ -124,12 +123,12 @@ class Promises:
 
     # --- each step -----------------------------------------------------------------------------------------------
 
-    def expect(self, operation: Operation[Any]) -> list[bool]:
+    def expect(self, operation: op.Operation[Any]) -> list[bool]:
         """Return which settlements, or renewals, of an operation have to be accepted; asked before it is done."""
         proofs: Sequence[tuple[str, int]]
-        if type(operation) is Exchange:
+        if type(operation) is op.Exchange:
             proofs = [(outcome.job_id, outcome.token) for outcome in operation.settle]
-        elif type(operation) is Renew:
+        elif type(operation) is op.Renew:
             proofs = operation.leases
         else:
             return []
@@ -137,12 +136,12 @@ class Promises:
         return [job_id in started and started[job_id].token == token for job_id, token in proofs]
 
     def see(
-        self, engine: Engine, operation: Operation[Any], reply: Any, expected: list[bool], moves: list[Move]
+        self, engine: Engine, operation: op.Operation[Any], reply: Any, expected: list[bool], moves: list[Move]
     ) -> None:
         """Take in what an operation has done."""
         settled: Sequence[str] = ()
         lease_ms = 0
-        if type(operation) is Exchange:
+        if type(operation) is op.Exchange:
             lease_ms = operation.lease_ms
             if operation.settle:
                 settled = [outcome.job_id for outcome in operation.settle]
@@ -151,7 +150,7 @@ class Promises:
                         f"job {outcome.job_id} was settled with token {outcome.token}, and the answer was {verdict}; "
                         f"its newest is {self._token(outcome.job_id)}"
                     )
-        elif type(operation) is Renew:
+        elif type(operation) is op.Renew:
             for (job_id, token), verdict, proven in zip(operation.leases, reply.verdicts, expected, strict=True):
                 if job_id in self.started or verdict is LOST:
                     assert (verdict is not LOST) == proven, f"the lease of {job_id}, token {token}, was {verdict}"
@@ -161,11 +160,11 @@ class Promises:
         if getattr(reply, "more", True) is False:
             # All that was due is done.
             self.starts.check_pauses([pause.filter for pause in engine.table.pauses.all()], engine.now_ms)
-        if isinstance(operation, Commit | Withdraw):
+        if isinstance(operation, op.Commit | op.Withdraw):
             self._end_parts(engine, operation, reply)
         for move in moves:
             self._follow(engine, move, settled, lease_ms)
-        if type(operation) is Enqueue:
+        if type(operation) is op.Enqueue:
             self._see_enqueue(engine, operation, reply)
         if self._lingering:
             self._let_go()
@@ -173,17 +172,17 @@ class Promises:
         if moves and engine.table.edges.open > 1:
             check_cycles(engine)
 
-    def _end_parts(self, engine: Engine, operation: Commit | Withdraw, reply: Any) -> None:
+    def _end_parts(self, engine: Engine, operation: op.Commit | op.Withdraw, reply: Any) -> None:
         """Take in the end of a submission in parts; of one that is withdrawn nothing is left."""
         parts = self.parts.pop(operation.staged, set())
-        if type(operation) is not Withdraw:
+        if type(operation) is not op.Withdraw:
             return
         self.withdrawn |= parts
         if not reply.more:
             left = [job_id for job_id in (START_MARK + operation.staged, *parts) if job_id in engine.table.jobs]
             assert not left, f"{operation.staged} was withdrawn, and {left} are left of it"
 
-    def _see_enqueue(self, engine: Engine, operation: Enqueue, reply: Any) -> None:
+    def _see_enqueue(self, engine: Engine, operation: op.Enqueue, reply: Any) -> None:
         now_ms = engine.now_ms
         created = [spec for spec, job in zip(operation.jobs, reply.jobs, strict=True) if job.created]
         if operation.flow_timeout_ms is not None:

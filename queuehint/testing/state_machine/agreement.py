@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import Announced, Enqueue, Enqueued, Exchanged, Operation, Pending, Renew
+from queuehint import operations as op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,15 +33,15 @@ class Refused:
 
 def agree(expected: Any, actual: Any) -> bool:
     """Return whether a store answers what the engine does, as far as that is promised."""
-    if isinstance(expected, Pending) and isinstance(actual, Pending):
+    if isinstance(expected, op.Pending) and isinstance(actual, op.Pending):
         return _pending_agree(expected, actual)
-    if isinstance(expected, Announced) and isinstance(actual, Announced):
+    if isinstance(expected, op.Announced) and isinstance(actual, op.Announced):
         # The newest token there is, of a grant or of none.
         return (expected.verdict, expected.is_new) == (actual.verdict, actual.is_new)
     return bool(expected == actual)
 
 
-def _pending_agree(expected: Pending, actual: Pending) -> bool:
+def _pending_agree(expected: op.Pending, actual: op.Pending) -> bool:
     facts = [
         (pending.unfinished, pending.moving, sorted(pending.reasons, key=lambda reason: reason.job_id))
         for pending in (expected, actual)
@@ -75,9 +75,9 @@ class TokenMap:
             self._last = theirs
             self._theirs[ours], self._ours[theirs] = theirs, ours
 
-    def to_theirs(self, operation: Operation[Any]) -> Operation[Any]:
+    def to_theirs(self, operation: op.Operation[Any]) -> op.Operation[Any]:
         """Return an operation with the backend's tokens."""
-        theirs: Operation[Any] = with_tokens(operation, self._theirs)
+        theirs: op.Operation[Any] = with_tokens(operation, self._theirs)
         return theirs
 
     def to_ours(self, reply: Any) -> Any:
@@ -87,9 +87,9 @@ class TokenMap:
 
 def tokens_in(reply: Any) -> list[tuple[str, int]]:
     """Return the jobs whose tokens a reply gives, with these."""
-    if isinstance(reply, Exchanged):
+    if isinstance(reply, op.Exchanged):
         return [(grant.spec.id, grant.token) for grant in reply.grants]
-    if isinstance(reply, Enqueued):
+    if isinstance(reply, op.Enqueued):
         return [(job.id, job.presence_token) for job in reply.jobs if job.presence_token is not None]
     return []
 
@@ -101,9 +101,9 @@ def with_tokens(value: Any, others: Mapping[int, int]) -> Any:
             value.type,
             {name: others.get(fact, fact) if name == "token" else fact for name, fact in value.facts.items()},
         )
-    if isinstance(value, Renew):
+    if isinstance(value, op.Renew):
         return attrs.evolve(value, leases=tuple([(job_id, others.get(token, token)) for job_id, token in value.leases]))
-    if isinstance(value, Enqueue):
+    if isinstance(value, op.Enqueue):
         return (
             value
             if value.parent is None

@@ -7,30 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    IDS_MAX,
-    CanDequeue,
-    ChangeSchedule,
-    CountEdges,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    DueSchedules,
-    Follow,
-    Get,
-    List,
-    ListLimits,
-    ListLines,
-    ListPauses,
-    ListSchedules,
-    ListWeights,
-    ListWorkers,
-    Operation,
-    Peek,
-    Tick,
-    Tree,
-)
 from queuehint.testing.model.jobs import LEASE
 from queuehint.testing.source import as_code
 from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, tokens_in
@@ -52,14 +30,14 @@ Reply = TypeVar("Reply")
 
 
 @attrs.frozen
-class Ask(Operation[None]):
+class Ask(op.Operation[None]):
     """A step of a history: every question there is was asked, about one claim."""
 
     claim: Claim
 
 
 @attrs.frozen
-class Restart(Operation[None]):
+class Restart(op.Operation[None]):
     """A step of a history: the store was ended and begun anew."""
 
 
@@ -110,7 +88,7 @@ class Comparison(Lockstep):
             self._runner.run(self.backend.close())
             self._runner.close()
 
-    def do(self, operation: Operation[Any]) -> Any:
+    def do(self, operation: op.Operation[Any]) -> Any:
         """Apply an operation to all and compare; return the reply, None if it was refused."""
         if isinstance(operation, Ask):
             self.history.append((self.now_ms, operation))
@@ -139,7 +117,7 @@ class Comparison(Lockstep):
             self.clock.advance(ms=now_ms - self.now_ms)
             super().go_to(now_ms)
 
-    def put(self, operation: Operation[Reply]) -> Reply:
+    def put(self, operation: op.Operation[Reply]) -> Reply:
         """Apply an operation to the engine and the backend, and compare the replies."""
         try:
             reply: Reply = super().put(operation)
@@ -151,7 +129,7 @@ class Comparison(Lockstep):
             self.names.setdefault(token, (job_id, sum(name == job_id for name, _ in self.names.values())))
         return reply
 
-    def _hear(self, operation: Operation[Any], expected: Any) -> None:
+    def _hear(self, operation: op.Operation[Any], expected: Any) -> None:
         """Ask the backend, which is to answer as expected."""
         try:
             actual = self._ask_backend(self.tokens.to_theirs(operation))
@@ -169,12 +147,12 @@ class Comparison(Lockstep):
                 f"but the backend said:\n  {as_code(actual)}"
             )
 
-    def _ask_backend(self, operation: Operation[Reply]) -> Reply:
+    def _ask_backend(self, operation: op.Operation[Reply]) -> Reply:
         if self._runner is None:
             return self.backend.call_sync(operation)
         return self._runner.run(self.backend.call(operation))
 
-    def _note(self, operation: Operation[Any]) -> None:
+    def _note(self, operation: op.Operation[Any]) -> None:
         """Write a question down that the backend got wrong."""
         if not self.history or self.history[-1][1] is not operation:
             self.history.append((self.now_ms, operation))
@@ -186,44 +164,44 @@ class Comparison(Lockstep):
         super().compare()
         self._ids.update(dict.fromkeys(self.model.jobs))
         ids = list(self._ids)
-        for first in range(0, len(ids), IDS_MAX):
-            self.put(Get(tuple(ids[first : first + IDS_MAX])))
+        for first in range(0, len(ids), op.IDS_MAX):
+            self.put(op.Get(tuple(ids[first : first + op.IDS_MAX])))
 
     def ask(self, claim: Claim) -> None:
         """Ask what a pair does, and what no model knows."""
         super().ask(claim)
         for question in (
-            CountPending(claim.path),
-            CountPending(),
-            Tree(claim.path, 4),
-            ListLines(claim.path, 1, limit=2),
-            ListLines(longer_than=1),
-            ListWeights(),
-            ListWorkers(),
-            ListSchedules(),
-            DueSchedules(),
-            Peek(),
+            op.CountPending(claim.path),
+            op.CountPending(),
+            op.Tree(claim.path, 4),
+            op.ListLines(claim.path, 1, limit=2),
+            op.ListLines(longer_than=1),
+            op.ListWeights(),
+            op.ListWorkers(),
+            op.ListSchedules(),
+            op.DueSchedules(),
+            op.Peek(),
         ):
             self.put(question)
         filters = (EventFilter(path=claim.path), EventFilter(user="u", kinds=(EventKind.STARTED, EventKind.PROGRESSED)))
-        self.put(Follow(self.seen, filters=filters))
-        self.seen = self.put(Follow(self.seen)).after
+        self.put(op.Follow(self.seen, filters=filters))
+        self.seen = self.put(op.Follow(self.seen)).after
 
     def wind_down(self) -> None:
         """End everything there is, let all records expire, and see that nothing is left, nor is it told to be."""
-        for schedule in self.put(ListSchedules()).schedules:
-            self.do(ChangeSchedule(schedule.name, "drop"))
+        for schedule in self.put(op.ListSchedules()).schedules:
+            self.do(op.ChangeSchedule(schedule.name, "drop"))
         super().wind_down()
         self.compare()
-        assert not self.put(List()).records
-        assert not self.put(List(DEAD_RECORDS)).records
-        assert not self.put(ListLimits()).limits
-        assert not self.put(ListPauses()).pauses
-        assert not any(self.put(CountJobs()).states.values())
-        assert not self.put(CountRecords()).total
-        assert not self.put(CountPending(include_scheduled=True)).unfinished
-        assert not self.put(CountEdges()).open_edges
-        assert not self.put(Tree((), 4)).children
-        assert not self.put(ListLines((), 4)).places
-        assert self.put(CanDequeue(()))
-        assert self.put(Tick()).next_ms is None
+        assert not self.put(op.List()).records
+        assert not self.put(op.List(DEAD_RECORDS)).records
+        assert not self.put(op.ListLimits()).limits
+        assert not self.put(op.ListPauses()).pauses
+        assert not any(self.put(op.CountJobs()).states.values())
+        assert not self.put(op.CountRecords()).total
+        assert not self.put(op.CountPending(include_scheduled=True)).unfinished
+        assert not self.put(op.CountEdges()).open_edges
+        assert not self.put(op.Tree((), 4)).children
+        assert not self.put(op.ListLines((), 4)).places
+        assert self.put(op.CanDequeue(()))
+        assert self.put(op.Tick()).next_ms is None

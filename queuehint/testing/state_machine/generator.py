@@ -7,36 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.structures.job import START_MARK
-from queuehint.operations import (
-    ANYONE,
-    BEFORE_LAST,
-    CHAIN_MAX,
-    Amend,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    Close,
-    Closing,
-    CountEdges,
-    CountRecords,
-    Delete,
-    Depend,
-    Discard,
-    Enqueue,
-    Exchange,
-    Fetch,
-    List,
-    Note,
-    Operation,
-    Post,
-    Pull,
-    Push,
-    Redrive,
-    Renew,
-    SetLimit,
-    Why,
-)
 from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Kind, PathOf
 from queuehint.testing.state_machine.styles import (
@@ -93,7 +65,7 @@ class OperationGenerator:
         self.specs: list[JobSpec] = []
         # The operations imported above have moves of their own.
         others = [partial(self.plain, kind) for kind in PLAIN if kind.__name__ not in globals()]
-        self._moves: tuple[Callable[[], Operation[Any]], ...] = (
+        self._moves: tuple[Callable[[], op.Operation[Any]], ...] = (
             *[self.exchange] * 40,
             *[self.enqueue] * 34,
             *[self.renew] * 4,
@@ -116,7 +88,7 @@ class OperationGenerator:
             self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
         if style.limited:
             self._moves += (*[self.limit] * 6, self.unlimit)
-        meddles: list[Callable[[], Operation[Any]]] = [
+        meddles: list[Callable[[], op.Operation[Any]]] = [
             *[self.amend] * 3,
             self.delete,
             *others,
@@ -125,7 +97,7 @@ class OperationGenerator:
         ]
         self._moves += tuple(meddles) * (style.meddled - 1)
 
-    def move(self) -> Operation[Any]:
+    def move(self) -> op.Operation[Any]:
         return self.random.choice(self._moves)()
 
     def pass_time(self, now_ms: int) -> int:
@@ -277,7 +249,7 @@ class OperationGenerator:
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
-    def enqueue(self) -> Operation[Any]:
+    def enqueue(self) -> op.Operation[Any]:
         random = self.random
         count_of = self.engine.table.counts
         if sum(count_of[state] for state in (SCHEDULED, DEFERRED, QUEUED, STARTED)) >= self.style.unfinished_max:
@@ -291,7 +263,7 @@ class OperationGenerator:
                 specs = [attrs.evolve(spec, parent=parent[0]) for spec in specs]
             specs = self.weave(specs, [])
         self._repeat(specs)
-        operation = Enqueue(tuple(specs), parent=parent)
+        operation = op.Enqueue(tuple(specs), parent=parent)
         return as_flow(random, operation) if self.style.edges else operation
 
     def _repeat(self, specs: list[JobSpec]) -> None:
@@ -306,7 +278,7 @@ class OperationGenerator:
             if len({spec.id for spec in specs}) < len(specs):
                 del specs[-1]
 
-    def part(self) -> Operation[Any]:
+    def part(self) -> op.Operation[Any]:
         """Send a part of a submission, or what it needs to be whole if it is large enough."""
         random = self.random
         staged = random.choice(PARTS)
@@ -325,9 +297,9 @@ class OperationGenerator:
         specs = self.weave(specs, mine) if specs else specs
         if self.specs:
             self._repeat(specs)
-        return Enqueue(tuple(specs), staged=staged, is_further=random.random() < 0.3)
+        return op.Enqueue(tuple(specs), staged=staged, is_further=random.random() < 0.3)
 
-    def _portion(self, staged: str, mine: list[str]) -> Operation[Any]:
+    def _portion(self, staged: str, mine: list[str]) -> op.Operation[Any]:
         """Add dependencies to one of the hidden jobs of a submission, mostly on jobs that came before it."""
         random, jobs = self.random, self.engine.table.jobs
         job = jobs[random.choice(mine)]
@@ -336,12 +308,12 @@ class OperationGenerator:
         ids = [random.choice(peers) if peers and random.random() < 0.4 else self.dependency() for _ in range(2)]
         edges = [self.edge(job_id) for job_id in dict.fromkeys(ids) if job_id not in known]
         portion = len(job.need_extras().more_needs) + 1 if random.random() < 0.95 else 1
-        return Depend(staged, job.id, portion, tuple(edges), job.spec.policy.on_dependency_failure)
+        return op.Depend(staged, job.id, portion, tuple(edges), job.spec.policy.on_dependency_failure)
 
-    def commit(self) -> Operation[Any]:
+    def commit(self) -> op.Operation[Any]:
         return end_of_parts(self.random, self.engine)
 
-    def exchange(self) -> Operation[Any]:
+    def exchange(self) -> op.Operation[Any]:
         random = self.random
         running = [(job.id, job.token or 0) for job in self.engine.table.registry.running.values()]
         self.grants = [grant for grant in self.grants if random.random() < 0.9] + running
@@ -354,13 +326,13 @@ class OperationGenerator:
         steal: tuple[str | None, ...] | Literal["*"] = ()
         if random.random() < 0.2:
             users = random.choice((("u",), ("v", "u"), (None, "v")))
-            steal = random.choice(((), ("v",), (None, "u"), ANYONE))
+            steal = random.choice(((), ("v",), (None, "u"), op.ANYONE))
         worker = random.choice("wx")
         release = self.releases[(len(settle) + limit + self.engine.state.settled) % len(self.releases)]
         served = (pools, limit, LEASE_MS, users, steal)
-        return Exchange(worker, tuple(settle), *served, announces=worker == "x", release=release)
+        return op.Exchange(worker, tuple(settle), *served, announces=worker == "x", release=release)
 
-    def renew(self) -> Operation[Any]:
+    def renew(self) -> op.Operation[Any]:
         random = self.random
         jobs = self.engine.table.jobs.values()
         leases = [(job.id, job.token) for job in jobs if job.token is not None and random.random() < 0.5]
@@ -368,22 +340,22 @@ class OperationGenerator:
             leases.append(random.choice(self.grants))
         # The same random numbers as ever, so that a seed stands for the same history.
         lease_ms = random.choice((MINUTE, LEASE_MS))
-        return Renew(tuple(leases), lease_ms, begun=lease_ms == MINUTE)
+        return op.Renew(tuple(leases), lease_ms, begun=lease_ms == MINUTE)
 
-    def cancel(self) -> Operation[Any]:
-        return Cancel(self.ids())
+    def cancel(self) -> op.Operation[Any]:
+        return op.Cancel(self.ids())
 
-    def cancel_path(self) -> Operation[Any]:
-        return CancelPath(self.region())
+    def cancel_path(self) -> op.Operation[Any]:
+        return op.CancelPath(self.region())
 
-    def cancel_flow(self) -> Operation[Any]:
-        return CancelFlow(self.random.choice(FLOWS))
+    def cancel_flow(self) -> op.Operation[Any]:
+        return op.CancelFlow(self.random.choice(FLOWS))
 
-    def redrive(self) -> Operation[Any]:
-        return Redrive(self._dead(), downstream=bool(self.style.edges) and self.random.random() < 0.7)
+    def redrive(self) -> op.Operation[Any]:
+        return op.Redrive(self._dead(), downstream=bool(self.style.edges) and self.random.random() < 0.7)
 
-    def discard(self) -> Operation[Any]:
-        return Discard(self._dead())
+    def discard(self) -> op.Operation[Any]:
+        return op.Discard(self._dead())
 
     def _dead(self) -> tuple[str, ...]:
         dead = [job.id for job in self.engine.table.dead.values()]
@@ -391,46 +363,46 @@ class OperationGenerator:
             return tuple(self.random.sample(dead, self.random.randint(1, min(2, len(dead)))))
         return self.ids()
 
-    def pause(self) -> Operation[Any]:
+    def pause(self) -> op.Operation[Any]:
         return pause_of(self.random, self.region())
 
-    def resume(self) -> Operation[Any]:
+    def resume(self) -> op.Operation[Any]:
         return resume_of(self.random, [pause.filter for pause in self.engine.table.pauses.all()], self.path())
 
-    def limit(self) -> Operation[Any]:
+    def limit(self) -> op.Operation[Any]:
         known = [state.limit for state in self.engine.table.limits.states(0)]
-        return SetLimit(limit_of(self.random, known, self.path(), self.style.unfinished_max))
+        return op.SetLimit(limit_of(self.random, known, self.path(), self.style.unfinished_max))
 
-    def unlimit(self) -> Operation[Any]:
+    def unlimit(self) -> op.Operation[Any]:
         known = [state.limit for state in self.engine.table.limits.states(0)]
         if not known or self.random.random() < 0.05:
-            return SetLimit(Limit(path=self.path()))
-        return SetLimit(self.random.choice(known).lifted)
+            return op.SetLimit(Limit(path=self.path()))
+        return op.SetLimit(self.random.choice(known).lifted)
 
-    def close(self) -> Operation[Any]:
+    def close(self) -> op.Operation[Any]:
         """Close a path, or have a job be the last there, now and then the one that is."""
         random, path = self.random, self.region()
         if random.random() < 0.4:
-            return Close(path)
+            return op.Close(path)
         # As it was asked for: of one whose record is gone the engine keeps a digest of the arguments.
         last_id = self.engine.table.closed.get(path)
         known = next((spec for spec in reversed(self.specs) if spec.id == last_id), None)
         if known is not None and random.random() < 0.5:
-            return Enqueue((known,), closing=Closing(path))
+            return op.Enqueue((known,), closing=op.Closing(path))
         last = attrs.evolve(
             self.spec(), claims=one_claim(path, "exclusive"), key=None, max_delay_ms=None, presence_ms=None
         )
         self.specs[-1] = last
-        return Enqueue((last,), closing=Closing(path, random.choice(BEFORE_LAST)))
+        return op.Enqueue((last,), closing=op.Closing(path, random.choice(op.BEFORE_LAST)))
 
-    def reopen(self) -> Operation[Any]:
+    def reopen(self) -> op.Operation[Any]:
         marked = sorted(self.engine.table.closed)
-        return Close(self.random.choice(marked) if marked else self.path(), reopen=True)
+        return op.Close(self.random.choice(marked) if marked else self.path(), reopen=True)
 
-    def plain(self, kind: type[Any]) -> Operation[Any]:
+    def plain(self, kind: type[Any]) -> op.Operation[Any]:
         """Make up a change that no other move makes, field by field."""
         of_kinds = kinds_of(kind)
-        change: Operation[Any] = kind(*[self._value(field, of_kinds[field.name]) for field in attrs.fields(kind)])
+        change: op.Operation[Any] = kind(*[self._value(field, of_kinds[field.name]) for field in attrs.fields(kind)])
         return change
 
     def _value(self, field: attrs.Attribute[Any], kind: Kind) -> Any:
@@ -439,57 +411,59 @@ class OperationGenerator:
         values = values_of(kind)
         return self.random.choice(values) if values else field.default
 
-    def note(self) -> Operation[Any]:
+    def note(self) -> op.Operation[Any]:
         if not self.grants or self.random.random() < 0.2:
-            return Post((Note((*self.ids(), "nobody")[0], None, ("line",)),))
+            return op.Post((op.Note((*self.ids(), "nobody")[0], None, ("line",)),))
         grant = self.random.choice(self.grants)
         roll = self.random.random()
         if roll < 0.3:
-            return Post((Note(*grant, ("line",)),))
+            return op.Post((op.Note(*grant, ("line",)),))
         if roll < 0.5:
-            said = [Note(*each, ("line",) * (at % 2), Progress(at, 9), b"4") for at, each in enumerate(self.grants[:3])]
-            return Post((*said, Note(*grant, ("last",))))
-        return Post((Note(*grant, result=b"3") if roll < 0.8 else Note(*grant, progress=Progress(1, 2)),))
+            said = [
+                op.Note(*each, ("line",) * (at % 2), Progress(at, 9), b"4") for at, each in enumerate(self.grants[:3])
+            ]
+            return op.Post((*said, op.Note(*grant, ("last",))))
+        return op.Post((op.Note(*grant, result=b"3") if roll < 0.8 else op.Note(*grant, progress=Progress(1, 2)),))
 
-    def delete(self) -> Operation[Any]:
+    def delete(self) -> op.Operation[Any]:
         over = [job.id for job in self.engine.table.jobs.values() if job.is_over and not job.gone and not job.is_start]
         if over and self.random.random() < 0.9:
-            return Delete(tuple(self.random.sample(over, self.random.randint(1, min(2, len(over))))))
-        return Delete(self.ids())
+            return op.Delete(tuple(self.random.sample(over, self.random.randint(1, min(2, len(over))))))
+        return op.Delete(self.ids())
 
-    def amend(self) -> Operation[Any]:
+    def amend(self) -> op.Operation[Any]:
         """Change a record; now and then an unknown one, or too many fields, or another version."""
         random = self.random
         job = self.engine.table.jobs.get(random.choice((*self.ids(), "nobody")))
         if job is None:
-            return Amend(JobSpec(id="nobody", task="t"), 1)
+            return op.Amend(JobSpec(id="nobody", task="t"), 1)
         changed: dict[str, Any] = {"user": random.choice((None, "u", "v")), "service": random.choice((None, None, "s"))}
         if random.random() < 0.05:
             changed["task"] = "changed"
-        return Amend(attrs.evolve(job.spec, **changed), job.version if random.random() < 0.95 else 0)
+        return op.Amend(attrs.evolve(job.spec, **changed), job.version if random.random() < 0.95 else 0)
 
     # --- values and questions ----------------------------------------------------------------------------------------
 
-    def push(self) -> Operation[Any]:
+    def push(self) -> op.Operation[Any]:
         random = self.random
         ttl_ms = random.choice((0, 1, MINUTE, SHARED_MS))
-        return Push("n", random.choice(SHARED_KEYS), random.choice((b"1", b"{}", b"")), ttl_ms)
+        return op.Push("n", random.choice(SHARED_KEYS), random.choice((b"1", b"{}", b"")), ttl_ms)
 
-    def question(self) -> Operation[Any]:
+    def question(self) -> op.Operation[Any]:
         random = self.random
         if self.grants and random.random() < 0.4:
             job_id, token = random.choice(self.grants)
             job = self.engine.table.jobs.get(job_id)
             needs = [edge.id for edge in job.spec.depends_on] if job is not None else []
-            return Fetch(job_id, token, (*needs, self.dependency()))
+            return op.Fetch(job_id, token, (*needs, self.dependency()))
         flow = RecordFilter(flow=random.choice(FLOWS))
         return random.choice(
             (
-                Pull("n", random.choice(SHARED_KEYS)),
-                CountRecords(flow),
-                List(flow, after=("", random.choice((0, self.engine.table.last_number // 2))), limit=2),
-                CountEdges(),
-                Why(random.choice((*self.ids(), "nobody"))),
-                Why(random.choice((*self.ids(), "nobody")), CHAIN_MAX),
+                op.Pull("n", random.choice(SHARED_KEYS)),
+                op.CountRecords(flow),
+                op.List(flow, after=("", random.choice((0, self.engine.table.last_number // 2))), limit=2),
+                op.CountEdges(),
+                op.Why(random.choice((*self.ids(), "nobody"))),
+                op.Why(random.choice((*self.ids(), "nobody")), op.CHAIN_MAX),
             )
         )

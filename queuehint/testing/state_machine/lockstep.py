@@ -4,36 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures.job import DIGEST_FROM, START_MARK, digested
 from queuehint.core.structures.trie import counts
 from queuehint.errors import QueueHintError, ScheduleChangedError
-from queuehint.operations import (
-    BUDGET,
-    TALLIES,
-    CanDequeue,
-    ChangeSchedule,
-    CountEdges,
-    CountJobs,
-    CountPending,
-    CountRecords,
-    Counts,
-    Exchange,
-    Fetch,
-    List,
-    ListLimits,
-    ListLines,
-    ListShared,
-    ListUsers,
-    Operation,
-    Pull,
-    PutSchedule,
-    SetLimit,
-    SweptPath,
-    Tick,
-    Tree,
-    Why,
-)
 from queuehint.testing.invariants import (
     check_cycles,
     check_empty,
@@ -58,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from queuehint.core.structures.job import Job
-    from queuehint.operations import Position
     from queuehint.values.hint import Path
 
 Reply = TypeVar("Reply")
@@ -67,7 +41,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 RETENTION = Retention(finished=180, failed=1800, canceled=0, service=900)
 
-_SCHEDULES = PutSchedule, ChangeSchedule
+_SCHEDULES = op.PutSchedule, op.ChangeSchedule
 _FOLLOWS = ("dependency ", "behind ")
 """How the causes begin of what is canceled because of another job."""
 
@@ -103,8 +77,8 @@ class Lockstep:
         now_ms: when it begins.
     """
 
-    def __init__(self, budget: int = BUDGET, *, retention: Retention = RETENTION, now_ms: int = 0) -> None:
-        self.cut = budget < BUDGET
+    def __init__(self, budget: int = op.BUDGET, *, retention: Retention = RETENTION, now_ms: int = 0) -> None:
+        self.cut = budget < op.BUDGET
         self.engine = Engine(EngineOptions(budget=budget, retention=retention))
         self.model = ReferenceModel(retention)
         self.model.look_ms = self._look_ms
@@ -113,7 +87,7 @@ class Lockstep:
         self.history: list[tuple[int, Any]] = []
         self.ended: dict[str, int] = {}
 
-    def do(self, operation: Operation[Any]) -> Any:
+    def do(self, operation: op.Operation[Any]) -> Any:
         """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
         model = self.model
         self.history.append((self.now_ms, operation))
@@ -144,7 +118,7 @@ class Lockstep:
         self.compare()
         return reply
 
-    def put(self, operation: Operation[Reply]) -> Reply:
+    def put(self, operation: op.Operation[Reply]) -> Reply:
         """Apply an operation to the engine, and to what is compared with it; return the reply or raise the error."""
         return self.engine.apply(operation, self.now_ms)
 
@@ -165,7 +139,7 @@ class Lockstep:
             self.engine.check()
             check_order(self.engine)
             check_cycles(self.engine)
-            self.put(Tick())
+            self.put(op.Tick())
         raise AssertionError("leftover work never ends")
 
     def _compare_tally(self, reply: Any) -> None:
@@ -174,10 +148,10 @@ class Lockstep:
 
         The model reaches at once those that end, where work is cut, because of others before the sweep comes to them.
         """
-        if isinstance(reply, SweptPath) and reply.number is not None:
+        if isinstance(reply, op.SweptPath) and reply.number is not None:
             jobs, actors = self.engine.table.jobs, self.model.jobs
             others = sum(actors[job_id].cause != jobs[job_id].cause for job_id in self.model.reached & actors.keys())
-            tally = self.put(Pull(TALLIES, str(reply.number))).value
+            tally = self.put(op.Pull(op.TALLIES, str(reply.number))).value
             assert tally == b"%d" % (len(self.model.reached) - others)
 
     def adopt(self, seqs: int) -> None:
@@ -279,7 +253,7 @@ class Lockstep:
     def _compare_limits(self) -> None:
         """No limit is broken, and each knows what counts towards it."""
         engine, model = self.engine, self.model
-        states = {s.limit.key: s for s in self.put(ListLimits()).limits}
+        states = {s.limit.key: s for s in self.put(op.ListLimits()).limits}
         assert {key: state.limit for key, state in states.items()} == model.limits
         for state in states.values():
             limit = state.limit
@@ -293,26 +267,26 @@ class Lockstep:
         """Ask everything and compare."""
         _engine, model, now_ms = self.engine, self.model, self.now_ms
         model.now_ms = max(model.now_ms, now_ms)
-        assert self.put(CanDequeue(claim.path, claim.mode)) == model.can_dequeue(claim)
+        assert self.put(op.CanDequeue(claim.path, claim.mode)) == model.can_dequeue(claim)
         known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
-        stats = self.put(CountJobs())
+        stats = self.put(op.CountJobs())
         assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
         dead = tuple(actor.id for actor in known if actor.state is FAILED)
-        assert tuple(record.id for record in self.put(List(DEAD_RECORDS)).records) == dead
-        pending = self.put(CountPending(None, include_scheduled=True))
+        assert tuple(record.id for record in self.put(op.List(DEAD_RECORDS)).records) == dead
+        pending = self.put(op.CountPending(None, include_scheduled=True))
         assert pending.unfinished == sum(actor.state not in OVER for actor in known)
-        below = self.put(CountPending(claim.path, include_scheduled=True))
+        below = self.put(op.CountPending(claim.path, include_scheduled=True))
         claims = [c for actor in known if actor.state not in OVER for c in actor.claims]
         assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
         self._ask_why(known)
         self._ask_about_edges()
         self._ask_for_records(claim)
-        self._compare_tree(self.put(Tree(claim.path, 1)), claim.path)
+        self._compare_tree(self.put(op.Tree(claim.path, 1)), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
         """R3: a wait for a place points to smaller places only, so no waits can form a cycle."""
         for actor in known:
-            reason = self.put(Why(actor.id)).reasons[0]
+            reason = self.put(op.Why(actor.id)).reasons[0]
             self.model.check_reason(actor, reason)
             if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}:
                 assert reason.jobs or self.engine.table.leftovers
@@ -340,21 +314,21 @@ class Lockstep:
 
     def _ask_about_edges(self) -> None:
         _engine, model, _now_ms = self.engine, self.model, self.now_ms
-        questions: list[Operation[Any]] = [CountEdges(), *[Pull("n", key) for key in SHARED_KEYS]]
-        questions += [ListShared("n"), ListShared("n", "k"), ListShared("n", after="k", limit=1)]
-        questions += [CountRecords(RecordFilter(flow=flow)) for flow in FLOWS]
+        questions: list[op.Operation[Any]] = [op.CountEdges(), *[op.Pull("n", key) for key in SHARED_KEYS]]
+        questions += [op.ListShared("n"), op.ListShared("n", "k"), op.ListShared("n", after="k", limit=1)]
+        questions += [op.CountRecords(RecordFilter(flow=flow)) for flow in FLOWS]
         for actor in model.placed:
             if actor.state is STARTED:
-                questions.append(Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
+                questions.append(op.Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
         for question in questions:
             model.follow(question, self.put(question))
-        stats = self.put(CountJobs())
+        stats = self.put(op.CountJobs())
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
         assert stats.pruned == model.pruned
         for flow in FLOWS:
-            after: Position | None = ("", 0)
+            after: op.Position | None = ("", 0)
             while after is not None:
-                question = List(RecordFilter(flow=flow), after=after, limit=3)
+                question = op.List(RecordFilter(flow=flow), after=after, limit=3)
                 page = self.put(question)
                 model.follow(question, page)
                 after = page.after
@@ -365,20 +339,20 @@ class Lockstep:
         for wanted in filters(claim.path, now_ms, list(engine.table.jobs.values())):
             for newest_first in (False, True):
                 listed: list[str] = []
-                after: Position | None = None
+                after: op.Position | None = None
                 while True:
-                    page = self.put(List(wanted, newest_first, after, 3))
+                    page = self.put(op.List(wanted, newest_first, after, 3))
                     listed += [record.id for record in page.records]
                     after = page.after
                     if after is None:
                         break
                 assert listed == model.listed(wanted, newest_first=newest_first), wanted
             states = [model.jobs[job_id].state for job_id in listed]
-            counts = self.put(CountRecords(wanted))
-            assert counts == Counts({state: states.count(state) for state in JobState}, None)
+            counts = self.put(op.CountRecords(wanted))
+            assert counts == op.Counts({state: states.count(state) for state in JobState}, None)
         users = [job.spec.user for job in model.jobs.values() if job.spec.service == "s" and not job.gone]
         expected = {user: users.count(user) for user in sorted(user for user in users if user is not None)}
-        assert dict(self.put(ListUsers("s")).users) == expected
+        assert dict(self.put(op.ListUsers("s")).users) == expected
 
     def _compare_tree(self, tree: TreeNode, path: Path) -> None:
         running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
@@ -400,7 +374,7 @@ class Lockstep:
             found = self.engine.table.trie.find(gate)
             if found is not None and found.waiting and is_at_or_below(gate, path):
                 lines.append((-found.waiting, key_of(gate)))
-        told = self.put(ListLines(path, DEPTH_MAX)).places
+        told = self.put(op.ListLines(path, DEPTH_MAX)).places
         assert [(-place.waiting, place.path_key) for place in told] == sorted(lines)
 
     def _compare_pages(self, path: Path, names: Iterable[str]) -> None:
@@ -408,7 +382,7 @@ class Lockstep:
         listed: list[str] = []
         after: str | None = None
         while True:
-            page = self.put(Tree(path, 1, after, 2))
+            page = self.put(op.Tree(path, 1, after, 2))
             listed += [child.path_key for child in page.children]
             after = page.after
             if after is None:
@@ -427,18 +401,18 @@ class Lockstep:
                 for actor in self.model.placed
                 if actor.state is STARTED
             ]
-            self.do(Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
+            self.do(op.Exchange("last", settle=tuple(running), pools=(*POOLS, "default"), limit=100))
             if not self.model.jobs and not self.model.starts:
                 break
             if not any(actor.state is STARTED for actor in self.model.placed):
                 # A record that another job still needs is looked at again each hour, for months: go on by days then.
                 self.go_to(max(self.engine.next_ms or 0, self.now_ms + 24 * 60 * MINUTE if turn >= 100 else 0))
-                self.do(Tick())
+                self.do(op.Tick())
         while self.engine.state.shared:
             self.go_to(self.now_ms + SHARED_MS)
-            self.do(Tick())
+            self.do(op.Tick())
         for worker in sorted(self.model.undelivered_cancellations):
-            self.do(Exchange(worker))
+            self.do(op.Exchange(worker))
         for limit in list(self.model.limits.values()):
-            self.do(SetLimit(limit.lifted))
+            self.do(op.SetLimit(limit.lifted))
         check_empty(self.engine)

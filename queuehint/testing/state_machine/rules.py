@@ -14,40 +14,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
-from queuehint.operations import (
-    BEFORE_LAST,
-    Amend,
-    BeforeLast,
-    Cancel,
-    CancelFlow,
-    CancelPath,
-    ChangeSchedule,
-    Close,
-    Closing,
-    Commit,
-    Delete,
-    Depend,
-    Discard,
-    Draw,
-    Enqueue,
-    Exchange,
-    Fetch,
-    Firing,
-    Get,
-    ListSchedules,
-    Note,
-    Operation,
-    Pause,
-    Post,
-    Push,
-    PutSchedule,
-    Redrive,
-    Renew,
-    Resume,
-    SetLimit,
-    Tick,
-    Withdraw,
-)
+from queuehint import operations as op
 from queuehint.testing.state_machine.parts import (
     KEYED,
     POLICY,
@@ -104,19 +71,19 @@ class OperationMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._specs: dict[str, JobSpec] = {}
-        self._submissions: list[Enqueue] = []
+        self._submissions: list[op.Enqueue] = []
         self._needed: dict[str, set[str]] = {}
         """The declared dependencies of jobs that have had more of them added; each is declared once."""
         self._running: dict[str, int] = {}
 
-    commit_of: Callable[[str], Commit]  # the commit of all that is there of a submission in parts
+    commit_of: Callable[[str], op.Commit]  # the commit of all that is there of a submission in parts
 
     def begin_with(self, jobs: list[Any]) -> Any:
         """Enqueue the first jobs; return their ids."""
         return self.submit([self.spec(keys, wished) for keys, wished in jobs]) if jobs else multiple()
 
     @abstractmethod
-    def do(self, operation: Operation[Reply]) -> Reply | None:
+    def do(self, operation: op.Operation[Reply]) -> Reply | None:
         """Do an operation; None if it is refused."""
 
     @property
@@ -193,7 +160,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     def submit(self, specs: list[JobSpec], **fields: Any) -> Any:
         """Enqueue; return the ids that are known from now on."""
-        self._submissions.append(Enqueue(tuple(specs), **fields))
+        self._submissions.append(op.Enqueue(tuple(specs), **fields))
         reply = self.do(self._submissions[-1])
         if reply is None:
             return multiple()
@@ -233,11 +200,16 @@ class OperationMachine(RuleBasedStateMachine):
             known = self._needed.setdefault(spec.id, {edge.id for edge in spec.depends_on})
             edges = {job_id: edge_of(job_id, condition) for job_id, condition in needs if job_id not in known}
             known.update(edges)
-            self.do(Depend(staged, spec.id, portion, tuple(edges.values()), spec.policy.on_dependency_failure))
+            self.do(op.Depend(staged, spec.id, portion, tuple(edges.values()), spec.policy.on_dependency_failure))
 
-    @rule(target=ids, staged=st.sampled_from(PARTS), kind=st.sampled_from([Commit, Commit, Commit, Withdraw]))
-    def end_parts(self, staged: str, kind: type[Commit | Withdraw]) -> Any:
-        if self.do(Withdraw(staged) if kind is Withdraw else self.commit_of(staged)) is None or kind is Withdraw:
+    @rule(
+        target=ids, staged=st.sampled_from(PARTS), kind=st.sampled_from([op.Commit, op.Commit, op.Commit, op.Withdraw])
+    )
+    def end_parts(self, staged: str, kind: type[op.Commit | op.Withdraw]) -> Any:
+        if (
+            self.do(op.Withdraw(staged) if kind is op.Withdraw else self.commit_of(staged)) is None
+            or kind is op.Withdraw
+        ):
             return multiple()
         return multiple(*[spec.id for part in self._submissions if part.staged == staged for spec in part.jobs])
 
@@ -252,7 +224,7 @@ class OperationMachine(RuleBasedStateMachine):
     @rule(job_id=ids, task=st.sampled_from(["t", "other"]))
     def enqueue_an_id_again(self, job_id: str, task: str) -> None:
         if job_id in self._specs:
-            self.do(Enqueue((attrs.evolve(self._specs[job_id], task=task),)))
+            self.do(op.Enqueue((attrs.evolve(self._specs[job_id], task=task),)))
 
     @rule(back=st.integers(1, 5))
     def enqueue_a_submission_again(self, back: int) -> None:
@@ -263,7 +235,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     def exchange(self, worker: str = "w", settle: list[Outcome] | None = None, **fields: Any) -> Any:
         """Settle and claim; return the grants."""
-        reply = self.do(Exchange(worker, settle=tuple(settle or ()), lease_ms=LEASE_MS, **fields))
+        reply = self.do(op.Exchange(worker, settle=tuple(settle or ()), lease_ms=LEASE_MS, **fields))
         assert reply is not None, "nobody refuses a worker"
         granted = [(grant.spec.id, grant.token) for grant in reply.grants]
         self._running.update(granted)
@@ -352,25 +324,25 @@ class OperationMachine(RuleBasedStateMachine):
         blocked_ms=st.sampled_from([0, 7_000]),
     )
     def renew(self, leases: list[Held], lease_ms: int, *, begun: bool, blocked_ms: int) -> None:
-        self.do(Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
+        self.do(op.Renew(tuple(leases), lease_ms, begun=begun, blocked_ms=blocked_ms))
 
     @rule(lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
     def renew_all(self, lease_ms: int) -> None:
         """Also those of callers that wait."""
-        self.do(Renew(tuple(self._running.items()), lease_ms))
+        self.do(op.Renew(tuple(self._running.items()), lease_ms))
 
     @rule(grant=grants, what=st.sampled_from(["log", "log as anybody", "report", "update", "fetch"]))
     def write(self, grant: Held, what: str) -> None:
         job_id, token = grant
         spec = self._specs.get(job_id)
         needed = [] if spec is None else [edge.id for edge in spec.depends_on]
-        notes: dict[str, Operation[Any]] = {
-            "log": Post((Note(job_id, token, ("a", "", "é\n")),)),
-            "log as anybody": Post((Note(job_id, None, ("line",)),)),
-            "report": Post((Note(job_id, token, progress=Progress(1, 9, "é")),)),
-            "update": Post((Note(job_id, token, result=b"3"),)),
-            "post": Post((Note(job_id, token, ("a",), Progress(1, 9), b"3"), Note(job_id, token, ("é\n",)))),
-            "fetch": Fetch(job_id, token, (*needed, "nobody")),
+        notes: dict[str, op.Operation[Any]] = {
+            "log": op.Post((op.Note(job_id, token, ("a", "", "é\n")),)),
+            "log as anybody": op.Post((op.Note(job_id, None, ("line",)),)),
+            "report": op.Post((op.Note(job_id, token, progress=Progress(1, 9, "é")),)),
+            "update": op.Post((op.Note(job_id, token, result=b"3"),)),
+            "post": op.Post((op.Note(job_id, token, ("a",), Progress(1, 9), b"3"), op.Note(job_id, token, ("é\n",)))),
+            "fetch": op.Fetch(job_id, token, (*needed, "nobody")),
         }
         self.do(notes[what])
 
@@ -378,35 +350,35 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(some=st.lists(ids, min_size=1, max_size=3), reason=st.sampled_from([None, "why"]))
     def cancel(self, some: list[str], reason: str | None) -> None:
-        self.do(Cancel(tuple(some), reason))
+        self.do(op.Cancel(tuple(some), reason))
 
     @rule(path=paths, reason=st.sampled_from([None, "why"]))
     def cancel_path(self, path: str, reason: str | None) -> None:
-        self.do(CancelPath(path_of(path), reason))
+        self.do(op.CancelPath(path_of(path), reason))
 
     @rule(flow=st.sampled_from(FLOWS))
     def cancel_flow(self, flow: str) -> None:
-        self.do(CancelFlow(flow))
+        self.do(op.CancelFlow(flow))
 
     @rule(some=st.lists(ids, min_size=1, max_size=4), downstream=st.booleans())
     def redrive(self, some: list[str], downstream: bool) -> None:
-        self.do(Redrive(tuple(some), downstream=downstream))
+        self.do(op.Redrive(tuple(some), downstream=downstream))
 
-    @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([Discard, Delete]))
+    @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([op.Discard, op.Delete]))
     def discard(self, some: list[str], what: Any) -> None:
         self.do(what(tuple(some)))
 
     @rule(job_id=ids, user=users, service=st.sampled_from([None, "s"]), stale=st.booleans())
     def amend(self, job_id: str, user: str | None, service: str | None, stale: bool) -> None:
-        got = self.do(Get((job_id,)))
+        got = self.do(op.Get((job_id,)))
         record = None if got is None else got.records[0]
         if record is not None:
             changed = attrs.evolve(record.spec, user=user, service=service)
-            self.do(Amend(changed, 0 if stale else record.version))
+            self.do(op.Amend(changed, 0 if stale else record.version))
 
     @rule(path=paths, reopen=st.booleans())
     def close(self, path: str, reopen: bool) -> None:
-        self.do(Close(path_of(path), reopen))
+        self.do(op.Close(path_of(path), reopen))
 
     @rule(
         selected=st.sampled_from([{}, {}, {"user": "u"}, {"task": "t"}, {"pool": "p"}, {"service": "s"}, {"tag": "x"}]),
@@ -417,56 +389,56 @@ class OperationMachine(RuleBasedStateMachine):
     )
     def pause(self, selected: dict[str, Any], path: str, is_below: bool, for_ms: int | None, resumes: bool) -> None:
         wanted = RecordFilter(**selected, path=path_of(path) if is_below or not selected else None)
-        self.do(Resume(wanted) if resumes else Pause(wanted, for_ms))
+        self.do(op.Resume(wanted) if resumes else op.Pause(wanted, for_ms))
 
-    @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(BEFORE_LAST))
-    def close_with_a_last_job(self, path: str, job: Any, waiting: BeforeLast) -> Any:
+    @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(op.BEFORE_LAST))
+    def close_with_a_last_job(self, path: str, job: Any, waiting: op.BeforeLast) -> Any:
         wished = {name: wish for name, wish in job[1].items() if name not in {*KEYED, "presence_ms"}}
-        return self.submit([self.spec([path], wished)], closing=Closing(path_of(path), waiting))
+        return self.submit([self.spec([path], wished)], closing=op.Closing(path_of(path), waiting))
 
     @rule(path=paths, limit=limits)
     def limit(self, path: str, limit: dict[str, Any]) -> None:
-        self.do(SetLimit(Limit(**{"path": path_of(path), **limit})))
+        self.do(op.SetLimit(Limit(**{"path": path_of(path), **limit})))
 
     @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8), each=st.booleans())
     def limit_what_waits(self, path: str | None, most: int | None, each: bool) -> None:
         """No number, no limits any more."""
         place = None if path is None else path_of(path)
         limit = Limit(path=place, max_pending=most, each=each and place is not None)
-        self.do(SetLimit(limit))
+        self.do(op.SetLimit(limit))
 
     @rule(change=operations(kinds=_OTHERS, hints=paths.map(lambda path: list(path_of(path)))))
-    def change(self, change: Operation[Any]) -> None:
+    def change(self, change: op.Operation[Any]) -> None:
         self.do(change)
 
     @rule(key=st.sampled_from(SHARED_KEYS), value=st.sampled_from([b"1", b""]), ttl_ms=st.sampled_from([MINUTE, 1, 0]))
     def push(self, key: str, value: bytes, ttl_ms: int) -> None:
-        self.do(Push("n", key, value, ttl_ms))
-        self.do(Draw(len(value)))
+        self.do(op.Push("n", key, value, ttl_ms))
+        self.do(op.Draw(len(value)))
 
     @rule(name=st.sampled_from("mn"), next_in_ms=st.none() | delays, every_ms=st.sampled_from([MINUTE, 2 * MINUTE]))
     def put_schedule(self, name: str, next_in_ms: int | None, every_ms: int) -> None:
         spec = JobSpec(id=name, task="t", claims=(Claim(("a",)),))
         next_ms = None if next_in_ms is None else self.now_ms + next_in_ms
-        self.do(PutSchedule(name, spec, Recurrence(every_ms=every_ms), next_ms))
+        self.do(op.PutSchedule(name, spec, Recurrence(every_ms=every_ms), next_ms))
 
     @rule(name=st.sampled_from("mn"), what=st.sampled_from(["fire", "pause", "resume", "drop"]), late=st.booleans())
     def change_schedule(self, name: str, what: str, late: bool) -> None:
         """Fire a schedule, or change it; *late*: with the version before its last change."""
-        found = self.do(ListSchedules())
+        found = self.do(op.ListSchedules())
         known = {schedule.name: schedule for schedule in (() if found is None else found.schedules)}
         schedule = known.get(name)
         version = 1 if schedule is None else schedule.version - late
         if what == "pause":
-            self.do(ChangeSchedule(name, "pause"))
+            self.do(op.ChangeSchedule(name, "pause"))
         elif what == "resume":
-            self.do(ChangeSchedule(name, "resume", version, self.now_ms + MINUTE))
+            self.do(op.ChangeSchedule(name, "resume", version, self.now_ms + MINUTE))
         elif what == "drop":
-            self.do(ChangeSchedule(name, "drop"))
+            self.do(op.ChangeSchedule(name, "drop"))
         elif schedule is not None and schedule.next_ms is not None:
             due_ms = schedule.next_ms
             spec = attrs.evolve(schedule.spec, id=f"{name}@{due_ms}", schedule=name, scheduled_ms=due_ms)
-            self.do(Enqueue((spec,), firing=Firing(name, version, due_ms, due_ms + MINUTE)))
+            self.do(op.Enqueue((spec,), firing=op.Firing(name, version, due_ms, due_ms + MINUTE)))
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -474,12 +446,12 @@ class OperationMachine(RuleBasedStateMachine):
     def pass_time(self, passed_ms: int, ticks: bool) -> None:
         self.go_to(self.now_ms + passed_ms)
         if ticks:
-            self.do(Tick())
+            self.do(op.Tick())
 
     @rule()
     def pass_time_until_something_is_due(self) -> None:
         self.go_to(self.next_ms() or 0)
-        self.do(Tick())
+        self.do(op.Tick())
 
     @rule(claim=paths | paths.map("~{}".format))
     def ask(self, claim: str) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from queuehint import operations as op
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
-from queuehint.operations import KINDS, Commit, Pause, Resume, Withdraw
 from queuehint.schema.kinds import Count, Flag, Kind, Label, Optional, Payload, Text
 from queuehint.testing.commits import commit_of
 from queuehint.values.hint import Claim
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from queuehint.core.engine import Engine
-    from queuehint.operations import Enqueue, Operation
     from queuehint.values.hint import Mode, Path
     from queuehint.values.policy import OnDependencyFailure
 
@@ -66,7 +65,9 @@ _OF_JOBS = {"count", "filter", "for_ms", "ids", "job_id", "jobs", "leases", "nam
 PLAIN: tuple[type[Any], ...] = tuple(
     [
         kind
-        for kind, names in [(kind, {field.name for field in attrs.fields(cast("type[Any]", kind))}) for kind in KINDS]
+        for kind, names in [
+            (kind, {field.name for field in attrs.fields(cast("type[Any]", kind))}) for kind in op.KINDS
+        ]
         if names and not (kind.is_question or kind.is_repeatable or names & _OF_JOBS)
     ]
 )
@@ -109,7 +110,7 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
     return Limit(path=path, most=most)
 
 
-def as_flow(random: Random, operation: Enqueue) -> Enqueue:
+def as_flow(random: Random, operation: op.Enqueue) -> op.Enqueue:
     """Make a submission a flow now and then, mostly one with a timeout."""
     if random.random() < 0.9:
         return operation
@@ -118,14 +119,14 @@ def as_flow(random: Random, operation: Enqueue) -> Enqueue:
     return attrs.evolve(operation, jobs=jobs, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
 
 
-def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
+def end_of_parts(random: Random, engine: Engine) -> op.Commit | op.Withdraw:
     """Return the commit of a submission in parts that has begun, perhaps of a flow with a timeout; or a withdrawal."""
     begun = [job for job in engine.table.jobs.values() if job.is_start and not job.id.startswith(DEADLINE_MARK)]
     if not begun or random.random() < 0.05:
-        return Commit(random.choice(PARTS), random.choice((0, 1)))
+        return op.Commit(random.choice(PARTS), random.choice((0, 1)))
     staged = random.choice(begun).id[1:]
     if random.random() < 0.15:
-        return Withdraw(staged)
+        return op.Withdraw(staged)
     commit = commit_of(engine, staged)
     if random.random() < 0.05:
         return attrs.evolve(commit, jobs=random.choice((commit.jobs, 0, 1, 2)), portions=random.choice((0, 1)))
@@ -135,20 +136,20 @@ def end_of_parts(random: Random, engine: Engine) -> Commit | Withdraw:
     return attrs.evolve(commit, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
 
 
-def pause_of(random: Random, path: Path) -> Operation[Any]:
+def pause_of(random: Random, path: Path) -> op.Operation[Any]:
     """Return a pause of a path or, less often, by more; for a while, or not."""
     for_ms = random.choice((None, None, 1, MINUTE))
     if random.random() < 0.6:
-        return Pause(RecordFilter(path=path), for_ms)
+        return op.Pause(RecordFilter(path=path), for_ms)
     words: dict[str, Any] = random.choice(
         ({"user": "u"}, {"pool": "p"}, {"task": "t"}, {"service": "s"}, {"tag": "x"}, {"user": "v", "pool": "q"})
     )
-    return Pause(RecordFilter(**words, path=path if random.random() < 0.5 else None), for_ms)
+    return op.Pause(RecordFilter(**words, path=path if random.random() < 0.5 else None), for_ms)
 
 
-def resume_of(random: Random, paused: Sequence[RecordFilter], path: Path) -> Operation[Any]:
+def resume_of(random: Random, paused: Sequence[RecordFilter], path: Path) -> op.Operation[Any]:
     """Return what resumes one of those that are paused or, now and then, a path."""
-    return Resume(random.choice(paused) if paused and random.random() < 0.9 else RecordFilter(path=path))
+    return op.Resume(random.choice(paused) if paused and random.random() < 0.9 else RecordFilter(path=path))
 
 
 def paths(depth_max: int) -> list[Path]:

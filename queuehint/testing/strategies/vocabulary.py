@@ -15,7 +15,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from queuehint import operations as ops
+from queuehint import operations as op
 from queuehint.schema import kinds
 from queuehint.schema.compiled import kinds_of
 from queuehint.testing.strategies.arguments import check_choices, check_strategy
@@ -47,7 +47,7 @@ from queuehint.values.spec import WHEN, Dependency, JobSpec
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-AnyOperation = ops.Operation[Any]
+AnyOperation = op.Operation[Any]
 
 _WORKERS = st.sampled_from(("w", "x"))
 _LEASES_MS = st.sampled_from((30_000, 1_000))
@@ -71,25 +71,25 @@ class _Named:
     path: SearchStrategy[Path]
 
 
-def _enqueue(named: _Named) -> SearchStrategy[ops.Enqueue]:
+def _enqueue(named: _Named) -> SearchStrategy[op.Enqueue]:
     def submit(
         specs: tuple[JobSpec, ...], staged: str | None, parent: tuple[str, int] | None, is_further: bool
-    ) -> ops.Enqueue:
+    ) -> op.Enqueue:
         if any(spec.key is not None or spec.presence_ms is not None for spec in specs):
             staged = None
         if len({spec.flow for spec in specs}) > 1:
             staged = None
-        return ops.Enqueue(specs, staged=staged, parent=parent, is_further=is_further and staged is not None)
+        return op.Enqueue(specs, staged=staged, parent=parent, is_further=is_further and staged is not None)
 
     parents = st.none() | named.grant if named.has_grants else st.none()
     return st.builds(submit, named.graphs, st.none() | st.just("S"), parents, st.booleans())
 
 
-def _exchange(named: _Named) -> SearchStrategy[ops.Exchange]:
+def _exchange(named: _Named) -> SearchStrategy[op.Exchange]:
     users = st.none() | few(USERS, least=1, most=2)
-    steal = st.sampled_from(((), ("u",), ops.ANYONE))
+    steal = st.sampled_from(((), ("u",), op.ANYONE))
     return st.builds(
-        lambda users, steal, **more: ops.Exchange(users=users, steal=() if users is None else steal, **more),
+        lambda users, steal, **more: op.Exchange(users=users, steal=() if users is None else steal, **more),
         users=users,
         steal=steal,
         worker=_WORKERS,
@@ -101,18 +101,18 @@ def _exchange(named: _Named) -> SearchStrategy[ops.Exchange]:
     )
 
 
-def _delete(named: _Named) -> SearchStrategy[ops.Delete]:
+def _delete(named: _Named) -> SearchStrategy[op.Delete]:
     versions = st.lists(_VERSIONS, min_size=3, max_size=3)
     return st.builds(
-        lambda ids, versions: ops.Delete(ids, None if versions is None else tuple(versions[: len(ids)])),
+        lambda ids, versions: op.Delete(ids, None if versions is None else tuple(versions[: len(ids)])),
         named.ids,
         st.none() | versions,
     )
 
 
-def _depend(named: _Named) -> SearchStrategy[ops.Depend]:
+def _depend(named: _Named) -> SearchStrategy[op.Depend]:
     return st.builds(
-        lambda job_id, portion, ids, when, on_failure: ops.Depend(
+        lambda job_id, portion, ids, when, on_failure: op.Depend(
             "S", job_id, portion, tuple([Dependency(each, when) for each in ids if each != job_id]), on_failure
         ),
         named.id,
@@ -123,9 +123,9 @@ def _depend(named: _Named) -> SearchStrategy[ops.Depend]:
     )
 
 
-def _amend(named: _Named) -> SearchStrategy[ops.Amend]:
+def _amend(named: _Named) -> SearchStrategy[op.Amend]:
     return st.builds(
-        lambda spec, job_id, user, version: ops.Amend(attrs.evolve(spec, id=job_id, user=user), version),
+        lambda spec, job_id, user, version: op.Amend(attrs.evolve(spec, id=job_id, user=user), version),
         named.jobs,
         named.id,
         USERS,
@@ -170,7 +170,7 @@ _OF_CLASS: Final[dict[type[Any], _Maker]] = {
     Progress: lambda _: progresses(),
     RecordFilter: lambda named: record_filters(paths=named.path),
     Recurrence: lambda _: RECURRENCES,
-    ops.Note: lambda named: _notes(named),  # noqa: PLW0108 - it is below
+    op.Note: lambda named: _notes(named),  # noqa: PLW0108 - it is below
 }
 _OF_KIND: Final[dict[type[kinds.Kind], _Maker]] = {
     kinds.Count: lambda _: _CURSORS,
@@ -198,10 +198,10 @@ def _drawn(kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
     return makers[0](named) if makers else None
 
 
-def _notes(named: _Named) -> SearchStrategy[ops.Note]:
-    by_anyone = st.builds(lambda grant, lines: ops.Note(grant[0], None, lines), named.grant, _LINES)
+def _notes(named: _Named) -> SearchStrategy[op.Note]:
+    by_anyone = st.builds(lambda grant, lines: op.Note(grant[0], None, lines), named.grant, _LINES)
     return by_anyone | st.builds(
-        lambda grant, lines, done, result: ops.Note(grant[0], grant[1], lines, done, result),
+        lambda grant, lines, done, result: op.Note(grant[0], grant[1], lines, done, result),
         named.grant,
         _LINES,
         st.none() | progresses(),
@@ -233,45 +233,45 @@ def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
     return st.builds(lambda grant, **rest: kind(job_id=grant[0], token=grant[1], **rest), named.grant, **rest)
 
 
-def _change_schedule(_: _Named) -> SearchStrategy[ops.ChangeSchedule]:
+def _change_schedule(_: _Named) -> SearchStrategy[op.ChangeSchedule]:
     """Draw a change of a schedule; one that resumes it has a version."""
     times = st.none() | _TIMES_MS
-    resumes = st.builds(ops.ChangeSchedule, NAMES, st.just("resume"), _VERSIONS, times)
-    return st.builds(ops.ChangeSchedule, NAMES, st.sampled_from(["pause", "drop"])) | resumes
+    resumes = st.builds(op.ChangeSchedule, NAMES, st.just("resume"), _VERSIONS, times)
+    return st.builds(op.ChangeSchedule, NAMES, st.sampled_from(["pause", "drop"])) | resumes
 
 
-def _list_lines(named: _Named) -> SearchStrategy[ops.ListLines]:
+def _list_lines(named: _Named) -> SearchStrategy[op.ListLines]:
     """Draw a question for lines; one for the longest has no cursor."""
-    return _by_fields(ops.ListLines, named).map(
+    return _by_fields(op.ListLines, named).map(
         lambda drawn: attrs.evolve(drawn, longest=drawn.longest and drawn.after is None)
     )
 
 
 _OWN: Final[dict[type[AnyOperation], _Maker]] = {
-    ops.Enqueue: _enqueue,
-    ops.Exchange: _exchange,
-    ops.Commit: lambda _: st.builds(ops.Commit, st.just("S"), st.integers(0, 2)),
-    ops.Delete: _delete,
-    ops.ListLines: _list_lines,
-    ops.Withdraw: lambda _: st.builds(ops.Withdraw, st.just("S")),
-    ops.ChangeSchedule: _change_schedule,
-    ops.Depend: _depend,
-    ops.Amend: _amend,
-    ops.Pause: lambda named: st.builds(ops.Pause, _selections(named), st.none() | _WHILES_MS),
-    ops.Resume: lambda named: st.builds(ops.Resume, _selections(named)),
+    op.Enqueue: _enqueue,
+    op.Exchange: _exchange,
+    op.Commit: lambda _: st.builds(op.Commit, st.just("S"), st.integers(0, 2)),
+    op.Delete: _delete,
+    op.ListLines: _list_lines,
+    op.Withdraw: lambda _: st.builds(op.Withdraw, st.just("S")),
+    op.ChangeSchedule: _change_schedule,
+    op.Depend: _depend,
+    op.Amend: _amend,
+    op.Pause: lambda named: st.builds(op.Pause, _selections(named), st.none() | _WHILES_MS),
+    op.Resume: lambda named: st.builds(op.Resume, _selections(named)),
 }
 """Operations whose fields depend on one another."""
 
 
 def _order(kind: type[Any]) -> tuple[bool, int, str]:
-    return kind is not ops.Tick, len(attrs.fields(kind)), kind.__name__
+    return kind is not op.Tick, len(attrs.fields(kind)), kind.__name__
 
 
 MAKERS: Final[dict[type[AnyOperation], _Maker]] = {
-    kind: _OWN.get(kind) or partial(_by_fields, kind) for kind in sorted(ops.KINDS, key=_order)
+    kind: _OWN.get(kind) or partial(_by_fields, kind) for kind in sorted(op.KINDS, key=_order)
 }
 """How each operation is drawn, the simplest first."""
-KINDS = (*MAKERS, *[ops.Enqueue] * 7, *[ops.Exchange] * 5)
+KINDS = (*MAKERS, *[op.Enqueue] * 7, *[op.Exchange] * 5)
 
 _JOBS = jobs(user=USERS, service=st.none() | NAMES, flow=st.none() | NAMES)
 

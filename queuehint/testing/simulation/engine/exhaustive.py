@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint import operations as op
 from queuehint.core.engine import EngineOptions
-from queuehint.operations import Cancel, Enqueue, Exchange
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.simulation.engine.world import RETENTION
 from queuehint.testing.simulation.report import SimulationError, reason_of
@@ -26,7 +26,6 @@ from queuehint.values.spec import JobSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from queuehint.operations import Operation
     from queuehint.values.hint import Path
 
 PATHS: tuple[Path, ...] = ((), ("a",), ("b",), ("a", "a"), ("a", "b"))
@@ -61,23 +60,23 @@ class _Clients:
             made = self._made[client]
             made.append(f"{name}.{len(made) + 1}")
             claims = (Claim(self._paths[client]),)
-            self._ask(name, Enqueue((JobSpec(id=made[-1], task="t", claims=claims, policy=_POLICY),)))
+            self._ask(name, op.Enqueue((JobSpec(id=made[-1], task="t", claims=claims, policy=_POLICY),)))
             return f"{name} enqueues {made[-1]} at {queue_key(self._paths[client])}"
         if letter == "c":
-            grants = self._ask(name, Exchange(name, limit=1)).grants
+            grants = self._ask(name, op.Exchange(name, limit=1)).grants
             held += grants
             return f"{name} claims {', '.join(grant.spec.id for grant in grants) or 'and gets nothing'}"
         if letter == "x":
             job_id = self._made[client][0] if self._made[client] else "nobody"
-            self._ask(name, Cancel((job_id,)))
+            self._ask(name, op.Cancel((job_id,)))
             return f"{name} cancels {job_id}"
         settle = tuple([Outcome(job_id=grant.spec.id, token=grant.token, kind=_KINDS[letter]) for grant in held])
         ids = ", ".join(grant.spec.id for grant in held) or "nothing"
         held.clear()
-        self._ask(name, Exchange(name, settle))
+        self._ask(name, op.Exchange(name, settle))
         return f"{name} settles {ids}: {_KINDS[letter].name.lower()}"
 
-    def _ask(self, stream: str, operation: Operation[Any]) -> Any:
+    def _ask(self, stream: str, operation: op.Operation[Any]) -> Any:
         return self.store.ask(stream, len(self.store.history) + 1, operation, BEGIN_MS)
 
     def situation(self) -> tuple[Any, ...]:
@@ -99,16 +98,16 @@ class _Clients:
         engine = self.store.engine
         for client in range(len(self.held)):
             settle = tuple([Outcome(job_id=g.spec.id, token=g.token, kind=_KINDS["r"]) for g in self.held[client]])
-            self._ask(f"c{client}", Exchange(f"c{client}", settle))
-        while grants := self._ask("end", Exchange("end", limit=100)).grants:
+            self._ask(f"c{client}", op.Exchange(f"c{client}", settle))
+        while grants := self._ask("end", op.Exchange("end", limit=100)).grants:
             self._ask(
                 "end",
-                Exchange("end", tuple([Outcome(job_id=g.spec.id, token=g.token, kind=_KINDS["f"]) for g in grants])),
+                op.Exchange("end", tuple([Outcome(job_id=g.spec.id, token=g.token, kind=_KINDS["f"]) for g in grants])),
             )
         states = {job.state for job in engine.table.jobs.values()}
         assert states <= {JobState.FINISHED, JobState.CANCELED}, f"at the end there are jobs that are {states}"
         while (next_ms := engine.next_ms) is not None:
-            self.store.ask("end", len(self.store.history) + 1, Exchange("end"), next_ms)
+            self.store.ask("end", len(self.store.history) + 1, op.Exchange("end"), next_ms)
         check_empty(engine)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import Commit, Enqueue, Operation, Redrive, Tick
+from queuehint import operations as op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,16 +31,16 @@ def _tell_send(key: int, place: int, what: str, *args: Any) -> str:
     return f"client {place} sends #{key}: {_told_operation(args[0])}"
 
 
-def _told_operation(operation: Operation[Any]) -> str:
-    if isinstance(operation, Enqueue):
+def _told_operation(operation: op.Operation[Any]) -> str:
+    if isinstance(operation, op.Enqueue):
         which = "a further part" if operation.is_further else "a part"
         part = f" as {which} of {operation.staged}" if operation.staged is not None else ""
         return f"enqueues {'; '.join(_told_spec(spec) for spec in operation.jobs)}{part}"
-    if isinstance(operation, Commit):
+    if isinstance(operation, op.Commit):
         return f"commits {operation.staged}"
-    if isinstance(operation, Tick):
+    if isinstance(operation, op.Tick):
         return "ticks"
-    if isinstance(operation, Redrive):
+    if isinstance(operation, op.Redrive):
         return f"redrives {', '.join(operation.ids)}{' and what is downstream' if operation.downstream else ''}"
     kind: Any = type(operation)
     fields = {field.name: getattr(operation, field.name) for field in attrs.fields(kind)}

@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.operations import (
-    Cancel,
-    CancelPath,
-    Discard,
-    Enqueue,
-    Pause,
-    Redrive,
-    Resume,
-    SetLimit,
-    Tick,
-    Withdraw,
-)
+from queuehint import operations as op
 from queuehint.testing.commits import commit_of
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.store import BEGIN_MS
@@ -39,7 +28,6 @@ from queuehint.values.spec import Dependency, JobSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.operations import Operation
     from queuehint.testing.simulation.engine.world import Client, Step
     from queuehint.testing.simulation.faults import FaultPlan
 
@@ -186,7 +174,7 @@ class Driver:
         operation = self._order_of()
         return None if operation is None else ("do", operation)
 
-    def _order_of(self) -> Operation[Any] | None:
+    def _order_of(self) -> op.Operation[Any] | None:
         random = self._random
         promises = self._world.store.promises
         over = sum([promises.counts[state] for state in (JobState.FINISHED, FAILED, JobState.CANCELED)])
@@ -201,59 +189,59 @@ class Driver:
             if roll < 0.1 and self._has_timeouts:
                 flow = f"f{self._made}"
                 specs = tuple([attrs.evolve(spec, flow=flow) for spec in specs])
-                return Enqueue(specs, flow=flow, flow_timeout_ms=random.choice((500, 5_000, 60_000)))
+                return op.Enqueue(specs, flow=flow, flow_timeout_ms=random.choice((500, 5_000, 60_000)))
             if random.random() < 0.2:
                 begun = self._submissions
                 staged = self._submission()
-                return Enqueue(specs, staged=staged, is_further=self._submissions == begun)
+                return op.Enqueue(specs, staged=staged, is_further=self._submissions == begun)
             if self._has_keys and random.random() < 0.5:
                 specs = tuple([self._keyed(spec) for spec in specs])
-            return Enqueue(specs)
+            return op.Enqueue(specs)
         if roll < 0.8:
-            return Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
+            return op.Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
         if roll < 0.82:
-            return CancelPath(random.choice(PATHS[1:]))
+            return op.CancelPath(random.choice(PATHS[1:]))
         if roll < 0.9 and promises.counts[FAILED]:
             dead = [book.id for book in promises.books.values() if book.state is FAILED]
-            return Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else Discard((dead[0],))
+            return op.Redrive(tuple(dead[-2:]), random.random() < 0.5) if roll < 0.88 else op.Discard((dead[0],))
         if roll < 0.94:
             return self._pause_or_resume()
         if roll < 0.98 and self._submissions:
             staged = f"s{random.randint(max(1, self._submissions - 1), self._submissions)}"
-            return Withdraw(staged) if random.random() < 0.25 else commit_of(self._world.store.engine, staged)
-        return Tick()
+            return op.Withdraw(staged) if random.random() < 0.25 else commit_of(self._world.store.engine, staged)
+        return op.Tick()
 
-    def _pause_or_resume(self) -> Operation[Any]:
+    def _pause_or_resume(self) -> op.Operation[Any]:
         random = self._random
         paused = [pause.filter for pause in self._world.store.engine.table.pauses.all()]
         if paused and (len(paused) > 1 or random.random() < 0.6):
-            return Resume(random.choice(paused))
+            return op.Resume(random.choice(paused))
         for_ms = random.choice((None, None, 1_000, 30_000))
         if self._has_labels and random.random() < 0.6:
-            return Pause(RecordFilter(**random.choice(FILTERS)), for_ms)
-        return Pause(RecordFilter(path=random.choice(PATHS[1:])), for_ms)
+            return op.Pause(RecordFilter(**random.choice(FILTERS)), for_ms)
+        return op.Pause(RecordFilter(path=random.choice(PATHS[1:])), for_ms)
 
-    def _limit(self) -> Operation[Any]:
+    def _limit(self) -> op.Operation[Any]:
         """Draw a limit of a place, of each child of it, of a task, the pool or the namespace, or drop one."""
         random = self._random
         known = list(self._world.store.promises.starts.limits.values())
         if known and random.random() < 0.3:
-            return SetLimit(random.choice(known).lifted)
+            return op.SetLimit(random.choice(known).lifted)
         roll, most, rate = random.random(), random.choice((1, 1, 2)), random.choice(RATES)
         if roll < 0.2:
             whose: dict[str, Any] = random.choice(
                 ({"path": None}, {"path": ()}, {"path": ("a",)}, {"task": "t"}, {"task": "u"}, {"pool": "default"})
             )
-            return SetLimit(Limit(max_pending=random.choice((2, 4, 8)), **whose))
+            return op.SetLimit(Limit(max_pending=random.choice((2, 4, 8)), **whose))
         if roll < 0.35:
-            return SetLimit(Limit(path=random.choice(((), ("a",))), each=True, max_pending=random.choice((2, 4))))
+            return op.SetLimit(Limit(path=random.choice(((), ("a",))), each=True, max_pending=random.choice((2, 4))))
         of: dict[str, Any] = random.choice(
             ({"path": random.choice(PATHS)}, {"path": random.choice(((), ("a",))), "each": True}, {"task": "t"},
              {"task": "u"}, {"pool": "default"})
         )  # fmt: skip
         if random.random() < 0.5:
-            return SetLimit(Limit(most=most, **of))
-        return SetLimit(Limit(most=random.choice((None, most)), rate=rate, **of))
+            return op.SetLimit(Limit(most=most, **of))
+        return op.SetLimit(Limit(most=random.choice((None, most)), rate=rate, **of))
 
     def _keyed(self, spec: JobSpec) -> JobSpec:
         """Give a job the key of its place, so that a replacement claims the same; none if it waits for others."""

@@ -18,19 +18,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint import operations as op
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
-from queuehint.operations import (
-    Commit,
-    Enqueue,
-    Exchange,
-    Exchanged,
-    Renew,
-    Resume,
-    SetLimit,
-    Verdict,
-    Withdraw,
-)
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
 from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
@@ -41,7 +31,6 @@ from queuehint.values.record import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.operations import Operation
     from queuehint.testing.simulation.promises import Book
 
 STARTED = JobState.STARTED
@@ -79,7 +68,7 @@ class Request:
 
     __slots__ = ("answer", "applied_ms", "client", "index", "is_answered", "number", "operation", "sent_ms", "stream")
 
-    def __init__(self, client: Client, operation: Operation[Any], sent_ms: int) -> None:
+    def __init__(self, client: Client, operation: op.Operation[Any], sent_ms: int) -> None:
         self.client = client
         self.stream = client.name
         self.number = client.number
@@ -192,7 +181,7 @@ class World:
         client.request = self.requests[key] = request
         return True
 
-    def _operation(self, client: Client, what: str, args: tuple[Any, ...]) -> Operation[Any] | None:
+    def _operation(self, client: Client, what: str, args: tuple[Any, ...]) -> op.Operation[Any] | None:
         if what == "exchange":
             limit, outcomes = args
             settle = []
@@ -206,11 +195,11 @@ class World:
                     )
                     settle.append(outcome)
             release = RELEASES[client.place % len(RELEASES)]
-            return Exchange(client.name, tuple(settle), ("default",), limit, LEASE_MS, release=release)
+            return op.Exchange(client.name, tuple(settle), ("default",), limit, LEASE_MS, release=release)
         if what == "renew":
             leases = tuple([(job_id, holding.grant.token) for job_id, holding in client.held.items()])
-            return Renew(leases, LEASE_MS) if leases else None
-        operation: Operation[Any] = args[0]
+            return op.Renew(leases, LEASE_MS) if leases else None
+        operation: op.Operation[Any] = args[0]
         return operation
 
     def _deliver(self, key: int) -> bool:
@@ -230,7 +219,7 @@ class World:
             answer = error
         if len(store.history) > before:
             request.index, request.applied_ms = before, store.now_ms
-            if store.restarts and request.client.request is not request and isinstance(answer, Exchanged):
+            if store.restarts and request.client.request is not request and isinstance(answer, op.Exchanged):
                 # A late copy, at a store that has forgotten the first one: no client gets this answer.
                 self.orphans |= {grant.token for grant in answer.grants}
         request.answer = answer
@@ -250,14 +239,14 @@ class World:
         operation, answer = request.operation, request.answer
         if isinstance(answer, QueueHintError):
             return True
-        if type(operation) is Exchange:
+        if type(operation) is op.Exchange:
             self._learn(client, request, operation, answer)
-        elif type(operation) is Renew:
+        elif type(operation) is op.Renew:
             for (job_id, token), verdict in zip(operation.leases, answer.verdicts, strict=True):
                 holding = client.held.get(job_id)
                 if holding is None or holding.grant.token != token:
                     continue
-                if verdict is Verdict.LOST:
+                if verdict is op.Verdict.LOST:
                     self._check_lost(client, holding)
                     del client.held[job_id]
                     if request.index < 0:
@@ -266,21 +255,21 @@ class World:
                 else:
                     holding.until_ms = max(holding.until_ms, request.sent_ms + LEASE_MS)
                     holding.until_store_ms = max(holding.until_store_ms, request.applied_ms + LEASE_MS)
-        elif type(operation) is Enqueue and request.index >= 0:
+        elif type(operation) is op.Enqueue and request.index >= 0:
             acked = self.acked if operation.staged is None else self.parts.setdefault(operation.staged, {})
             for job in answer.jobs:
                 acked[job.id] = request.index
-        elif type(operation) is Withdraw and request.index >= 0:
+        elif type(operation) is op.Withdraw and request.index >= 0:
             self.parts.pop(operation.staged, None)
-        elif type(operation) is Commit and request.index >= 0:
+        elif type(operation) is op.Commit and request.index >= 0:
             # A part that came after the commit was refused.
             self.acked |= dict.fromkeys(self.parts.pop(operation.staged, {}), request.index)
         return True
 
-    def _learn(self, client: Client, request: Request, operation: Exchange, answer: Any) -> None:
+    def _learn(self, client: Client, request: Request, operation: op.Exchange, answer: Any) -> None:
         for outcome, verdict in zip(operation.settle, answer.verdicts, strict=True):
             holding = client.held.pop(outcome.job_id)
-            if verdict is Verdict.LOST:
+            if verdict is op.Verdict.LOST:
                 self._check_lost(client, holding)
         until_ms, until_store_ms = request.sent_ms + LEASE_MS, request.applied_ms + LEASE_MS
         books = self.store.promises.books
@@ -403,18 +392,18 @@ class World:
         # Those that end by themselves do, and limits let every job start in time.
         for pause in [pause for pause in engine.table.pauses.all() if pause.until_ms is None]:
             number += 1
-            store.ask("end", number, Resume(pause.filter), self.store_ms)
+            store.ask("end", number, op.Resume(pause.filter), self.store_ms)
         for _ in range(ROUNDS_MAX):
             number += 1
             now_ms = self.store_ms
-            reply = store.ask("end", number, Exchange("end", limit=100, lease_ms=LEASE_MS), now_ms)
+            reply = store.ask("end", number, op.Exchange("end", limit=100, lease_ms=LEASE_MS), now_ms)
             while reply.grants or reply.more:
                 number += 1
                 assert number < REQUESTS_MAX, f"after {number} requests there is still something to be done at once"
                 settle = tuple(
                     [Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in reply.grants]
                 )
-                reply = store.ask("end", number, Exchange("end", settle, limit=100, lease_ms=LEASE_MS), now_ms)
+                reply = store.ask("end", number, op.Exchange("end", settle, limit=100, lease_ms=LEASE_MS), now_ms)
             if not engine.table.jobs and not engine.table.pauses:
                 break
             next_ms = engine.next_ms
@@ -423,7 +412,7 @@ class World:
         assert not engine.table.jobs, f"{sorted(engine.table.jobs)} are left"
         for limit in list(store.promises.starts.limits.values()):
             number += 1
-            store.ask("end", number, SetLimit(limit.lifted), self.store_ms)
+            store.ask("end", number, op.SetLimit(limit.lifted), self.store_ms)
         check_empty(engine)
 
 
