@@ -20,15 +20,15 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations.wire import OPERATIONS
 from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Proof, Value
 from queuehint.testing import BackendStateMachine
+from queuehint.testing.contract.wrong_values import right_operations
 from queuehint.testing.state_machine.agreement import TokenMap, with_tokens
 from queuehint.testing.state_machine.comparison import Restart
 from queuehint.testing.state_machine.shrink import shorten
 from queuehint.values.hint import Claim
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import Grant
 from queuehint.values.spec import JobSpec
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
@@ -259,18 +259,13 @@ def _holds_a_token(kind: Any) -> bool:
 
 
 def test_every_operation_that_has_a_token_is_sent_with_that_of_the_backend() -> None:
-    def asked(token: int) -> list[op.Operation[Any]]:
-        return [
-            op.Enqueue((A,), parent=("P", token)),
-            op.Exchange("w", (Outcome(job_id="A", token=token, kind=OutcomeKind.FINISHED),)),
-            op.Fetch("A", token, ("B",)),
-            op.Post((op.Note("A", token), op.Note("B", None, ("line",)))),
-            op.Renew((("A", token),)),
-        ]
-
-    with_one = {operation for operation in OPERATIONS if any(map(_holds_a_token, kinds_of(operation).values()))}
-    assert {type(operation) for operation in asked(1)} == with_one
-    assert [with_tokens(operation, {1: 70}) for operation in asked(1)] == asked(70)
+    with_one = [each for each in right_operations() if any(map(_holds_a_token, kinds_of(type(each)).values()))]
+    assert len(with_one) == 5
+    for operation in [each for each in with_one if not isinstance(each, op.Enqueue)]:
+        theirs = with_tokens(operation, {1: 70})
+        assert theirs != operation
+        assert with_tokens(theirs, {70: 1}) == operation
+    assert with_tokens(op.Enqueue((A,), parent=("P", 1)), {1: 70}) == op.Enqueue((A,), parent=("P", 70))
 
 
 def test_opening_the_file_of_a_dead_process_expires_its_leases() -> None:

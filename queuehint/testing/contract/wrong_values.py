@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
@@ -140,15 +140,18 @@ def _with(value: Any, name: str, wrong: Any) -> Any:
     return other
 
 
+def right_operations() -> Iterator[Operation[Any]]:
+    """Yield an operation of each kind, of which each tuple holds something, and each number, each token too, is 1."""
+    for kind in operations.KINDS:
+        hints, cls = get_type_hints(kind), cast("type[Any]", kind)
+        yield cls(**{field.name: _example(hints[field.name], field.name) for field in attrs.fields(cls)})
+
+
 def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
     """Yield each operation with each wrong value in each field, and what it is called."""
-    for kind in vars(operations).values():
-        if not (isinstance(kind, type) and Operation in kind.__bases__):
-            continue
-        hints = get_type_hints(kind)
-        good: Any = kind(**{field.name: _example(hints[field.name], field.name) for field in attrs.fields(kind)})
-        for name, _, operation in _each(good):
-            yield f"{kind.__name__}.{name}", operation
+    for right in right_operations():
+        for name, _, operation in _each(right):
+            yield f"{type(right).__name__}.{name}", operation
 
 
 def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
