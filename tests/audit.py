@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+from redis import Redis
 
 from queuehint.backends.redis import keys, scripts, session
 from queuehint.backends.redis.codec import codec
@@ -28,11 +30,6 @@ from queuehint.core.jobs import archive
 from queuehint.errors import QueueHintError
 from queuehint.operations import Operation, wire
 from queuehint.values.policy import Retention
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from redis import Redis
 
 VARIABLE = "TESTS_AUDITED"
 """The namespaces under audit, for processes that are started."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queuehint.backends.redis import address
 from queuehint.backends.redis.functions.library import library
 from queuehint.backends.redis.scripts import constants_of, names, plain_lines, script, source
-
-if TYPE_CHECKING:
-    from tests.servers import Server
+from tests.servers import Server
 
 ARE_SINGLE = os.environ.get("TESTS_FUNCTIONS") == "never"
 """Whether this run uses functions only in tests that ask for them."""

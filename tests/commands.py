@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from rich.console import Console
@@ -18,9 +19,6 @@ from queuehint.cli.app import app
 from queuehint.operations import Exchange, Note, Post
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from tests.servers import shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
 

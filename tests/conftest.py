@@ -8,9 +8,10 @@ import inspect
 import logging
 import os
 import zlib
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pytest
 import redis.utils
@@ -19,9 +20,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.proxy import Proxy
 from tests.servers import Server, find_redis, find_servers, find_valkey, new_namespace, shared_server, why_no_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
 
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 VARIABLE = "TESTS_DIE_AT"
 

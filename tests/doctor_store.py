@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
@@ -11,22 +12,18 @@ from queuehint.backends.redis import keys, scripts
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
+from queuehint.backends.report import Report
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
 from queuehint.operations import Exchange, ListSchedules
 from queuehint.testing.state_machine.styles import POOLS, Style
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.schedule import Schedule
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT
 from tests.commands import CliRunner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from queuehint.backends.report import Report
-    from queuehint.values.schedule import Schedule
-    from tests.servers import Server
+from tests.servers import Server
 
 
 @attrs.frozen

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from queuehint import (
+    JobHandle,
+    JobState,
+    Node,
+    Scheduler,
+)
 from tests.schedulers import memory, scheduler
-
-if TYPE_CHECKING:
-    from queuehint import (
-        JobHandle,
-        JobState,
-        Node,
-        Scheduler,
-    )
 
 
 class Shop:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from queuehint import (
     Backoff,
     JobContext,
+    JobHandle,
+    JobRecord,
     JobState,
     Scheduler,
 )
 from tests.schedulers import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import JobHandle, JobRecord
 
 
 async def in_state(handle: JobHandle[Any], state: JobState, attempts: int | None = None) -> JobRecord:

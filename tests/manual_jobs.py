@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from queuehint import Claim, JobRecord, JobSpec, Outcome, OutcomeKind, Scheduler
 from queuehint.operations import Exchange, Tick
 from tests.schedulers import run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
 
 
 def on(url: str, main: Callable[[Scheduler], Coroutine[Any, Any, None]], **options: Any) -> None:

@@ -23,11 +23,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import IO, Any
 
 ROOT = str(Path(__file__).parents[1])
 WARM = (

@@ -6,12 +6,10 @@ import json
 import socket
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tests.support import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT_S = 60.0
 

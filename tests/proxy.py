@@ -17,11 +17,8 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 

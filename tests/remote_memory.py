@@ -10,16 +10,14 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queuehint.backends.base import Backend, BackendOptions, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.errors import BackendUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 ROOT = str(Path(__file__).resolve().parent.parent)
 WAIT_MAX_S = 0.1

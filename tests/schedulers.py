@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from queuehint import FakeClock, Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.memory import MemoryBackend
 
 T = TypeVar("T")
 

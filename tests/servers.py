@@ -28,19 +28,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import attrs
+from redis import Redis
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
-    from redis import Redis
-
-    Option = str | int | Sequence[str | int]
+Option = str | int | Sequence[str | int]
 
 HOST = "127.0.0.1"
 LIMIT_S = 20.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from queuehint.operations import (
 )
 from queuehint.values.spec import JobSpec
 from tests import calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INFO = b"redis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n"
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from queuehint import FakeClock
 from queuehint import operations as op
@@ -12,17 +16,9 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.testing.driver import job
-from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.record import JobRecord
 from tests.folders import quick_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import pytest
-
-    from queuehint.values.outcome import Grant
-    from queuehint.values.record import JobRecord
 
 
 class Shelf:

@@ -14,11 +14,8 @@ import subprocess
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 LIMIT_S = 30.0
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")

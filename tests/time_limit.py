@@ -13,13 +13,11 @@ import os
 import signal
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 LIMIT_S = 300.0
 NIGHT_S = 4 * 3600.0

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from queuehint.backends.base import Backend
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.handlers.handler import Handler
-from queuehint.operations import Exchange
+from queuehint.operations import Exchange, Operation
 from tests.crash_points import VARIABLE, armed
 from tests.remote_memory import RemoteMemoryBackend
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.backends.base import Backend
-    from queuehint.operations import Operation
 
 POINTS = ("claim.sent", "claim.after_reply", "handler", "settle.before", "settle.after")
 

@@ -17,8 +17,9 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -27,19 +28,14 @@ from examples.replay_trace import TraceError
 from queuehint.testing.trace import trace_lines
 from tests.chaos import judging
 from tests.chaos.clocks import ServerClock
-from tests.chaos.failovers import Watch
+from tests.chaos.failovers import Failover, Message, Watch
 from tests.chaos.injecting import WORKERS, Injected, Injector
+from tests.chaos.judging import Loss
 from tests.chaos.load import Load, Producer
 from tests.chaos.nodes import Nodes
 from tests.chaos.recording import Recorder, trace_of
 from tests.faults import app, checks
 from tests.faults.worker_processes import Crew
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from tests.chaos.failovers import Failover, Message
-    from tests.chaos.judging import Loss
 
 NAMESPACE = "chaos"
 LEASE_S = 2.0

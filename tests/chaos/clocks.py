@@ -8,11 +8,8 @@ import os
 import shutil
 import struct
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path
 
 _SOURCE = r"""
 #define _GNU_SOURCE

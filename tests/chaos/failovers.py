@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import attrs
 from redis.exceptions import RedisError
 
+from tests.chaos.nodes import Node, Nodes
 from tests.faults import checks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any, Self
-
-    from tests.chaos.nodes import Node, Nodes
-    from tests.servers import Server
+from tests.servers import Server
 
 ORDERED = "+failover-state-send-slaveof-noone"
 PROMOTED = "+promoted-slave"

@@ -11,19 +11,16 @@ import contextlib
 import random
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import attrs
 from redis.exceptions import OutOfMemoryError, RedisError
 
+from tests.chaos.clocks import ServerClock
+from tests.chaos.nodes import Node, Nodes
+from tests.faults.worker_processes import Crew, Member
 from tests.servers import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.chaos.clocks import ServerClock
-    from tests.chaos.nodes import Node, Nodes
-    from tests.faults.worker_processes import Crew, Member
 
 WORKERS = 4
 PAUSE_S = (1.5, 4.0)

@@ -14,26 +14,21 @@ Checks of a chaos run: exactly the promises of `docs/reference/promises.md`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import attrs
 
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.testing.trace import examine_trace
-from tests.chaos.recording import trace_of
+from tests.chaos.clocks import ServerClock
+from tests.chaos.failovers import Failover
+from tests.chaos.injecting import Injected
+from tests.chaos.load import Asked
+from tests.chaos.nodes import Node
+from tests.chaos.recording import History, trace_of
 from tests.faults import checks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tests.chaos.clocks import ServerClock
-    from tests.chaos.failovers import Failover
-    from tests.chaos.injecting import Injected
-    from tests.chaos.load import Asked
-    from tests.chaos.nodes import Node
-    from tests.chaos.recording import History
 
 LAG_S = 2.0
 """How far a replica may be behind its primary when nothing is wrong."""

@@ -15,7 +15,9 @@ import random
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import attrs
 
@@ -29,11 +31,6 @@ from queuehint.errors import (
 )
 from queuehint.testing.trace import TraceJob
 from tests.faults import app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-    from typing import Any, Self
 
 CHECK_EVERY = 4
 PATIENCE_S = 3

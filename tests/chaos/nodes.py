@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import attrs
 from redis.exceptions import RedisError
 
+from tests.chaos.clocks import ServerClock
 from tests.proxy import Proxy
 from tests.servers import HOST, Server, until
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from tests.chaos.clocks import ServerClock
 
 NAME = "queuehint"
 DOWN_AFTER_MS = 1_000

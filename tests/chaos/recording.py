@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Self
 
 import attrs
 from redis.exceptions import RedisError
 
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.errors import QueueHintError
 from queuehint.operations import EVENTS_MAX, Follow
 from queuehint.testing.trace import TraceEvent
+from queuehint.values.event import Event
+from tests.chaos.nodes import Node, Nodes
 from tests.faults import checks
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.values.event import Event
-    from tests.chaos.nodes import Node, Nodes
 
 EVERY_S = 0.1
 REREAD = 5_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
@@ -21,9 +21,6 @@ from tests.chaos.judging import Cause
 from tests.chaos.load import Asked, Call, Load
 from tests.chaos.recording import History, trace_of
 from tests.faults import checks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATES = {"enqueued": JobState.QUEUED, "started": JobState.STARTED, "finished": JobState.FINISHED}
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.snapshot import freeze, pack
-from queuehint.testing.contract import BackendConformance, Tokens
-
-if TYPE_CHECKING:
-    from queuehint import Backend, FakeClock
-    from queuehint.testing.contract import Store
+from queuehint.testing.contract import BackendConformance, Store, Tokens
 
 
 class TestMemory(BackendConformance):

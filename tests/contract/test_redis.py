@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
+from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.address import Functions, parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.keys import redis_key
-from queuehint.testing.contract import BackendConformance, Binding, Restarts, Tokens
+from queuehint.testing.contract import BackendConformance, Binding, Restarts, Store, Tokens
 from queuehint.testing.driver import job
 from tests import calls
-from tests.servers import Binary, find_redis, find_valkey, new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from queuehint import Backend, FakeClock
-    from queuehint.backends.redis.address import Functions
-    from queuehint.testing.contract import Store
-    from tests.conftest import StartServer
-    from tests.servers import Server
+from tests.conftest import StartServer
+from tests.servers import Binary, Server, find_redis, find_valkey, new_namespace, shared_server
 
 pytestmark = pytest.mark.redis
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.sharing import guest, host
 from queuehint.backends.sqlite.snapshot import freeze, pack
 from queuehint.operations import Peek
-from queuehint.testing.contract import BackendConformance, Binding, Tokens
+from queuehint.testing.contract import BackendConformance, Binding, Store, Tokens
 from tests.folders import quick_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from queuehint import Backend, FakeClock
-    from queuehint.testing.contract import Store
 
 
 class Files(Binding):

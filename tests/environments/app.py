@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queuehint import Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 sched = Scheduler(os.environ["QUEUEHINT_URL"], namespace=os.environ.get("QUEUEHINT_NAMESPACE", "default"))
 

@@ -9,17 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.checks import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 pytestmark = pytest.mark.nightly
 

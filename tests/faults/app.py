@@ -19,16 +19,13 @@ import sqlite3
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from queuehint import Backoff, JobContext, Scheduler
+from queuehint import Backoff, Job, JobContext, Scheduler
 from tests import worker_crash_points
 from tests.support import until_sync
-
-if TYPE_CHECKING:
-    from queuehint import Job
 
 LINES, FOLDER, NAMESPACE, LEASE = "FAULTS_LINES", "FAULTS_FOLDER", "FAULTS_NAMESPACE", "FAULTS_LEASE"
 AGAIN = Backoff(base=0.05, factor=1, cap=0.05, jitter=0)

@@ -13,10 +13,12 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
+from redis import Redis
 
 from queuehint import FakeClock, JobState, SystemClock
 from queuehint import operations as op
@@ -30,12 +32,6 @@ from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec
 from tests import audit, support
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from redis import Redis
-
 
 T = TypeVar("T")
 

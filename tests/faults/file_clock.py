@@ -10,13 +10,10 @@ import asyncio
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from queuehint import Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 POLL_S = 0.002
 LEASE_S = 12 * 3600

@@ -10,17 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from examples import replay_history
-from queuehint import Scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from queuehint import Job
+from queuehint import Job, Scheduler
 
 FILE, NAMESPACE = "RECORDINGS_FILE", "RECORDINGS_NAMESPACE"
 

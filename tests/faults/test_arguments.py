@@ -7,7 +7,8 @@ Questions change nothing in any case: they refuse with the same error codes, and
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
@@ -28,14 +29,10 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from tests.calls import script_of
+from tests.conftest import StartServer
 from tests.examples import example
 from tests.servers import Server
 from tests.unit.test_redis_scripts import EXAMPLES, MORE_EXAMPLES, QUESTIONS, refusals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
 

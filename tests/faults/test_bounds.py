@@ -7,32 +7,27 @@ import itertools
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from queuehint import FakeClock, JobState
 from queuehint import operations as op
-from queuehint.values.outcome import Outcome, OutcomeKind, Progress
+from queuehint.backends.redis.backend import RedisBackend
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
+from queuehint.values.record import JobRecord
 from queuehint.values.record_filter import RecordFilter
 from tests.calls import scripts_run
+from tests.conftest import StartServer
 from tests.faults import app, checks
 from tests.faults.checks import History, figures
 from tests.faults.worker_and_producer import WorkerAndProducer, repeated
 from tests.schedulers import run
-from tests.servers import connect
+from tests.servers import Server, connect
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.values.outcome import Grant
-    from queuehint.values.record import JobRecord
-    from tests.conftest import StartServer
-    from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

@@ -6,7 +6,9 @@ import asyncio
 import shutil
 import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,9 +20,6 @@ from queuehint.operations import Draw
 from tests.faults import checks
 from tests.servers import Certificate, Server, find_servers, make_certificate
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 pytestmark = pytest.mark.redis
 
 

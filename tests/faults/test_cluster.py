@@ -6,11 +6,12 @@ import asyncio
 import functools
 import socket
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from redis import Redis
 
-from queuehint import FakeClock, Scheduler
+from queuehint import Backend, FakeClock, Scheduler
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.redis import keys
@@ -25,13 +26,6 @@ from tests.faults.checks import figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.schedulers import run
 from tests.servers import Cluster, Server, find_servers, new_namespace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from redis import Redis
-
-    from queuehint import Backend
 
 pytestmark = pytest.mark.redis
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -10,23 +11,18 @@ import pytest
 from queuehint import FakeClock, OutcomeUnknownError
 from queuehint import operations as op
 from queuehint.backends.redis import session as redis_session
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec
 from queuehint.errors import BackendUnavailableError, DuplicateJobError
 from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from tests.calls import load_scripts, mark_of
+from tests.conftest import StartProxy
 from tests.faults import checks
+from tests.proxy import Proxy
 from tests.schedulers import run
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.backends.redis.backend import RedisBackend
-    from tests.conftest import StartProxy
-    from tests.proxy import Proxy
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 pytestmark = pytest.mark.redis
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from typing import TYPE_CHECKING
+from multiprocessing.synchronize import Barrier
 
 import pytest
 
@@ -12,9 +12,6 @@ from queuehint import Dependency, JobSpec, JobState, Outcome, OutcomeKind, open_
 from queuehint import operations as op
 from tests.servers import new_namespace, shared_server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Barrier
 
 ROUNDS = thorough(1000, quick=200)
 PARENTS = 3

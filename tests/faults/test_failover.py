@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from redis.exceptions import RedisError
@@ -17,18 +18,12 @@ from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.clock import now_s
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.calls import COMMANDS
+from tests.conftest import StartProxy, StartServer
 from tests.faults import app, checks
 from tests.faults.checks import figures, until
+from tests.proxy import Proxy
 from tests.schedulers import run
-from tests.servers import Cluster, Sentinels, make_certificate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.conftest import StartProxy, StartServer
-    from tests.proxy import Proxy
-    from tests.servers import Server
+from tests.servers import Cluster, Sentinels, Server, make_certificate
 
 pytestmark = pytest.mark.redis
 

@@ -7,11 +7,13 @@ import functools
 import io
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from queuehint import FakeClock, JobState, Scheduler
+from queuehint import Backend, FakeClock, JobState, Scheduler
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis import keys
@@ -31,6 +33,7 @@ from queuehint.testing import contract
 from queuehint.values.schedule import Recurrence
 from queuehint.worker.schedules import firing as timekeeping
 from tests.calls import forget_scripts
+from tests.conftest import StartServer
 from tests.faults import checks
 from tests.faults.checks import figures
 from tests.faults.test_cuts import NOT_COMPARED, STEPS, Story, apply, tell
@@ -38,13 +41,6 @@ from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.schedulers import run
 from tests.servers import Server, connect, new_namespace
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from queuehint import Backend
-    from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from queuehint import operations as op
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.functions import calls
@@ -18,15 +19,11 @@ from queuehint.errors import BackendFullError
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 from tests.calls import load
+from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.faults.test_failover import in_step
 from tests.faults.test_foreign import COMMANDS, acl, url_as
-from tests.servers import find_redis, find_valkey
-
-if TYPE_CHECKING:
-    from queuehint.backends.redis.backend import RedisBackend
-    from tests.conftest import StartProxy, StartServer
-    from tests.servers import Server
+from tests.servers import Server, find_redis, find_valkey
 
 AUTO = "?functions=auto"
 

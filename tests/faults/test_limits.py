@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,7 @@ from tests.faults import app, checks
 from tests.faults.checks import figures, until_sync
 from tests.faults.worker_processes import Crew
 from tests.schedulers import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from tests.servers import Server
+from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

@@ -11,24 +11,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from queuehint import JobState, Scheduler
+from queuehint import Hold, JobState, Scheduler
 from queuehint import operations as op
 from queuehint.errors import BackendError, LeaseLostError
+from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.faults.checks import History, figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer, repeated
+from tests.proxy import Proxy
 from tests.schedulers import run
-from tests.servers import connect
-
-if TYPE_CHECKING:
-    from queuehint import Hold
-    from tests.conftest import StartProxy, StartServer
-    from tests.proxy import Proxy
-    from tests.servers import Server
+from tests.servers import Server, connect
 
 pytestmark = pytest.mark.redis
 

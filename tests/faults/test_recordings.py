@@ -9,9 +9,10 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,8 @@ from queuehint.values.record import JobState
 from tests.audit import audit_key, begin_audit, check_audit, environment
 from tests.faults import recordings
 from tests.prefork import start
+from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers import Server
 
 ROOT = Path(__file__).absolute().parents[2]
 SHARED = ROOT.parent / "shared" / "data"

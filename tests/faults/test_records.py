@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -22,9 +22,6 @@ from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from typing import Any
 
 pytestmark = pytest.mark.redis
 

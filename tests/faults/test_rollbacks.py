@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +15,10 @@ from queuehint import JobState
 from queuehint import operations as op
 from queuehint.backends.redis.doctor.doctor import diagnose
 from tests import audit
+from tests.conftest import StartServer
 from tests.faults import checks
 from tests.prefork import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import StartServer
-    from tests.servers import Server
+from tests.servers import Server
 
 _SLOW_DISK = """
 #define _GNU_SOURCE

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint import Schedule
 from queuehint.operations import CountJobs, Get
 from queuehint.values.record import JobState
 from queuehint.worker.schedules.firing import firing_id
 from tests.faults.file_clock import LEASE_S, FileClock, scheduler
 from tests.prefork import start
 from tests.servers import new_namespace, shared_server, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from queuehint import Schedule
 
 pytestmark = pytest.mark.redis
 

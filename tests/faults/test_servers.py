@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.redis import examination, keys
 from queuehint.backends.redis import session as redis_session
+from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.errors import (
     BackendError,
@@ -26,23 +27,18 @@ from queuehint.errors import (
     CorruptStateError,
     QueueHintError,
 )
-from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.spec import Dependency
+from queuehint.values.spec import Dependency, JobSpec
 from tests import audit
+from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.faults.checks import History, figures, until
 from tests.faults.worker_and_producer import WorkerAndProducer
 from tests.schedulers import run
 from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from queuehint.backends.redis.backend import RedisBackend
-    from queuehint.values.outcome import Grant
-    from queuehint.values.spec import JobSpec
-    from tests.conftest import StartProxy, StartServer
 
 pytestmark = pytest.mark.redis
 

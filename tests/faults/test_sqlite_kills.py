@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,6 @@ from tests.crash_points import VARIABLE, armed
 from tests.folders import quick_folder
 from tests.prefork import start
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 PATHS = (["a"], ["a", "b"], ["a", "c"], ["d"])

@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -19,16 +21,10 @@ from tests import audit
 from tests.crash_points import VARIABLE
 from tests.faults import app, checks
 from tests.faults.checks import History, figures, until_sync
-from tests.faults.worker_processes import Crew
+from tests.faults.worker_processes import Crew, Member
+from tests.servers import Server
 from tests.support import thorough
 from tests.worker_crash_points import POINTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.faults.worker_processes import Member
-    from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
 
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
+from queuehint.worker.worker import Worker
 from tests import audit
 from tests.faults import app, checks
 from tests.faults.checks import History
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from redis import Redis
-
-    from queuehint.worker.worker import Worker
-    from tests.servers import Server
+from tests.servers import Server
 
 
 class WorkerAndProducer:

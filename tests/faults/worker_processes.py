@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
 
 from tests import audit
 from tests.faults import app, checks
 from tests.prefork import start
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Self
 
 WORKER = ("worker", "tests.faults.app:sched", "--log-format=json", "--concurrency=4")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,9 +11,6 @@ from queuehint import Scheduler
 from queuehint.backends.memory import MemoryBackend
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)

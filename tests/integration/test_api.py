@@ -8,7 +8,8 @@ import datetime as dt
 import re
 import uuid
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -38,9 +39,6 @@ from queuehint.backends import base
 from queuehint.operations import Tick
 from tests.each import for_each
 from tests.schedulers import Gate, make_job, memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -22,9 +23,6 @@ from queuehint import (
 from queuehint.schema.checks import check_items
 from tests.each import for_each
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SCHED: Any = scheduler()[0]
 JOB: Any = SCHED.job(name="job")(lambda: None)

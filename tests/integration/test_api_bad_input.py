@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -31,9 +32,6 @@ from queuehint import (
 from tests.each import for_each
 from tests.schedulers import Gate, run, scheduler, until
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TEN_YEARS_S = 10 * 366 * 24 * 3600
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from queuehint.operations import CountPending
 from queuehint.values.report import ReasonKind
 from tests.folders import quick_folder
 from tests.schedulers import Gate, make_job, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from queuehint.testing import on_memory
 from tests.folders import quick_folder
 from tests.schedulers import run
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Shop:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from queuehint.handlers.placement import Placement
 from queuehint.scheduler.event_streams import check_kinds
 from tests.schedulers import scheduler
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Env(enum.StrEnum):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from queuehint import Children, InvalidTransitionError, JobContext, JobState, Retry, Scheduler
 from tests.audit import audit_key, begin_audit, check_audit
-
-if TYPE_CHECKING:
-    from tests.servers import Server
+from tests.servers import Server
 
 
 async def test_a_busy_namespace_gives_the_answers_of_the_engine(redis_server: Server, namespace: str) -> None:

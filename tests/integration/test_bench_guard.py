@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks.guard.__main__ import FILE, main
 from benchmarks.guard.comparison import Numbers, counted_here, load, save
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = {"tick": {"Lua instructions": 1000.0, "redis.call": 12.0}, "Redis: enqueue 1": {"Python calls": 200.0}}
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from queuehint import DuplicateJobError, Flow, JobContext, QueueHintError
+from queuehint import DuplicateJobError, Flow, JobContext, QueueHintError, Scheduler
 from tests.schedulers import scheduler, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import Scheduler
 
 CANARY = "C4NARY"
 NOT_JSON: list[Any] = [{CANARY}, CANARY.encode(), {"a": [CANARY, {CANARY}]}, (CANARY, object())]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from queuehint import Flow, Job, Scheduler
 from queuehint.client import arrangement
 from queuehint.operations import Commit, Enqueue
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import Flow, Job, Scheduler
 
 JOBS, PARTS = 5, 3
 AT = pytest.mark.parametrize("at", range(1, PARTS + 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +11,6 @@ from queuehint import JobState
 from queuehint.cli.inspect import records_grid
 from queuehint.cli.render import Grid, cell
 from tests.commands import System, drawn, open_system
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.redis
 

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,6 @@ from queuehint.operations import Announce
 from queuehint.values.outcome import JobError, Progress
 from tests.commands import FAILED, CliRunner, System, drawn, open_system
 from tests.terminal import Terminal, without_sequences
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.redis
 

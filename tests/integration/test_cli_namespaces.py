@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,12 +13,8 @@ from queuehint.cli.live import _Top
 from queuehint.operations import Enqueue
 from queuehint.values.spec import JobSpec
 from tests.commands import CliRunner
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.conftest import StartServer
-    from tests.servers import Server
+from tests.conftest import StartServer
+from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

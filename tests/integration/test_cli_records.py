@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from queuehint.cli.filters import states_of, time_of
 from queuehint.cli.opening import UsageError
 from tests.commands import System, open_system
 from tests.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.redis
 

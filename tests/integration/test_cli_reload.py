@@ -7,10 +7,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
@@ -24,12 +24,7 @@ from queuehint.cli.reload import SourceWatch
 from tests.prefork import start
 from tests.probes import until
 from tests.remote_memory import ROOT
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 APP = """
 import asyncio

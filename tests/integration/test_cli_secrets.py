@@ -6,8 +6,9 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -24,9 +25,6 @@ from tests.commands import CliRunner
 from tests.each import for_each
 from tests.support import until_sync
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 cli_doctor = sys.modules["queuehint.cli.doctor"]  # the package has the command by that name
 STATES = ["ls", "--state", "{}", "-t", "sqlite:///x.db"]

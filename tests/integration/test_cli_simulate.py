@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from queuehint.cli.app import app
 from queuehint.testing.simulation.__main__ import main
 from tests.commands import CliRunner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORLDS = """
 import asyncio

@@ -9,8 +9,9 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.cli.app import app
 from queuehint.core.engine import EngineOptions
+from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.edges import AFTER
 from queuehint.core.structures.trie import ONE, X
 from queuehint.values.hint import Claim
@@ -29,11 +31,6 @@ from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.prefork import start
 from tests.probes import ask, free_port, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from queuehint.core.jobs.table import JobTable
 
 ROOT = str(Path(__file__).parents[2])
 LIMIT_S = 60

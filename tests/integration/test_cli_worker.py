@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -27,18 +28,13 @@ from queuehint.cli.loading import TargetError, check_shared, load_scheduler
 from queuehint.cli.logs import JsonFormatter, TextFormatter
 from queuehint.cli.opening import find
 from tests.commands import CliRunner
+from tests.conftest import StartProxy
 from tests.prefork import start
 from tests.probes import ask, free_port, until
 from tests.remote_memory import ROOT, serving
-from tests.servers import find_servers
+from tests.servers import Server, find_servers
 from tests.support import until_sync
 from tests.worker_crash_points import POINTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import StartProxy
-    from tests.servers import Server
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="signals"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from queuehint.operations import LIST_MAX
 from queuehint.testing import drain_sync
 from tests.each import for_each
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 broken: set[str] = set()

@@ -10,8 +10,9 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -22,15 +23,10 @@ from queuehint.cli.app import app
 from queuehint.cli.worker import Options
 from queuehint.worker.worker import ABANDON_AFTER_S
 from tests.commands import CliRunner
+from tests.conftest import StartServer
 from tests.prefork import start
 from tests.probes import ask, free_port, until
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import StartServer
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 yaml: Any = pytest.importorskip("yaml")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 import pytest
@@ -18,6 +19,7 @@ from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.doctor import places
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.redis.doctor.sums import COUNTED, MARGIN
+from queuehint.backends.report import Report
 from queuehint.errors import QueueFullError
 from queuehint.testing.state_machine.styles import STYLES, Style
 from queuehint.values.hint import Claim
@@ -31,11 +33,6 @@ from tests.doctor_store import Store, base, counters, job, named, open_store, tu
 from tests.property.agreement import ALPHABETS, PayloadGenerator, RedisLockstep
 from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from queuehint.backends.report import Report
 
 pytestmark = pytest.mark.redis
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +20,10 @@ from queuehint.cli import doctor as command
 from queuehint.operations import (
     Enqueue,
 )
+from tests.conftest import StartServer
 from tests.doctor_store import Store, job, open_store, run
 from tests.each import for_each
 from tests.servers import Cluster, Server, new_namespace
-
-if TYPE_CHECKING:
-    from tests.conftest import StartServer
 
 pytestmark = pytest.mark.redis
 

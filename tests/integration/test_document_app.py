@@ -9,20 +9,16 @@ import signal
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.prefork import start
 from tests.probes import free_port, until
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 # Not imported here: only the processes need them, and they take a second.
 MISSING = [name for name in ("fastapi", "uvicorn", "opentelemetry", "pydantic") if find_spec(name) is None]

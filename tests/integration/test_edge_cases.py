@@ -7,7 +7,8 @@ import contextvars
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,6 @@ from queuehint.clock import now_s
 from queuehint.operations import Enqueue, Tick
 from queuehint.scheduler import exclusive
 from tests.schedulers import Gate, memory, run, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 async def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_their_code_has_ended() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from queuehint import (
     InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
+    Job,
     JobState,
     Missed,
     Scheduler,
@@ -26,15 +28,9 @@ from queuehint.client import event_reader
 from queuehint.operations import Follow
 from queuehint.scheduler import listening
 from tests.calls import mark_of
+from tests.conftest import StartProxy
 from tests.schedulers import in_thread, run, scheduler, until
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from queuehint import Job
-    from tests.conftest import StartProxy
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 
 def a_job(sched: Scheduler) -> Job[Any, int]:

@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -21,9 +22,6 @@ import pytest
 from examples import documents, imports, make_history, replay_history, replay_trace
 from tests.recordings import recording
 from tests.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = ["I run a document back end", "I import data", "I test ordering"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from queuehint import (
 from queuehint.errors import CycleError, UnknownDependencyError
 from tests.flow_shop import Shop
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # --- groups ----------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,6 @@ from queuehint import (
 from queuehint import operations as op
 from tests.flow_shop import Shop, _is
 from tests.schedulers import Gate, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

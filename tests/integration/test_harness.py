@@ -11,20 +11,17 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
 
 from tests import prefork, servers
+from tests.conftest import StartProxy, StartServer
+from tests.proxy import Proxy
 from tests.servers import Cluster, Sentinels, Server, ServerError, connect, find_servers, make_certificate, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import StartProxy, StartServer
-    from tests.proxy import Proxy
 
 pytestmark = pytest.mark.redis
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from queuehint import Scheduler
 from queuehint.backends.redis.connections.async_link import AsyncLink
 from queuehint.backends.redis.transport import Send
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 WARM_S, MEASURED_S = 5.0, 20.0
 PAUSES = (

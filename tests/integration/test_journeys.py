@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from scripts.journeys import JOURNEYS, Trace, enqueue_on_redis
-
-if TYPE_CHECKING:
-    from tests.servers import Server
+from tests.servers import Server
 
 LIMITS = {
     "enqueue in memory": (29, 41),

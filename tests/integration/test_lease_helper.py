@@ -7,8 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.probes import until
 from tests.remote_memory import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIMIT_S = 20.0
 FILES = 1_100

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from queuehint import (
+    FakeClock,
     InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
+    Job,
     JobContext,
     JobState,
     Limit,
@@ -22,11 +25,6 @@ from queuehint import (
 from queuehint.backends.steps import run_steps
 from queuehint.worker.schedules.firing import fire_due
 from tests.schedulers import run, scheduler, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import FakeClock, Job
 
 
 def counting(sched: Scheduler) -> tuple[Job[..., Any], dict[str, int], Callable[[], None]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,8 @@ from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import BackendUnavailableError
 from queuehint.worker import lifespan as lifespan_module
 from queuehint.worker.leases import presence
+from tests.conftest import StartServer
 from tests.schedulers import memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import StartServer
 
 EPOCH_S = 100_000_000
 

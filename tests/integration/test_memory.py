@@ -9,7 +9,8 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from tests.schedulers import LIMIT_S, in_thread, memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -43,13 +44,9 @@ from queuehint.worker import outbox as outbox_module
 from queuehint.worker.outbox import Outbox
 from queuehint.worker.slots import Wakeup
 from tests.calls import scripts_run
+from tests.conftest import StartServer
 from tests.manual_jobs import on
 from tests.schedulers import Gate, run, scheduler, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import StartServer
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 AWAY = (BackendUnavailableError("away"), OutcomeUnknownError("cut"))

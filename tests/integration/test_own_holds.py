@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from queuehint.client import stuck
 from queuehint.operations import Tick
 from queuehint.testing import drain, drain_sync
 from tests.schedulers import memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 LIMIT_S = 20
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,6 @@ from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
 from tests.manual_jobs import on
 from tests.schedulers import Gate, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 LIMIT_S = 60

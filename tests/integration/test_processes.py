@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -36,10 +37,6 @@ from tests import process_tasks as tasks
 from tests.process_tasks import sched
 from tests.schedulers import until
 from tests.support import lives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 LIMIT_S = 20.0
 

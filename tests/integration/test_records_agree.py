@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +24,6 @@ from queuehint import (
 from queuehint.operations import Exchange
 from tests.manual_jobs import ids, on, spec, tidy
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from pathlib import Path
 
 STEPS = 30
 

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
-from queuehint import Children, Discard, Fail, JobContext, JobState, JsonCodec, Retry, Scheduler
+from queuehint import Children, Discard, Fail, JobContext, JobRecord, JobState, JsonCodec, Retry, Scheduler
+from queuehint.client.handle import JobHandle
 from queuehint.testing import on_memory
 from tests.schedulers import run, scheduler, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from queuehint import JobRecord
-    from queuehint.client.handle import JobHandle
 
 SECRET = "C4NARY"
 

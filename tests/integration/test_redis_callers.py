@@ -7,8 +7,9 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -20,14 +21,9 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections import link as links
 from queuehint.errors import BackendError, BackendUnavailableError, OutcomeUnknownError
 from queuehint.values.spec import JobSpec
+from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from tests.conftest import StartProxy, StartServer
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 pytestmark = pytest.mark.redis
 

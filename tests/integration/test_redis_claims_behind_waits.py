@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis import exceptions as driver
@@ -27,11 +28,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker import listening
 from tests.proxy import Proxy
 from tests.schedulers import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 INTEREST = Interest(pools=("default",), worker="w")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,16 +14,14 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections import link as links
 from queuehint.backends.redis.connections import pipeline as pipelines
 from queuehint.backends.redis.connections.async_link import AsyncLink
+from queuehint.backends.redis.connections.pipeline import Pipeline
 from queuehint.backends.redis.transport import NotSent, Redirect, Send
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
+from tests.conftest import StartProxy
 from tests.faults import checks
 from tests.schedulers import turns
-
-if TYPE_CHECKING:
-    from queuehint.backends.redis.connections.pipeline import Pipeline
-    from tests.conftest import StartProxy
-    from tests.servers import Server
+from tests.servers import Server
 
 
 def open_backend(url: str, namespace: str) -> RedisBackend:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.client.arrangement import PART_JOBS
 from tests.servers import Server, new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.redis
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import exceptions as driver
@@ -12,14 +13,10 @@ from queuehint.backends.redis.connections import pipeline as pipelines
 from queuehint.backends.redis.connections import resp
 from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
 from queuehint.backends.redis.transport import NotSent, Unanswered
+from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import StartProxy, StartServer
-    from tests.proxy import Proxy
-    from tests.servers import Server
+from tests.proxy import Proxy
+from tests.servers import Server
 
 
 @pytest.fixture(params=["python", "hiredis"], autouse=True)

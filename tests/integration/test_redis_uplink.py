@@ -6,8 +6,8 @@ import asyncio
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,15 +19,11 @@ from queuehint.backends.redis.connections import pipeline, sync_link
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.servers import Server
-
-    StartUplink = Callable[[float, int], str]
+from tests.servers import Server
 
 pytestmark = pytest.mark.redis
+
+StartUplink = Callable[[float, int], str]
 
 SIZE = 300_000
 

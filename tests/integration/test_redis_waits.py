@@ -7,7 +7,7 @@ import contextlib
 import gc
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,7 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
 from tests.property.agreement import RedisLockstep
 from tests.schedulers import Gate, in_thread, run, until
-
-if TYPE_CHECKING:
-    from tests.servers import Server
+from tests.servers import Server
 
 
 def test_a_thread_that_waits_again_and_again_is_remembered_once(redis_server: Server, namespace: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,11 +18,7 @@ from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.worker.leases.release import LENGTH, Release
 from tests.schedulers import memory, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 LONG_S = 20.0
 

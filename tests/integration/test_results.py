@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -17,6 +18,7 @@ from queuehint import (
     JobCanceledError,
     JobContext,
     JobFailedError,
+    JobHandle,
     JobSpec,
     JobState,
     LeaseLostError,
@@ -31,11 +33,6 @@ from queuehint.values.policy import Policy
 from queuehint.worker import attempts as attempts_module
 from queuehint.worker import dependency_results as inputs_module
 from tests.schedulers import Gate, memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from queuehint import JobHandle
 
 
 @attrs.frozen

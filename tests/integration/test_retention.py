@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEPT = Retention(finished=10, failed=20, canceled=30, service=40, services={"mail": 50, "a b": 0.5})
 ENDS = [

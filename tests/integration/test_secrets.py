@@ -9,9 +9,10 @@ import asyncio
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -38,9 +39,6 @@ from tests.schedulers import until
 from tests.servers import shared_server
 from tests.urls import ODD, WITH_SECRETS
 from tests.urls import SECRET as PASSWORD
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECRET: Any = "C4NARYpw"
 

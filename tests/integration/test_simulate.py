@@ -7,8 +7,9 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,6 @@ from queuehint.values.hint import Claim
 from queuehint.values.report import WorkerInfo
 from queuehint.worker.exchanges import Exchanges
 from queuehint.worker.leases.pulse import BLOCKED_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SEEDS = 10
 

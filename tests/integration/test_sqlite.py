@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,11 +40,6 @@ from queuehint.values.schedule import Recurrence
 from tests.schedulers import turns, until
 from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
 from tests.support import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

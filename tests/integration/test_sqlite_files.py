@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,10 +35,6 @@ from queuehint.errors import (
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
 from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -45,9 +46,6 @@ from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.schedulers import until
 from tests.sqlite_store import Shelf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 QUESTIONS: Any = (
     op.Get(("a", "b", "nobody")), op.List(), op.CountRecords(), op.CountJobs(), op.CountEdges(), op.List(DEAD_RECORDS),

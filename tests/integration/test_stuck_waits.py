@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,8 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.client import stuck
+from queuehint.client.handle import JobHandle
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from queuehint.client.handle import JobHandle
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -19,12 +20,7 @@ from queuehint.testing import TraceEvent, TraceJob, check_trace, examine_trace, 
 from queuehint.testing.trace.records import Past, events_of
 from tests.commands import CliRunner, System, open_system
 from tests.schedulers import run
-from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.servers import Server
+from tests.servers import Server, new_namespace
 
 JOBS = 300
 Trace = tuple[list[TraceEvent], dict[str, TraceJob]]

@@ -6,16 +6,14 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from types import ModuleType
+from typing import get_args
 
 import pytest
 
 import queuehint
 from queuehint import EventKind, testing
 from queuehint.values.event import EventWord
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 

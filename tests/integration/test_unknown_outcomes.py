@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from queuehint import JobContext, OutcomeUnknownError, QueueFullError, Scheduler
 from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Enqueue
 from tests.manual_jobs import ids, on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def lose_answers(sched: Scheduler) -> Callable[[], None]:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from queuehint import Backoff, Discard, Fail, JobContext, JobState, Retry, Scheduler, Snooze
+from queuehint import Backoff, Discard, Fail, JobContext, JobRecord, JobState, Retry, Scheduler, Snooze
 from queuehint.testing import check_serial_equivalence, drain, on_memory
 from tests.each import for_each
 from tests.schedulers import scheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import JobRecord
 
 KINDS = pytest.mark.parametrize("kind", ["async", "thread"])
 ANSWERS = [Retry(), Retry(7, "busy"), Snooze(60), Fail("why"), Discard("moot")]

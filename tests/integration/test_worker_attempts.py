@@ -7,7 +7,8 @@ import contextlib
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,6 @@ from queuehint.worker import worker as worker_module
 from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, memory, scheduler, turns, until
 from tests.support import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

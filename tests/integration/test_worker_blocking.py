@@ -7,14 +7,18 @@ import ctypes
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from queuehint import (
     BackendUnavailableError,
+    JobHandle,
     JobState,
     Scheduler,
+    Worker,
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Exchange, Tick, Verdict
@@ -25,12 +29,6 @@ from queuehint.worker.leases import loop_watch as watch_module
 from queuehint.worker.leases import pulse as pulse_module
 from tests.handlers import events
 from tests.schedulers import Gate, run, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from queuehint import JobHandle, Worker
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import attrs
 
 from queuehint import JobState, OutcomeUnknownError, Scheduler
-from queuehint.backends.base import Backend
+from queuehint.backends.base import Backend, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import CountJobs, Exchange
+from queuehint.worker.worker import Worker
 from tests.schedulers import turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from queuehint.backends.base import Interest
-    from queuehint.worker.worker import Worker
 
 
 @attrs.define(eq=False)

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
 from queuehint import JobState, OutcomeUnknownError, Scheduler
-from queuehint.backends.base import Backend
+from queuehint.backends.base import Backend, Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.errors import BackendUnavailableError
-from queuehint.operations import CountJobs, Exchange
+from queuehint.operations import CountJobs, Exchange, Exchanged
 from queuehint.testing import FaultPlan, simulate
 from queuehint.worker import exchanges, outcomes
 from queuehint.worker.exchanges import Exchanges
+from queuehint.worker.worker import Worker
 from tests.schedulers import turns
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from queuehint.backends.base import Interest
-    from queuehint.operations import Exchanged
-    from queuehint.worker.worker import Worker
 
 CONCURRENCY = 8
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
+from queuehint.scheduler.exclusive import Exclusive
 from queuehint.values.report import ReasonKind
 from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from queuehint.scheduler.exclusive import Exclusive
 
 
 def make_job(sched: Scheduler, gate: Gate) -> Any:

@@ -7,7 +7,8 @@ import contextlib
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from queuehint import (
     JobContext,
     JobState,
     Scheduler,
+    Worker,
 )
 from queuehint.backends.memory import MemoryBackend
 from queuehint.operations import Exchange, Renew, Tick
@@ -29,11 +31,6 @@ from queuehint.worker import worker as worker_module
 from tests.handlers import KINDS, answering, events, in_state
 from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
 from tests.support import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import Worker
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -19,10 +21,6 @@ from queuehint.operations import Exchange
 from queuehint.testing import drain, drain_sync, on_memory, simulate
 from tests.each import for_each
 from tests.schedulers import Gate, memory, scheduler, turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
 
 class Pool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,17 +21,11 @@ from queuehint.cli.app import app
 from queuehint.clock import FakeClock
 from queuehint.operations import Draw
 from tests.commands import CliRunner
+from tests.conftest import StartServer
 from tests.doctor_store import Store
 from tests.faults.checks import until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import StartServer
-
-    Refusal = tuple[str, type[BackendError], str]
-
+Refusal = tuple[str, type[BackendError], str]
 LIMIT_S = 20.0
 
 

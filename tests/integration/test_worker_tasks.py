@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.schedules import firing as timekeeping_module
 from tests.manual_jobs import on
 from tests.schedulers import Gate, scheduler, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ERROR = RuntimeError("a fault of ours")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from queuehint import ANYONE, InvalidJobError, InvalidJobTypeError, Scheduler
 from queuehint.operations import Exchange
 from queuehint.values.report import ReasonKind
 from tests.schedulers import turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT_S = 4.0
 """Less than the 5 s after which a worker checks whether it was forgotten."""

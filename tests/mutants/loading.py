@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Final, cast
+from pathlib import Path
+from typing import Final, cast
 
 from tests.mutants import catchers
 from tests.mutants.functions import FILE_LEVEL
 from tests.mutants.gate import KINDS, ROOT, Catcher, Kind, Mutant
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NAMED: Final = {each.name: each for each in vars(catchers).values() if isinstance(each, Catcher)}
 _FIRST_LINE = re.compile(r"(\w+)(?: in ([\w.:]+))?: (\S.*)")

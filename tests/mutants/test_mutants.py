@@ -10,19 +10,15 @@ import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from queuehint.backends.redis import scripts
 from tests.each import for_each
-from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Mutant, end_session, try_catcher, try_mutant
+from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Catcher, Mutant, end_session, try_catcher, try_mutant
 from tests.mutants.listed import MUTANTS
+from tests.servers import Server
 from tests.support import lives
-
-if TYPE_CHECKING:
-    from tests.mutants.gate import Catcher
-    from tests.servers import Server
 
 LUA = "backends/redis/lua"
 CATCHERS = sorted({catcher for mutant in MUTANTS for catcher in mutant.caught_by}, key=lambda catcher: catcher.name)

@@ -8,22 +8,19 @@ operation the same jobs are leased by the same tokens.
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.structures.job import Job
 from queuehint.values.event import EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from tests.proof.programs import replay
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from queuehint.core.structures.job import Job
 
 KINDS: Final = [kind for kind in OutcomeKind if kind is not OutcomeKind.CHILDREN]
 DELAYED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.SNOOZED})

@@ -8,24 +8,20 @@ each node in each mode, its line in order, and whether the line waits to be adva
 
 from __future__ import annotations
 
+import pathlib
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
 from queuehint.backends.redis import scripts
-from queuehint.core.structures.trie import counts
+from queuehint.core.engine import Engine
+from queuehint.core.structures.job import Job
+from queuehint.core.structures.trie import Node, Walk, counts
+from queuehint.operations import Operation
 from queuehint.values.hint import Path, parse_key
 from tests.proof.programs import replay
 from tests.property.agreement import RedisLockstep
-
-if TYPE_CHECKING:
-    import pathlib
-
-    from queuehint.core.engine import Engine
-    from queuehint.core.structures.job import Job
-    from queuehint.core.structures.trie import Node, Walk
-    from queuehint.operations import Operation
 
 GRANTED: Final = 128
 """Value in a head in Redis for a claim that has passed all its gates; else it is the depth at which it stands."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from queuehint.backends.sqlite import backend as backend_module
+from queuehint.core.engine import Engine
 from queuehint.operations import BUDGET
-from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED
+from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED, Style
 from tests.proof.stores import Gates, ProvedLockstep, gates_of_engine
 from tests.property.agreement import walk_together
 from tests.property.test_sqlite_agreement import walk
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from queuehint.core.engine import Engine
-    from queuehint.testing.state_machine.styles import Style
 
 pytestmark = pytest.mark.heavy
 

@@ -6,15 +6,12 @@ import re
 import shutil
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.proof.programs import PROOF, ROOT, require
 from tests.proof.theory import AFTER, BEFORE, FAULTS, Fault, compile_into, try_fault
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = (ROOT / "docs/explanation/proof.md").read_text("utf-8")
 SOURCES = sorted([*PROOF.glob("*.v"), *PROOF.glob("edges/*.v")])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.proof.tries import SHAPES, all_histories, compare, random_histories
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.heavy
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from tests.proof.programs import PROOF
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AFTER: Final = {
     "Trie.v": ("Agreement.v", "Operations.v", "Promises.v", "Progress.v"),

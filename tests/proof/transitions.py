@@ -9,31 +9,27 @@ jobs that have a place, in order.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from queuehint.core.jobs import archive
 from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.edges import DependencySets
+from queuehint.core.structures.job import Job, Needs
 from queuehint.errors import QueueHintError
 from queuehint.operations import Enqueue
 from queuehint.testing.driver import Queue, job
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import JobState
-from queuehint.values.spec import Dependency
+from queuehint.values.spec import Dependency, JobSpec
 from tests.proof.programs import replay
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    import pytest
-
-    from queuehint.core.structures.job import Job, Needs
-    from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 HOUR_MS = 3_600_000

@@ -10,17 +10,15 @@ claims in order. If nothing is left over, the claims are placed anew in an empty
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from queuehint.core.structures.trie import Node, PathTrie, Walk, counts
 from queuehint.values.hint import Claim, normalise
 from tests.proof.programs import replay
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SHAPES: Final = [
     Claim((), "exclusive"),

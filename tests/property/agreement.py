@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from random import Random
+from typing import Any
 
 import attrs
 from redis.exceptions import ResponseError
@@ -27,7 +29,7 @@ from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.scripts import LETTERS, script
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.streams import RequestStream
-from queuehint.backends.redis.transport import Redirect, Send, Sleep
+from queuehint.backends.redis.transport import Redirect, Send, Sleep, Talk
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.core.structures.ready_queue import queue_of, releases_of
@@ -36,9 +38,9 @@ from queuehint.testing.invariants import check_cycles, check_empty, undo_marks
 from queuehint.testing.state_machine.agreement import Refused, agree
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
-from queuehint.testing.state_machine.styles import MINUTE, POOLS
+from queuehint.testing.state_machine.styles import MINUTE, POOLS, Style
 from queuehint.values.event import EventFilter, EventKind
-from queuehint.values.hint import gate_key
+from queuehint.values.hint import Mode, Path, gate_key
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
@@ -48,14 +50,6 @@ from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT, forget_scripts, script_of
 from tests.servers import Server, new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from random import Random
-
-    from queuehint.backends.redis.transport import Talk
-    from queuehint.testing.state_machine.styles import Style
-    from queuehint.values.hint import Mode, Path
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
 """

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from random import Random
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -19,21 +21,14 @@ from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.functions.library import Library
 from queuehint.backends.redis.scripts import script
-from queuehint.backends.redis.transport import Send
-from queuehint.testing.state_machine.styles import LEASE_MS, MINUTE
+from queuehint.backends.redis.transport import Redirect, Send, Sleep
+from queuehint.testing.state_machine.styles import LEASE_MS, MINUTE, Style
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
 from queuehint.values.spec import JobSpec
 from tests.calls import script_of
 from tests.property.agreement import ALPHABETS, RESULTS, PayloadGenerator, RedisLockstep, Wiretap
 from tests.servers import new_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from random import Random
-
-    from queuehint.backends.redis.transport import Redirect, Sleep
-    from queuehint.testing.state_machine.styles import Style
 
 COUNTER = "short_ways"
 """The key of the second namespace that counts short ways, by their script."""

@@ -7,8 +7,9 @@ By default 20 000 steps of random walks and 2 000 of a state machine, whose fail
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -39,6 +40,7 @@ from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.calls import STATE_FORMAT
+from tests.conftest import StartServer
 from tests.property.agreement import (
     ALPHABETS,
     FIXED,
@@ -50,13 +52,8 @@ from tests.property.agreement import (
 )
 from tests.property.short_ways import TwoWays
 from tests.property.test_graphs import Tangle
+from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import StartServer
-    from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,18 +25,16 @@ import queuehint
 from queuehint import JobContext, Outcome, OutcomeKind, QueueHintError, Scheduler
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.client.options import TASK_OPTIONS
+from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Exchange
 from queuehint.scheduler.hosting import WORKER_OPTIONS
 from queuehint.scheduler.records.queries import Filter, Ownership, Paging
 from queuehint.scheduler.schedules import Recurring
+from queuehint.values.outcome import Progress
 from tests.folders import quick_folder
 from tests.schedulers import scheduler
 from tests.servers import new_namespace, shared_server
 from tests.support import HostileStr, thorough
-
-if TYPE_CHECKING:
-    from queuehint.handlers.partial_result import PartialResult
-    from queuehint.values.outcome import Progress
 
 LIMIT_S = 10.0
 """Of the time of this thread: what grows with the square of a value takes minutes."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -32,10 +34,6 @@ from queuehint.values.outcome import Grant
 from queuehint.values.spec import JobSpec
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 class OnMemory(BackendStateMachine):

@@ -7,9 +7,10 @@ Each caller is the steps of `submit`, done on one engine. After each request the
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,6 @@ from queuehint.errors import (
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 DIFFERS = (DuplicateFlowError, DuplicateJobError)
 

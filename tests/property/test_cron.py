@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,9 +18,6 @@ from queuehint.values.schedule import Recurrence
 from queuehint.worker.schedules.due_times import check_recurrence, due_after
 from tests.each import for_each
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ZONES = {
     "Europe/Berlin": ("2026-03-29", "2026-10-25"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +18,6 @@ from queuehint.clock import FakeClock
 from queuehint.core.engine import Engine
 from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Apply = "Callable[[op.Operation[Any]], Any]"
 USERS = (None, "ann", "bob", "cy")

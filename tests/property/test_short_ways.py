@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +15,6 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
 from tests.property.short_ways import TwoWays, walk_two_ways
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.redis
 

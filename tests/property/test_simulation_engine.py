@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -34,14 +35,10 @@ from queuehint.testing.simulation.engine.gates import GateWorld
 from queuehint.testing.simulation.engine.world import LEASE_MS, World
 from queuehint.testing.simulation.faults import PLANS
 from queuehint.testing.simulation.store import BEGIN_MS, Store
+from queuehint.values.event import EventKind
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.values.event import EventKind
 
 pytestmark = pytest.mark.heavy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,7 @@ from queuehint.core.structures.trie import CLASHES, IX, PathTrie, Walk
 from queuehint.testing.simulation import SimulationError
 from queuehint.testing.simulation.engine.exhaustive import PATHS, explore
 from queuehint.testing.simulation.store import Store
-
-if TYPE_CHECKING:
-    from queuehint.values.hint import Path
+from queuehint.values.hint import Path
 
 pytestmark = pytest.mark.heavy
 

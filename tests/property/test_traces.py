@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -19,13 +19,11 @@ from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, EXCLUSIVE_STYLES, STYLES, Style
 from queuehint.testing.trace.checker import in_order
+from queuehint.testing.trace.values import Kind
 from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from tests.property.test_engine_random import named
 from tests.property.trace_oracle import Broken, look_through
-
-if TYPE_CHECKING:
-    from queuehint.testing.trace.values import Kind
 
 NAMES = "abcde"
 PATHS = [path for depth in range(4) for path in product("xy", repeat=depth)]

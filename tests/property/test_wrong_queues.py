@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -15,18 +16,21 @@ from hypothesis.errors import InvalidArgument
 from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.memory import MemoryBackend
-from queuehint.testing import BackendQueue, QueueFaultError, check_queue, check_trace, claims, find_faults, jobs
-from queuehint.testing.queue_story import Ended
+from queuehint.testing import (
+    BackendQueue,
+    QueueFaultError,
+    TraceJob,
+    check_queue,
+    check_trace,
+    claims,
+    find_faults,
+    jobs,
+)
+from queuehint.testing.queue_story import Ended, QueueUnderTest
 from queuehint.values.hint import conflict
 from tests.each import for_each
 from tests.servers import new_namespace
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.testing import TraceJob
-    from queuehint.testing.queue_story import QueueUnderTest
 
 
 class Right:

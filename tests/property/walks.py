@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import attrs
 
 from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.core.structures.job import Job
 from queuehint.errors import QueueHintError
 from queuehint.testing.invariants import check_edges, check_empty, check_order, check_ready, check_refusal, undo_marks
 from queuehint.testing.model.places import at_or_below
@@ -17,11 +19,6 @@ from queuehint.testing.state_machine.styles import POOLS, SHARED_MS, Style
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import OVER, JobState
 from queuehint.values.spec import JobSpec
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from queuehint.core.structures.job import Job
 
 STARTED = JobState.STARTED
 

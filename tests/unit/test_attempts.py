@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,15 +12,12 @@ from queuehint.handlers.context import JobContext
 from queuehint.handlers.handler import Handler
 from queuehint.operations import Renewed, Verdict
 from queuehint.testing.simulation.loop import VirtualLoop
-from queuehint.values.outcome import Grant, OutcomeKind
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker.attempts import LAST_LIFE_S, LAST_LIVES_WITHIN_S, AttemptRunner
 from queuehint.worker.slots import Slot
 from queuehint.worker.state import WorkerState
-
-if TYPE_CHECKING:
-    from queuehint.values.outcome import Outcome
 
 
 class Stage:

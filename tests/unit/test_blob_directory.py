@@ -12,18 +12,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from queuehint import DirectoryStore
 from queuehint.handlers.codecs import directory
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 DATA = b"card 4242" * 1000
 NAME = hashlib.sha256(DATA).hexdigest()

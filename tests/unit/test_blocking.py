@@ -7,7 +7,9 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from queuehint import Scheduler
 from queuehint.worker.leases import blocking
 from queuehint.worker.leases.blocking import AGAIN_S, BLOCKS_S, PULSE_S, BlockWatch
 from queuehint.worker.slots import Slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 LATER_S = PULSE_S + BLOCKS_S + 0.1
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
 
-from queuehint import Children, HandlerError, InvalidJobError, InvalidJobTypeError, JobContext, JsonCodec, Retry
+from queuehint import (
+    Children,
+    HandlerError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobContext,
+    JsonCodec,
+    Outcome,
+    Retry,
+)
 from queuehint.handlers.handler import Handler
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Grant, OutcomeKind
 from queuehint.worker.outcomes import OutcomeBuilder
 from queuehint.worker.processes.child import ContextInProcess
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint import Outcome
 
 GRANT = Grant(job("parent"), token=7, attempt=1, losses=0, lease_until_ms=0)
 

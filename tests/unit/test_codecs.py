@@ -6,7 +6,8 @@ import json
 import os
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,9 +27,6 @@ from queuehint import (
 )
 from queuehint.cli.app import app
 from tests.each import for_each
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OLD, NEW = b"o" * 32, b"n" * 32
 MAX = 1 << 20

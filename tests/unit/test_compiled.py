@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import attrs
 import pytest
@@ -35,9 +36,6 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import Dependency, JobSpec, is_checked, note_checked
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
 

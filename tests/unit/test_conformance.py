@@ -7,15 +7,12 @@ import re
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
 from queuehint import FakeClock
 from queuehint.testing import BackendConformance, contract
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 OF_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
 OF_PYTHON |= {"__static_attributes__", "__slots__"}

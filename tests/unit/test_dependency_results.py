@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
 from queuehint.worker import dependency_results as inputs_module
 from queuehint.worker.dependency_results import DependencyResults, fetch, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FINISHED = JobState.FINISHED
 

@@ -7,6 +7,7 @@ import enum
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict
 
 import attrs
@@ -16,9 +17,7 @@ from queuehint.handlers.conversion.digest import digest_of
 from queuehint.handlers.handler import Handler
 from tests.each import for_each
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+if TYPE_CHECKING:  # That it is gone when tests run is what is tested.
     from nowhere import OnlyForTypeCheckers  # type: ignore[import-not-found,unused-ignore]
 
 

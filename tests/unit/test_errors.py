@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,9 +15,6 @@ from queuehint import Flow, Scheduler, errors
 from queuehint.errors import QueueHintError, shown
 from tests.each import for_each
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.PayloadError("set is not JSON", path="$.a[3]"), "$.a[3]: set is not JSON"),

@@ -6,7 +6,8 @@ import base64
 import io
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -14,9 +15,6 @@ import pytest
 from queuehint import Claim, Dependency, InvalidJobTypeError, JobError, JobRecord, JobSpec, JobState, Policy, Progress
 from queuehint.scheduler.records.export import Export, as_json, as_line
 from queuehint.schema.checks import RUN_AT_MIN_MS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOON_MS = 1_767_268_800_000
 NOON = "2026-01-01T12:00:00.000Z"

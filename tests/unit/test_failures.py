@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from queuehint.values.policy import Backoff, Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker.failures import TASKS_COUNTED_MAX, Failures, GivenBackLog, whole_traceback
 from queuehint.worker.outcomes import OutcomeBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 POLICY = Policy(max_attempts=3, backoff=Backoff(base=2, jitter=0), timeout_ms=1500)
 

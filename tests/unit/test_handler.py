@@ -10,6 +10,7 @@ import logging
 import sys
 import types
 import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, ParamSpec, TypedDict, TypeVar, Unpack, get_overloads
 
 import attrs
@@ -38,9 +39,7 @@ from queuehint.handlers.references import Reference, template
 from queuehint.values.policy import POLICY_OPTIONS, Policy
 from tests.each import for_each
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+if TYPE_CHECKING:  # That it is gone when tests run is what is tested.
     from nowhere import OnlyForTypeCheckers  # type: ignore[import-not-found,unused-ignore]
 
 CODEC = JsonCodec()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
+from queuehint.backends.base import Backend
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
@@ -17,11 +19,6 @@ from queuehint.cli.health import AGE_MAX_S
 from queuehint.cli.processes import Processes
 from queuehint.cli.worker import _known
 from queuehint.clock import now_s
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from queuehint.backends.base import Backend
 
 
 def told(

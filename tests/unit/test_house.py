@@ -99,6 +99,13 @@ def test_kit_and_tests_import_at_most_three_names_of_operations() -> None:
 
 
 @pytest.mark.heavy
+def test_tests_import_for_type_checkers_only_what_must_be_missing_at_run_time() -> None:
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT.parent / "tests").rglob("*.py")}
+    held = {name for name, text in sources.items() if re.search("^if TYPE_CHECKING:", text, re.MULTILINE)}
+    assert held == {"test_digest.py", "test_handler.py"}, "import it as it is used"
+
+
+@pytest.mark.heavy
 def test_an_operation_an_option_and_the_policy_are_named_in_few_files() -> None:
     """A change of one is a change of these files. The limits are what there is: they fall, and do not rise."""
     files = costs.files_of_operations()

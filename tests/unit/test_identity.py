@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import os
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,6 +19,7 @@ from queuehint import (
     DirectoryStore,
     DuplicateJobError,
     EncryptedCodec,
+    IdentifyingCodec,
     InvalidJobError,
     JobContext,
     JsonCodec,
@@ -25,11 +27,6 @@ from queuehint import (
 )
 from queuehint.schema.checks import IDENTITY_MAX
 from tests.each import for_each
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from queuehint import IdentifyingCodec
 
 OLD, NEW = b"o" * 32, b"n" * 32
 MAX = 1 << 20

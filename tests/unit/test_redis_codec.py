@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -37,12 +38,8 @@ from queuehint.values.policy import Policy, Retention
 from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 from queuehint.values.spec import ON_CONFLICT, JobSpec
 from tests.each import for_each
+from tests.servers import Server
 from tests.support import thorough
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.servers import Server
 
 
 def test_how_long_records_are_kept_is_told_of_single_services_in_lines() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from redis import Redis
 from redis import exceptions as driver
 
 from queuehint.backends.base import release
@@ -16,18 +19,10 @@ from queuehint.backends.redis.functions import library as functions
 from queuehint.backends.redis.functions.calls import LOADS_MAX, PASSING_AGAIN_S, REFUSED_AGAIN_S, Call, Calls
 from queuehint.backends.redis.functions.library import Library, library
 from queuehint.backends.redis.functions.statements import statements, values
+from queuehint.backends.redis.transport import Send
 from tests.calls import script_of
 from tests.each import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from redis import Redis
-
-    from queuehint.backends.redis.transport import Send
-    from tests.servers import Server
-
+from tests.servers import Server
 
 # --- statements ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import hiredis
 import pytest
@@ -12,9 +13,6 @@ from hypothesis import strategies as st
 from redis import exceptions as driver
 
 from queuehint.backends.redis.connections import resp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 REPLIES = st.recursive(

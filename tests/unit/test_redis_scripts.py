@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import pytest
 from redis.exceptions import ResponseError
@@ -31,11 +32,7 @@ from queuehint.values.spec import JobSpec
 from tests.calls import load, script_of
 from tests.each import for_each
 from tests.examples import example
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 PACKAGE = Path(queuehint.__file__).parent
 LUA = PACKAGE / "backends" / "redis" / "lua"

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
@@ -32,9 +33,6 @@ from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.outbox import OutboxBuffer
 from queuehint.worker.state import WorkerState
 from tests.probes import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT_S = 20.0
 DONE, LOST, CANCELED = op.Verdict.DONE, op.Verdict.LOST, op.Verdict.CANCELED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,16 +17,11 @@ from queuehint.core.jobs.settled import (
     stalled,
     standings_of,
 )
-from queuehint.core.structures.trie import ONE, Node, X
+from queuehint.core.jobs.table import JobTable
+from queuehint.core.structures.trie import ONE, Node, Walk, X
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.record import JobState
 from tests.each import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.core.jobs.table import JobTable
-    from queuehint.core.structures.trie import Walk
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from queuehint.backends.base import Interest
 from queuehint.backends.steps import (
     Abandoned,
     Ahead,
+    Steps,
     Wait,
     find_room,
     order_some,
@@ -21,9 +22,6 @@ from queuehint.backends.steps import (
     tick_until_done,
 )
 from queuehint.errors import BackendUnavailableError, InvalidJobError, QueueFullError
-
-if TYPE_CHECKING:
-    from queuehint.backends.steps import Steps
 
 
 class Store:

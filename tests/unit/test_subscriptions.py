@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from queuehint.backends.redis.subscriptions import Subscriptions
 from queuehint.backends.redis.transport import Send
 from queuehint.errors import BackendError
 from tests.schedulers import turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Store:

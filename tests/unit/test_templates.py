@@ -6,7 +6,8 @@ import copy
 import json
 import string
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -16,9 +17,6 @@ from queuehint import PayloadError, TemplateError
 from queuehint.handlers import templates
 from queuehint.handlers.templates import PLACEHOLDERS_MAX, TEMPLATE_BYTES_MAX, Placeholder, fill, find, is_name, parse
 from tests.each import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MAX = 1 << 20
 MISSING: Any = object()

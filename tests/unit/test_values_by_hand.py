@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -36,10 +38,6 @@ from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import new_spec
 from tests.each import for_each
 from tests.support import HostileStr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Unshown:
