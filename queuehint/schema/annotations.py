@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from queuehint.schema.kinds import Also, AtMost, Choice, Flag, Kind, Many, Member, Optional, Repeated, Row, Value
+from queuehint.schema.kinds import RULED, Also, AtMost, Choice, Flag, Kind, Many, Member, Optional, Repeated, Row, Value
 
 
 def kind_of(hint: Any) -> Kind:
@@ -45,6 +45,13 @@ def kind_of(hint: Any) -> Kind:
     if isinstance(hint, type) and attrs.has(hint):
         return Value(hint)
     raise TypeError(f"{hint} says no kind of field: give it one of queuehint.schema.kinds")
+
+
+def ruled(cls: type[Any]) -> dict[str, Kind]:
+    """Return those fields of a class that the rules of a store read, by name, with their kinds."""
+    hints = get_type_hints(cls, include_extras=True)
+    marked = [name for name, hint in hints.items() if RULED in getattr(hint, "__metadata__", ())]
+    return {name: kind_of(hints[name]) for name in marked}
 
 
 def _annotated(hint: Any, *said: object) -> Kind:

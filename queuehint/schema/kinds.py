@@ -436,6 +436,19 @@ class Repeated(Kind):
         self.kind = kind
 
 
+class Mark:
+    """Said of a field besides its kind."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+
+RULED: Final = Mark("ruled")
+"""The rules of a store read it: on Redis it has a place in a line, and others are for workers only."""
+
+
 class AtMost:
     """Said of a tuple: how many it may hold."""
 

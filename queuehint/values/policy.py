@@ -18,7 +18,7 @@ from queuehint.schema.checks import (
     count_of,
 )
 from queuehint.schema.compiled import asker, options_of, taker
-from queuehint.schema.kinds import AnyNumber, Count, DurationMs, Number, SomeMs
+from queuehint.schema.kinds import RULED, AnyNumber, Count, DurationMs, Number, SomeMs
 
 SERVICES_KEPT_MAX = 100
 WAITS_MAX = 100
@@ -170,17 +170,17 @@ class Policy:
             is this one, see `Job.using`; None gives the key up at the end.
     """
 
-    max_attempts: Annotated[int, Count(1, ATTEMPTS_MAX)] = 5
-    max_losses: Annotated[int, Count(1, ATTEMPTS_MAX)] = 3
+    max_attempts: Annotated[int, Count(1, ATTEMPTS_MAX), RULED] = 5
+    max_losses: Annotated[int, Count(1, ATTEMPTS_MAX), RULED] = 3
     backoff: Backoff = attrs.field(factory=Backoff)
     timeout_ms: SomeMs | None = None
-    on_retry: OnRetry = "hold"
-    on_dead: OnDead = "continue"
+    on_retry: Annotated[OnRetry, RULED] = "hold"
+    on_dead: Annotated[OnDead, RULED] = "continue"
     on_dependency_failure: OnDependencyFailure = "wait"
-    max_hold_ms: DurationMs = 300_000
-    start_within_ms: SomeMs | None = None
-    retention_ms: DurationMs | None = None
-    key_for_ms: SomeMs | None = None
+    max_hold_ms: Annotated[DurationMs, RULED] = 300_000
+    start_within_ms: Annotated[SomeMs | None, RULED] = None
+    retention_ms: Annotated[DurationMs | None, RULED] = None
+    key_for_ms: Annotated[SomeMs | None, RULED] = None
 
     def __attrs_post_init__(self) -> None:
         _take_policy(self)

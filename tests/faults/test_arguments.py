@@ -60,7 +60,9 @@ FORMS = (
     (r"(.*)\n2 3 hold (.*)", rf"\g<1>\n{'9' * 20} 3 hold \2"),
     (r"(.*)\n2 3 hold (.*)", r"\1\n2 3 drop \2"),
     (r"(.*)\n2 3 hold continue (.*)", r"\1\n2 3 hold drop \2"),
-    (r"(.*)\n2 3 hold (.*) -", r"\1\n2 3 hold \2 x"),
+    (r"(.*)\n2 3 hold continue (\d+)([^\n]*)\n(.*)", r"\1\n2 3 hold continue\n\4"),
+    (r"(.*)\n2 3 hold continue (\d+)([^\n]*)\n(.*)", r"\1\n2 3 hold continue \2 x\n\4"),
+    (r"(.*)\n2 3 hold continue (\d+)([^\n]*)\n(.*)", r"\1\n2 3 hold continue \2 - - - -\n\4"),
     (r"every\n(.*)\n\d+", r"every\n\1"),
 )
 """Texts that a script takes apart, and what it is not."""

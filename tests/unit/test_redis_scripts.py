@@ -236,7 +236,7 @@ def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
 
 def test_every_library_file_is_used() -> None:
     included = {name for text in ALL.values() for name in re.findall(r"^-- @include ([\w/]+)$", text, re.MULTILINE)}
-    assert included == {name_of(path) for path in LIBRARY} | {"lib/jobs/moves"}
+    assert included == {name_of(path) for path in LIBRARY} | {"lib/jobs/moves", "lib/jobs/policies"}
 
 
 def test_constants_are_written_in_place_of_their_names() -> None:
@@ -645,8 +645,9 @@ def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
     assert sum(is_call_of(node, "Script") for _, nodes in modules() for node in nodes) == 1
 
 
-def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
-    """In scripts.py text is formatted for the names of files, for messages and for the table of moves alone."""
+def test_what_is_put_into_a_script_is_a_file_or_a_table_of_ours() -> None:
+    """In scripts.py text is formatted for the names of files, for messages and for tables of Python's alone."""
+    tables = {"_moves", "_policies", "_words_of", "_literal"}
     formatted = {}
     for function in dict(modules())["backends/redis/scripts.py"]:
         if isinstance(function, ast.FunctionDef):
@@ -658,12 +659,13 @@ def test_what_is_put_into_a_script_is_a_file_or_the_table_of_moves() -> None:
             ]
             if texts or joins:
                 formatted[function.name] = joins
-                assert function.name == "_moves" or all(
+                assert function.name in tables or all(
                     re.search(r"\.lua|lua (include|constant)|^f'\{prefix\}\{name\}'$", text) for text in texts
                 )
-    assert formatted.keys() <= {"names", "constants_of", "put_in", "_included", "source", "_moves"}
+    assert formatted.keys() <= {"names", "constants_of", "put_in", "_included", "source", *tables}
     assert not any(formatted.values())
     assert re.fullmatch(r"local MOVES = \{(?:[A-Z] = '[A-Z]*'(?:, )?)+\}\n", scripts._moves())
+    assert re.fullmatch(r"(?:local [A-Z_, ]+ = [\w\[\]{}' ,=@-]+\n)+", scripts._policies())
 
 
 def test_the_name_of_a_script_is_never_what_a_user_said() -> None:

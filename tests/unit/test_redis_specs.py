@@ -221,6 +221,20 @@ def test_the_default_policy_takes_no_room() -> None:
     assert read_back(JobSpec(id="a", task="t")).policy is DEFAULT_POLICY
 
 
+def test_a_policy_ends_with_the_last_thing_said() -> None:
+    assert specs.policy_line(Policy(max_attempts=2)) == "2 3 hold continue 300000"
+    assert specs.policy_line(Policy(retention_ms=5)) == "5 3 hold continue 300000 - 5"
+
+
+@pytest.mark.parametrize(
+    "line", ["2 3 hold continue", "2 3 hold continue 5 - - - -", "2 3 drop continue 5", "2 - hold x 5"]
+)
+def test_a_damaged_policy_is_refused(line: str) -> None:
+    lines = lines_of(JobSpec(id="a", task="t"))
+    with pytest.raises(specs.DAMAGE):
+        specs.parse_spec("a", (*lines[:-2], line, lines[-1]), b"\n{}")
+
+
 # --- tokens and claims -----------------------------------------------------------------------------------------------
 
 

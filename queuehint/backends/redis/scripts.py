@@ -4,7 +4,8 @@ The Lua scripts: package data, put together from their includes.
 A script begins with ``#!lua`` and a header that describes its arguments and its reply. ``-- @include lib/jobs/fields``
 inserts a file once, by its path in the folder ``lua``. A line ``local NAME, ... = 1, ... -- @const`` defines constants
 that are inlined: Lua allows 200 locals, and a literal needs no lookup.
-``lib/jobs/moves`` is made from the table of legal moves, so that one table serves both backends.
+``lib/jobs/moves`` is made from the table of legal moves, so that one table serves both backends; ``lib/jobs/policies``
+from the fields of `Policy` that rules read: their places in its line, their words and their defaults.
 
 The library of functions is built from the same files; `queuehint.backends.redis.functions.library` says which code
 runs once there and which at every call. ``-- @once`` marks a variable that is kept from call to call.
@@ -19,6 +20,9 @@ from importlib.resources import files
 from typing import Final
 
 from queuehint.core.jobs.states import MOVES
+from queuehint.schema.annotations import ruled
+from queuehint.schema.kinds import Choice, Kind, Optional
+from queuehint.values.policy import DEFAULT_POLICY, Policy
 from queuehint.values.record import JobState
 
 LETTERS: Final = {
@@ -34,7 +38,6 @@ LETTERS: Final = {
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
 INCLUDE = re.compile(r"^-- @include (\w+(?:/\w+)*)\n", re.MULTILINE)
-_MOVES = "lib/jobs/moves"
 CONST = re.compile(r"^local ([\w, ]+) = (.+?) -- @const\n", re.MULTILINE)
 _TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re.DOTALL)
 
@@ -92,12 +95,13 @@ def files_of_operations() -> list[str]:
         if entry.name.endswith(".lua")
     ]
     operations = (name for name in names() if "/" not in name)
-    return sorted([*(part.removesuffix(".lua") for part in parts), _MOVES, *operations])
+    return sorted([*(part.removesuffix(".lua") for part in parts), *_MADE, *operations])
 
 
 def source(name: str) -> str:
     """Return a file of the folder ``lua``, by its path without the ending."""
-    return _moves() if name == _MOVES else (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+    made = _MADE.get(name)
+    return made() if made else (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def flags_of(text: str) -> list[str]:
@@ -165,3 +169,34 @@ def _moves() -> str:
         if state is not None
     ]
     return f"local MOVES = {{{', '.join(rows)}}}\n"
+
+
+def _policies() -> str:
+    """Return what scripts know of the line of a policy: places, what may stand there besides numbers, and defaults."""
+    fields = ruled(Policy)
+    names = ", ".join([name.removesuffix("_ms").upper() for name in fields])
+    places = ", ".join([str(place) for place, _ in enumerate(fields, 1)])
+    defaults = [getattr(DEFAULT_POLICY, name) for name in fields]
+    least = max([place for place, kind in enumerate(fields.values(), 1) if not isinstance(kind, Optional)])
+    return (
+        f"local {names} = {places} -- @const\n"
+        f"local POLICY_LEAST = {least} -- @const\n"
+        f"local POLICY_WORDS = {{{', '.join(map(_words_of, fields.values()))}}}\n"
+        f"local DEFAULT_POLICY = {{{', '.join(map(_literal, defaults))}}}\n"
+    )
+
+
+def _words_of(kind: Kind) -> str:
+    """Return what may stand in a place, as a set; at 0, which is no text, whether there may be nothing else."""
+    if isinstance(kind, Choice):
+        words = [f"['{word}'] = true" for word in kind.words]
+        return f"{{[0] = true, {', '.join(words)}}}"
+    return "{['-'] = true}" if isinstance(kind, Optional) else "{}"
+
+
+def _literal(value: object) -> str:
+    return "false" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
+
+
+_MADE: Final = {"lib/jobs/moves": _moves, "lib/jobs/policies": _policies}
+"""Files that are made of what Python knows."""

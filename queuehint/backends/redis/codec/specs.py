@@ -3,7 +3,7 @@ Specs of jobs as text and bytes, and back: no I/O.
 
 A job's spec travels in two parts. The fields that the rules read (priority, pool, claims, ...) are a *head*, lines of
 text that a script parses; the rest is opaque to every script: one line of JSON, then the arguments as they are. The
-policy's fields in the head are one line, empty for the default policy. A token is ``epoch.count``.
+policy's fields that say `RULED` are one line of the head, empty for the default policy. A token is ``epoch.count``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from queuehint.errors import CorruptStateError
+from queuehint.schema.annotations import ruled
 from queuehint.schema.checks import check_headers, check_identity
+from queuehint.schema.kinds import Choice, Optional
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, gate_key, parse_gate_key
-from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
+from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
 
 if TYPE_CHECKING:
@@ -78,45 +80,31 @@ def _parse_claims_text(text: str) -> tuple[Claim, ...]:
     )
 
 
+_RULED: Final = ruled(Policy)
+_RULED_DEFAULTS: Final = [getattr(DEFAULT_POLICY, name) for name in _RULED]
+_LEAST: Final = max([place for place, kind in enumerate(_RULED.values(), 1) if not isinstance(kind, Optional)])
+_FOR_WORKERS: Final = [field.name for field in attrs.fields(Policy) if field.name not in _RULED]
+
+
 @lru_cache(maxsize=1024)
 def policy_line(policy: Policy) -> str:
-    """Return the fields of a policy that the rules read; how long a key is kept stands last, or not at all."""
-    words: tuple[object, ...] = (
-        policy.max_attempts,
-        policy.max_losses,
-        policy.on_retry,
-        policy.on_dead,
-        policy.max_hold_ms,
-        policy.start_within_ms,
-        policy.retention_ms,
-    )
-    if policy.key_for_ms is not None:
-        words = (*words, policy.key_for_ms)
-    return "" if words == _DEFAULT_WORDS else " ".join("-" if word is None else str(word) for word in words)
-
-
-_DEFAULT_WORDS: Final = (
-    DEFAULT_POLICY.max_attempts,
-    DEFAULT_POLICY.max_losses,
-    DEFAULT_POLICY.on_retry,
-    DEFAULT_POLICY.on_dead,
-    DEFAULT_POLICY.max_hold_ms,
-    None,
-    None,
-)
+    """Return the fields of a policy that the rules read, without those at the end that it does not have."""
+    words = [getattr(policy, name) for name in _RULED]
+    if words == _RULED_DEFAULTS:
+        return ""
+    while words[-1] is None:
+        words.pop()
+    return " ".join(["-" if word is None else str(word) for word in words])
 
 
 @lru_cache(maxsize=1024)
 def _rest_of_policy(policy: Policy) -> dict[str, Any]:
     """Return the fields of a policy for workers only, defaults left out."""
-    rest: dict[str, Any] = {}
-    if policy.backoff != DEFAULT_BACKOFF:
+    fields = {name: getattr(policy, name) for name in _FOR_WORKERS}
+    rest = {name: value for name, value in fields.items() if value != getattr(DEFAULT_POLICY, name)}
+    if "backoff" in rest:
         backoff = policy.backoff
         rest["backoff"] = [backoff.base, backoff.factor, backoff.cap, backoff.jitter, *backoff.waits]
-    if policy.timeout_ms is not None:
-        rest["timeout_ms"] = policy.timeout_ms
-    if policy.on_dependency_failure != DEFAULT_POLICY.on_dependency_failure:
-        rest["on_dependency_failure"] = policy.on_dependency_failure
     return rest
 
 
@@ -127,22 +115,25 @@ def _backoff(numbers: tuple[float, ...]) -> Backoff:
 
 
 @lru_cache(maxsize=1024)
-def _policy(line: str, backoff: tuple[float, ...] | None, timeout_ms: int | None, on_failure: str | None) -> Policy:
-    words = [None if word == "-" else word for word in line.split(" ")] if line else list(_DEFAULT_WORDS)
-    attempts, losses, on_retry, on_dead, hold_ms, within_ms, retention_ms, *key_for_ms = words
-    policy = Policy(
-        max_attempts=int(attempts or 0),
-        max_losses=int(losses or 0),
-        backoff=_backoff(backoff) if backoff else DEFAULT_BACKOFF,
-        timeout_ms=timeout_ms,
-        on_retry=on_retry,  # type: ignore[arg-type]
-        on_dead=on_dead,  # type: ignore[arg-type]
-        on_dependency_failure=on_failure or DEFAULT_POLICY.on_dependency_failure,  # type: ignore[arg-type]
-        max_hold_ms=int(hold_ms or 0),
-        start_within_ms=None if within_ms is None else int(within_ms),
-        retention_ms=None if retention_ms is None else int(retention_ms),
-        key_for_ms=int(key_for_ms[0] or 0) if key_for_ms else None,
-    )
+def _policy(line: str, rest: tuple[tuple[str, Any], ...]) -> Policy:
+    """
+    Return the policy of a line and a rest.
+
+    Args:
+        rest: names and values, a back-off as a tuple of numbers.
+    """
+    fields = dict(rest)
+    if "backoff" in fields:
+        fields["backoff"] = _backoff(fields["backoff"])
+    words = line.split(" ") if line else []
+    if words and not _LEAST <= len(words) <= len(_RULED):
+        raise ValueError("not as many fields as a policy has")
+    for (name, kind), word in zip(_RULED.items(), words, strict=False):
+        if word == "-":
+            fields[name] = None
+        else:
+            fields[name] = word if isinstance(kind, Choice) else int(word)
+    policy = Policy(**fields)
     return DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
 
 
@@ -259,13 +250,9 @@ def facts(line: bytes, policy_text: str) -> Facts:
 @lru_cache(maxsize=4096)
 def _facts(line: bytes, policy_text: str) -> Facts:
     said = _checked_facts(json.loads(line)) if line else {}
-    backoff = said.pop("backoff", None)
-    policy = _policy(
-        policy_text,
-        None if backoff is None else tuple(backoff),
-        said.pop("timeout_ms", None),
-        said.pop("on_dependency_failure", None),
-    )
+    if "backoff" in said:
+        said["backoff"] = tuple(said["backoff"])
+    policy = _policy(policy_text, tuple([(name, said.pop(name)) for name in _FOR_WORKERS if name in said]))
     return Facts(**said, policy=policy)
 
 

@@ -183,8 +183,7 @@ function form.queue_key(gate_key)
   return gate_key
 end
 
-local DEFAULT_POLICY = {5, 3, 'hold', 'continue', 300000, false, false}
-local MAX_ATTEMPTS, MAX_LOSSES, ON_RETRY, ON_DEAD, MAX_HOLD, START_WITHIN, RETENTION, KEY_FOR = 1, 2, 3, 4, 5, 6, 7, 8 -- @const
+-- @include lib/jobs/policies
 local policies, policies_count = {[''] = DEFAULT_POLICY}, 0 -- @once
 
 function form.policy(job)

@@ -3,20 +3,22 @@ local ID, SPEC, P_CLAIMS, P_NEEDS, P_PRIORITY, P_POOL, P_USER, P_TASK, P_SERVICE
 local P_KEY, CONFLICT, P_DELAY, P_RUN_AT, P_PRESENCE, P_POLICY, P_FLOW, P_FACTS, P_IS_PLAIN, P_MAX_DELAY, P_PARENT = 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
 local COMMON_LINES = 12 -- @const
 local COMMON_FORM = '^' .. string.rep('([^\n]*)\n', COMMON_LINES) .. '$'
-local POLICY_FORM = '^(%d+) (%d+) (%l+) ([%l_]+) (%d+) (%S+) (%S+)$'
 local CONFLICTS = {['return'] = true, replace = true, after = true, reject = true}
-local RETRIES, DEATHS = {hold = true, ['yield'] = true}, {continue = true, hold = true, cancel_behind = true}
 
 -- Check that a text is a policy, with "" for defaults; return whether a job that has it has to start within some time.
 local function check_policy(text, at)
-  -- The last field, how long a key is kept after the end, may be missing.
-  local rest, key_for_ms = string.match(text, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+) (%d+)$')
-  local attempts, losses, on_retry, on_dead, hold_ms, within_ms, kept_ms = string.match(rest or text, POLICY_FORM)
-  if not attempts or not RETRIES[on_retry] or not DEATHS[on_dead] then args.refuse(at) end
-  for _, word in ipairs({attempts, losses, hold_ms, within_ms ~= '-' and within_ms or '0', kept_ms ~= '-' and kept_ms or '0', key_for_ms or '0'}) do
-    args.whole(word, at)
+  local count, is_bounded = 0, false
+  for word in string.gmatch(text .. ' ', '([^ ]*) ') do
+    count = count + 1
+    local may_be = POLICY_WORDS[count] or args.refuse(at)
+    if not may_be[word] then
+      if may_be[0] then args.refuse(at) end
+      args.whole(word, at)
+      is_bounded = is_bounded or count == START_WITHIN
+    end
   end
-  return within_ms ~= '-'
+  if count < POLICY_LEAST then args.refuse(at) end
+  return is_bounded
 end
 
 -- Check that a text is claims, each a line that begins with the letter of its mode.
