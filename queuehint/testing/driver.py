@@ -10,10 +10,12 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.core.engine import Engine, EngineOptions
+from queuehint.schema.compiled import kinds_of
+from queuehint.schema.kinds import Choice, Kind
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
-from queuehint.values.policy import Policy, Retention
+from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy, Retention
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import EdgeStats, FlowStats, Reason, Stats
@@ -46,6 +48,19 @@ def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
     if after := fields.pop("after", ()):
         fields["depends_on"] = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
     return JobSpec(id=id, task="task", **fields)
+
+
+def unusual_policy(backoff: Backoff) -> Policy:
+    """Return a policy with a back-off of which no other field has its default."""
+    kinds = {name: kind for name, kind in kinds_of(Policy).items() if name != "backoff"}
+    fields: dict[str, Any] = {name: _another(kind, getattr(DEFAULT_POLICY, name)) for name, kind in kinds.items()}
+    return Policy(backoff=backoff, **fields)
+
+
+def _another(kind: Kind, value: Any) -> Any:
+    if isinstance(kind, Choice):
+        return next(word for word in kind.words if word != value)
+    return 7 if value is None else value + 1
 
 
 class Driver(ABC):

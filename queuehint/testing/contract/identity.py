@@ -21,7 +21,7 @@ from queuehint import (
 from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.testing.contract.store import DAY_MS, Store
-from queuehint.testing.driver import SHARED, job
+from queuehint.testing.driver import SHARED, job, unusual_policy
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, JobSpec
 
@@ -329,18 +329,7 @@ class Records:
         assert store.record("a").spec == spec
 
     def test_what_a_job_was_asked_comes_back_as_it_was(self, store: Store) -> None:
-        policy = Policy(
-            max_attempts=7,
-            max_losses=2,
-            backoff=Backoff(base=2, factor=3, cap=9, jitter=0.5),
-            timeout_ms=5,
-            on_retry="yield",
-            on_dead="hold",
-            on_dependency_failure="run",
-            max_hold_ms=6,
-            start_within_ms=7,
-            retention_ms=8,
-        )
+        policy = unusual_policy(Backoff(base=2, factor=3, cap=9, jitter=0.5))
         spec = job(
             "a",
             claims=(Claim(("x",), SHARED), Claim(("y", "ü:\\"))),

@@ -13,6 +13,7 @@ from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Kind, PathOf
 from queuehint.testing.state_machine.styles import (
     FLOWS,
+    KEYLESS,
     LEASE_MS,
     MINUTE,
     OUTCOMES,
@@ -241,7 +242,7 @@ class OperationGenerator:
             # A refused submission tests little: most are made valid.
             keyed = [edge.id for edge in spec.depends_on if edge.id in by_id and by_id[edge.id].key is not None]
             if keyed and random.random() < 0.95:
-                by_id.update({job_id: attrs.evolve(by_id[job_id], key=None, max_delay_ms=None) for job_id in keyed})
+                by_id.update({job_id: attrs.evolve(by_id[job_id], **KEYLESS) for job_id in keyed})
         woven = list(by_id.values())
         self.specs[-len(woven) :] = woven
         random.shuffle(woven)
@@ -289,7 +290,7 @@ class OperationGenerator:
         if random.random() < 0.97:
             start = self.engine.table.jobs.get(START_MARK + staged)
             flow = start.spec.flow if start is not None else specs[0].flow if specs else None
-            specs = [attrs.evolve(spec, key=None, max_delay_ms=None, presence_ms=None, flow=flow) for spec in specs]
+            specs = [attrs.evolve(spec, **KEYLESS, presence_ms=None, flow=flow) for spec in specs]
         if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
             return self._portion(staged, mine)
         if (others := [job.spec for job in hidden if job.id not in mine]) and random.random() < 0.25:
@@ -389,9 +390,7 @@ class OperationGenerator:
         known = next((spec for spec in reversed(self.specs) if spec.id == last_id), None)
         if known is not None and random.random() < 0.5:
             return op.Enqueue((known,), closing=op.Closing(path))
-        last = attrs.evolve(
-            self.spec(), claims=one_claim(path, "exclusive"), key=None, max_delay_ms=None, presence_ms=None
-        )
+        last = attrs.evolve(self.spec(), claims=one_claim(path, "exclusive"), **KEYLESS, presence_ms=None)
         self.specs[-1] = last
         return op.Enqueue((last,), closing=op.Closing(path, random.choice(op.BEFORE_LAST)))
 

@@ -36,6 +36,7 @@ __all__ = [
     "path_of",
     "paths",
     "releases",
+    "replacing",
     "results",
     "several_jobs",
     "timeouts_ms",
@@ -116,6 +117,17 @@ POLICY = {field.name for field in attrs.fields(Policy)}
 """Which wishes are of a policy."""
 KEYED = {"key", "max_delay_ms", "key_for_ms"}
 """Which wishes make a job one of a key."""
+
+
+def replacing(wished: dict[str, Any], *, has_edges: bool) -> dict[str, Any]:
+    """Return wishes with what a bound of delays needs; without it if it does not go together with the others."""
+    most_ms = wished.get("max_delay_ms")
+    if most_ms is None:
+        return wished
+    if has_edges or {"run_in_ms", "presence_ms"} & wished.keys():
+        return {name: wish for name, wish in wished.items() if name != "max_delay_ms"}
+    delay_ms = min(wished.get("delay_ms", MINUTE), most_ms)
+    return {"key": "k", **wished, "delay_ms": delay_ms, "on_conflict": "replace"}
 
 
 def claim_of(key: str) -> Claim:

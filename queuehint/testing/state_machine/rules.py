@@ -30,6 +30,7 @@ from queuehint.testing.state_machine.parts import (
     path_of,
     paths,
     releases,
+    replacing,
     results,
     several_jobs,
     timeouts_ms,
@@ -119,11 +120,7 @@ class OperationMachine(RuleBasedStateMachine):
         if "key_for_ms" in wished and "presence_ms" not in wished:
             wished.setdefault("key", "k")
         policy = {name: wished.pop(name) for name in list(wished) if name in POLICY}
-        if "max_delay_ms" in wished and (fields.get("depends_on") or {"run_in_ms", "presence_ms"} & wished.keys()):
-            del wished["max_delay_ms"]
-        if "max_delay_ms" in wished:
-            wished = {"key": "k", "delay_ms": MINUTE, **wished, "on_conflict": "replace"}
-            wished["delay_ms"] = min(wished["delay_ms"], wished["max_delay_ms"])
+        wished = replacing(wished, has_edges=bool(fields.get("depends_on")))
         if "run_in_ms" in wished:
             wished["run_at_ms"] = self.now_ms + wished.pop("run_in_ms")
             wished.pop("delay_ms", None)

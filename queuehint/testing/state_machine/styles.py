@@ -36,6 +36,8 @@ POOLS = ("p", "q")
 FLOWS = ("f", "g")
 TIMEOUTS_MS = (None, 1, MINUTE, 2 * MINUTE, 60 * MINUTE)
 """Timeouts of flows."""
+KEYLESS: dict[str, Any] = {"key": None, "max_delay_ms": None}
+"""The fields of a job that no other one stands for."""
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")

@@ -10,10 +10,12 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from queuehint.schema.compiled import kinds_of
+from queuehint.schema.kinds import Choice, Count, Duration, Kind, Optional
 from queuehint.testing.strategies.arguments import check_choices, check_range, check_strategy
 from queuehint.testing.strategies.places import CLAIMS
 from queuehint.values.hint import CLAIMS_MAX, Claim, normalise
-from queuehint.values.policy import ON_DEAD, ON_DEPENDENCY_FAILURE, ON_RETRY, Backoff, Policy
+from queuehint.values.policy import DEFAULT_BACKOFF, DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
@@ -52,20 +54,22 @@ def policies() -> SearchStrategy[Policy]:
 
     .. versionadded:: 1.0.0
     """
-    return st.builds(
-        Policy,
-        max_attempts=st.integers(1, 3),
-        max_losses=st.integers(1, 3),
-        backoff=st.just(Backoff()) | backoffs(),
-        timeout_ms=st.none() | st.integers(1, 60_000),
-        on_retry=st.sampled_from(ON_RETRY),
-        on_dead=st.sampled_from(ON_DEAD),
-        on_dependency_failure=st.sampled_from(ON_DEPENDENCY_FAILURE),
-        max_hold_ms=st.sampled_from((300_000, 0)) | st.integers(0, 600_000),
-        start_within_ms=st.none() | st.integers(1, 600_000),
-        retention_ms=st.none() | st.integers(0, 600_000),
-        key_for_ms=st.none() | st.integers(1, 600_000),
-    )
+    kinds = {name: kind for name, kind in kinds_of(Policy).items() if name != "backoff"}
+    fields = {name: _asked(kind, getattr(DEFAULT_POLICY, name)) for name, kind in kinds.items()}
+    return st.builds(Policy, backoff=st.just(DEFAULT_BACKOFF) | backoffs(), **fields)
+
+
+def _asked(kind: Kind, default: Any) -> SearchStrategy[Any]:
+    """Return small values of an option."""
+    if isinstance(kind, Optional):
+        return st.none() | _asked(kind.kind, None)
+    if isinstance(kind, Choice):
+        return st.sampled_from(kind.words)
+    assert isinstance(kind, Count)
+    if isinstance(kind, Duration):
+        times = st.integers(kind.least, 600_000)
+        return times if default is None else st.sampled_from((default, kind.least)) | times
+    return st.integers(kind.least, 3)
 
 
 # Ids that are distinct within an example and count from 1, also when they are drawn in several places of a test.
