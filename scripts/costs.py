@@ -37,10 +37,7 @@ ROOMS_OF_CHECKS = ("operations/bounds.py", "schema/checks.py", "schema/compiled.
 """Of the product: all of their functions check."""
 
 # A path and what stands in it once. One that is gone is taken from its list.
-TABLES_OF_RANGES = (
-    ("queuehint/values/policy.py", "def checked("),
-    ("docs/reference/limits.md", "| `timeout` of a job or of a flow, `start_within` |"),
-)
+TABLES_OF_RANGES = (("docs/reference/limits.md", "| `timeout` of a job or of a flow, `start_within` |"),)
 TWINS: tuple[tuple[str, str], ...] = ()
 """Written by hand beside the general way, which is slow, and to be kept equal to it."""
 SERIALISERS = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
@@ -25,16 +27,17 @@ from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew
 from queuehint.schema import kinds
 from queuehint.schema.annotations import kind_of
-from queuehint.schema.compiled import check_of, kinds_of, maker, source_of
+from queuehint.schema.checks import TEN_YEARS_MS
+from queuehint.schema.compiled import check_of, kinds_of, maker, option_of, source_of
 from queuehint.schema.kinds import JobId, Kind, Single
 from queuehint.testing.contract.wrong_values import wrong_operations
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
-from queuehint.values.policy import Backoff, Policy
+from queuehint.values.policy import POLICY_OPTIONS, Backoff, Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
-from queuehint.values.spec import Dependency, JobSpec, is_checked, note_checked
+from queuehint.values.spec import JOB_OPTIONS, Dependency, JobSpec, is_checked, note_checked
 from tests.support import HostileStr
 
 DONE = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED, result=b"1")
@@ -140,6 +143,33 @@ def test_a_kind_shows_its_limits() -> None:
     assert repr(kind_of(Annotated[int, kinds.Count(1, 5)])) == "Count(least=1, most=5)"
     assert repr(kinds_of(op.Cancel)["ids"]) == "Many(item=Id(), most=1000)"
     assert repr(kinds_of(op.Tick)) == "{}"
+
+
+def words_of(kind: kinds.Count) -> str:
+    """A range, in the words of the documentation."""
+    if not isinstance(kind, kinds.Duration):
+        return f"{kind.least}–{kind.most:,}".replace(",", " ")
+    return f"{f'{kind.least} ms' if kind.least else 0} to {'10 years' if kind.most == TEN_YEARS_MS else kind.most}"
+
+
+def test_the_page_of_limits_says_the_ranges_that_options_have() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/limits.md"
+    rows = [row.split("|") for row in page.read_text("utf-8").splitlines() if row.startswith("| `")]
+    told = {name: row[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    seen = 0
+    for cls, options in ((Policy, POLICY_OPTIONS), (JobSpec, JOB_OPTIONS)):
+        for name, kind in kinds_of(cls).items():
+            may_lack = isinstance(kind, kinds.Optional)
+            kind = kind.kind if isinstance(kind, kinds.Optional) else kind
+            option = option_of(name)
+            if option not in options or not isinstance(kind, kinds.Count) or isinstance(kind, kinds.Moment):
+                continue
+            # One of them is bounded by another option.
+            if not told[option].startswith("`"):
+                assert told[option].startswith(words_of(kind)), option
+                assert "None" not in told[option] or may_lack, option
+                seen += 1
+    assert seen == 8
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
