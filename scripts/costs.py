@@ -44,7 +44,6 @@ SERIALISERS = (
     ("queuehint/backends/redis/codec/specs.py", "def spec_head("),
     ("queuehint/backends/sqlite/sharing/messages.py", "def replied("),
     ("queuehint/operations/wire.py", "def encode("),
-    ("queuehint/worker/processes/pool.py", '"task": spec.task,'),
 )
 """Those of a `JobSpec`."""
 ROOM = "queuehint.worker."

@@ -8,6 +8,8 @@ that was added later has its default; an unknown field is an error.
 
 A value is read back equal and of the same types, and the engine gives the same reply to both: so the operations with
 the times at which they were applied are the whole history.
+
+The frames of handler processes carry grants in the same form, and all wires carry errors in one: `error_facts`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint import operations
+from queuehint import errors, operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.operations import Closing, Firing, Note, Operation
 from queuehint.schema.kinds import AnyCount, DurationMs, JobId, NameText, ShortText, Token
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -218,7 +220,7 @@ _MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
 }
 """Of these there are few different ones, which many jobs share: they are made once."""
 
-_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, PlaceAnew, Begin)}
+_FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, PlaceAnew, Begin, Grant)}
 _BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
 
 
@@ -285,3 +287,64 @@ def decode(data: bytes) -> Operation[Any]:
     if not isinstance(found, Operation):
         raise CorruptStateError(f"the journal holds an entry that is not an operation: {shown(data[:200])}")
     return found
+
+
+def encode_grant(grant: Grant) -> bytes:
+    """
+    Return a grant as bytes, for a process that has the arguments already, and depends on nothing by itself.
+
+    What tells the arguments apart and fills them is left out with them.
+    """
+    spec = attrs.evolve(grant.spec, arguments=b"{}", identity=(), templates=False, depends_on=())
+    return _encode(attrs.evolve(grant, spec=spec)).encode("ascii")
+
+
+def decode_grant(data: bytes) -> Grant:
+    """Return the grant that `encode_grant` has written."""
+    grant = _decode(data.decode("ascii"))
+    assert isinstance(grant, Grant)
+    return grant
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+_ERRORS: Final = {
+    name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, QueueHintError)
+}
+_PLAIN: Final = (str, int, float, type(None))
+
+
+def error_facts(error: QueueHintError) -> list[Any]:
+    """
+    Return an error as JSON: its class, the texts of its arguments, and those of its facts that are plain or tuples.
+
+    A class of an application's is told as the one of ours that it is made of. What the error was raised from is left
+    out.
+
+    >>> error_facts(errors.JobNotFoundError("a"))[::2]
+    ['JobNotFoundError', {'job_id': 'a'}]
+    """
+    name = next(kind.__name__ for kind in type(error).__mro__ if _ERRORS.get(kind.__name__) is kind)
+    facts = {fact: value for fact, value in vars(error).items() if _is_plain(value)}
+    return [name, [str(each) for each in error.args], facts]
+
+
+def error_of(facts: list[Any]) -> QueueHintError:
+    """
+    Return the error that `error_facts` has told; tuples are tuples again.
+
+    Raises:
+        KeyError: it names none of ours; no name is ever imported.
+        ValueError, TypeError, AttributeError: it is in another form.
+    """
+    name, args, said = facts
+    kind = _ERRORS[name]
+    error: QueueHintError = kind.__new__(kind)
+    error.args = tuple(args)
+    for fact, value in said.items():
+        setattr(error, fact, _tupled(value) if type(value) is list else value)
+    return error
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value)))

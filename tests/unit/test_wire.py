@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from random import Random
 from types import UnionType
@@ -12,17 +13,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuehint import errors
 from queuehint import operations as op
 from queuehint.backends.sqlite.snapshot import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
 from queuehint.operations import wire as journal
-from queuehint.operations.wire import OPERATIONS, VALUES, Begin, Extend, decode, encode
+from queuehint.operations.wire import (
+    OPERATIONS,
+    VALUES,
+    Begin,
+    Extend,
+    decode,
+    decode_grant,
+    encode,
+    encode_grant,
+    error_facts,
+    error_of,
+)
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import MISSED, Recurrence
@@ -290,3 +303,51 @@ def test_a_claim_on_a_long_path_is_in_no_cache() -> None:
         read: Any = decode(encode(op.Enqueue((spec,))))
         assert read.jobs == (spec,)
         assert journal._kept_claim.cache_info().currsize == kept + 1
+
+
+# --- grants and errors -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(values_of(Grant))
+def test_a_grant_comes_back_without_what_its_process_has_already(grant: Grant) -> None:
+    spec = attrs.evolve(grant.spec, arguments=b"{}", identity=(), templates=False, depends_on=())
+    assert same(decode_grant(encode_grant(grant)), attrs.evolve(grant, spec=spec))
+
+
+ERRORS = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, QueueHintError)]
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+facts = st.dictionaries(
+    st.sampled_from(["job_id", "enqueued_ids", "limit"]),
+    st.recursive(plain, lambda items: st.lists(items, max_size=3).map(tuple), max_leaves=6),
+)
+
+
+@given(st.sampled_from(ERRORS), st.lists(texts, min_size=1, max_size=2).map(tuple), facts)
+def test_errors_come_back_with_their_facts(
+    kind: type[QueueHintError], arguments: tuple[str, ...], said: dict[str, Any]
+) -> None:
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(said)
+    found = error_of(json.loads(json.dumps(error_facts(error))))
+    assert (type(found), found.args, str(found)) == (kind, arguments, str(error))
+    assert set(vars(found)) == set(said)
+    assert all(same(vars(found)[name], value) for name, value in said.items())
+
+
+def test_an_error_of_an_application_comes_back_as_ours_with_what_is_plain() -> None:
+    class OwnError(errors.JobNotFoundError):
+        pass
+
+    error = OwnError("a")
+    vars(error).update(objects=(object(),), number=3)
+    found = error_of(json.loads(json.dumps(error_facts(error))))
+    assert (type(found), str(found)) == (errors.JobNotFoundError, str(error))
+    assert vars(found) == {"job_id": "a", "number": 3}
+
+
+@pytest.mark.parametrize("name", ["SystemExit", "QueueHintWarning", "os.system", "Any", ""])
+def test_a_class_that_is_no_error_of_ours_is_not_made(name: str) -> None:
+    with pytest.raises(KeyError):
+        error_of([name, [], {}])

@@ -5,7 +5,7 @@ The socket between a worker and a process of its handlers: frames of a JSON obje
 the worker says
 ====================================  ==============================================================================
 ``{"path": …, "main": …}``            first: where modules are, whether it can open the store itself, the level of logs
-``{"run": …}`` and bytes              run a handler: the bytes are its arguments, and results that it depends on
+``{"run": …}`` and bytes              run a handler: the bytes are its grant, its arguments, and results
 ``{"stop": "told"}``, ``"now"``       followed by SIGTERM: `JobContext.canceled` is true; or the handler is interrupted
 ====================================  ==============================================================================
 
@@ -18,7 +18,7 @@ the process says
 ``{"end": …}``, maybe bytes           how the attempt has ended, see `ends`
 ====================================  ==============================================================================
 
-The answer is ``{"jobs": [[id, created], …]}``, or ``{"error": name, …}`` and what `error_of` makes the same of.
+The answer is ``{"jobs": [[id, created], …]}``, or ``{"error": …}`` with what `error_facts` tells of it.
 """
 
 from __future__ import annotations
@@ -29,38 +29,9 @@ import struct
 import threading
 from typing import Any
 
-from queuehint import errors
-from queuehint.errors import QueueHintError
-
 _SIZES = struct.Struct(">IQ")
 
-_FACTS = (str, int, float, type(None))
-
 Frame = tuple[dict[str, Any], bytes]
-
-
-def facts_of(error: QueueHintError) -> dict[str, Any]:
-    """Return an error as JSON: the name of its class, its text, and those of its facts that are plain."""
-    facts = {name: value for name, value in vars(error).items() if _is_plain(value)}
-    return {"error": type(error).__name__, "message": str(error), "facts": facts}
-
-
-def error_of(head: dict[str, Any]) -> QueueHintError:
-    """Return the error that `facts_of` has told; one of ours, never another class that a frame names."""
-    kind = getattr(errors, head["error"], None)
-    if not isinstance(kind, type) or not issubclass(kind, QueueHintError):
-        kind = QueueHintError
-    error = kind.__new__(kind)
-    error.args = (head["message"],)
-    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in head["facts"].items()}
-    vars(error).update(facts)
-    return error
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, _FACTS) or (
-        isinstance(value, (list, tuple)) and all(isinstance(item, _FACTS) for item in value)
-    )
 
 
 class Channel:

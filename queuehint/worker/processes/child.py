@@ -34,13 +34,11 @@ from queuehint.handlers.handler import Handler
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.handlers.remote import MAIN, MAIN_OF_CHILD, HandlerStopped
 from queuehint.operations import Enqueue
-from queuehint.operations.wire import encode
-from queuehint.values.hint import Claim
+from queuehint.operations.wire import decode_grant, encode, error_of
 from queuehint.values.ids import this_process
-from queuehint.values.outcome import Grant
-from queuehint.values.spec import Dependency, JobSpec
+from queuehint.values.spec import Dependency
 from queuehint.worker.dependency_results import DependencyResults
-from queuehint.worker.processes.channel import Channel, error_of
+from queuehint.worker.processes.channel import Channel
 from queuehint.worker.processes.ends import end_of_error, end_of_result, end_of_unread
 from queuehint.worker.processes.logs import ToWorker
 
@@ -48,7 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.handlers.codec import Codec
-    from queuehint.values.outcome import Progress
+    from queuehint.values.outcome import Grant, Progress
+    from queuehint.values.spec import JobSpec
     from queuehint.worker.processes.channel import Frame
 
 EXIT_ORPHANED = 1
@@ -105,7 +104,7 @@ class Host:
         if frame is None:
             raise HandlerStopped("the worker has ended")
         if "error" in frame[0]:
-            raise error_of(frame[0])
+            raise error_of(frame[0]["error"])
         return [(job_id, created) for job_id, created in frame[0]["jobs"]]
 
 
@@ -179,18 +178,20 @@ class Attempts:
 
     def _run(self, run: dict[str, Any], payload: bytes) -> Frame:
         process = this_process.mark
+        arguments_at = run["grant"]
+        results_at = arguments_at + run["arguments"]
         try:
             handler, codec, scheduler = self._find(run)
         except Exception as error:  # noqa: BLE001 - a module may raise anything
             return end_of_error(error)
         try:
-            args, kwargs = handler.loads(codec, payload[: run["arguments"]])
+            args, kwargs = handler.loads(codec, payload[arguments_at:results_at])
         except UnknownToReleaseError as error:
             return end_of_unread(error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             return end_of_error(error, is_final=not isinstance(error, OSError))
-        context = ContextInProcess(grant_of(run), Host(self._channel, self._answers, scheduler))
-        context.bring(results_of(run, memoryview(payload)[run["arguments"] :], codec))
+        context = ContextInProcess(decode_grant(payload[:arguments_at]), Host(self._channel, self._answers, scheduler))
+        context.bring(results_of(run, memoryview(payload)[results_at:], codec))
         if handler.wants_context:
             args = (context, *args)
         self._context = context
@@ -263,21 +264,6 @@ class Attempts:
             self._context.ask_to_stop()
         if frame is None or frame[0].get("stop") != "told":
             raise HandlerStopped("interrupted by the worker")
-
-
-def grant_of(run: dict[str, Any]) -> Grant:
-    """Return the grant of a job as its context shows it."""
-    spec = JobSpec(
-        id=run["id"],
-        task=run["task"],
-        claims=tuple([Claim(tuple(path), mode) for path, mode in run["claims"]]),
-        headers=tuple([(name, value) for name, value in run["headers"]]),
-        user=run["user"],
-        tags=tuple(run["tags"]),
-        schedule=run["schedule"],
-        scheduled_ms=run["scheduled_ms"],
-    )
-    return Grant(spec, run["token"], run["attempt"], run["losses"], run["lease_until_ms"])
 
 
 def results_of(run: dict[str, Any], payload: memoryview, codec: Codec) -> DependencyResults:

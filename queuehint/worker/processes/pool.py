@@ -13,8 +13,7 @@ from queuehint.handlers.codec import JsonCodec, decode_json
 from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.handlers.remote import ProcessDiedError
 from queuehint.operations import Enqueue
-from queuehint.operations.wire import decode
-from queuehint.worker.processes.channel import facts_of
+from queuehint.operations.wire import decode, encode_grant, error_facts
 from queuehint.worker.processes.ends import result_of
 from queuehint.worker.processes.logs import log_record
 from queuehint.worker.processes.process import LEAVE_S, HandlerProcess
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
     from queuehint.handlers.handler import Handler
-    from queuehint.values.outcome import Grant
     from queuehint.values.spec import JobSpec
     from queuehint.worker.dependency_results import DependencyResults
     from queuehint.worker.processes.channel import Frame
@@ -83,13 +81,14 @@ class ProcessPool:
             UnknownToReleaseError: a later release has written the arguments.
             ProcessDiedError: its process has died, or was killed.
         """
-        run = run_of(slot.grant, handler, self._codec)
+        run = run_of(handler, self._codec)
+        grant = encode_grant(slot.grant)
         stored = {} if results is None else results.payloads
         run["left_out"] = [] if results is None else list(results.left_out)
         run["edges"] = [] if results is None else [(edge.id, edge.name) for edge in results.edges]
-        run["arguments"] = len(arguments)
+        run["grant"], run["arguments"] = len(grant), len(arguments)
         run["results"] = [(job_id, None if data is None else len(data)) for job_id, data in stored.items()]
-        payload = b"".join([arguments, *[data for data in stored.values() if data is not None]])
+        payload = b"".join([grant, arguments, *[data for data in stored.values() if data is not None]])
 
         for is_last in (False, True):
             process = self._take()
@@ -177,9 +176,9 @@ class ProcessPool:
             self._all.discard(process)
 
 
-def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
-    """Return what a process has to know to run an attempt."""
-    spec, path = grant.spec, handler.import_path
+def run_of(handler: Handler, codec: Codec) -> dict[str, Any]:
+    """Return what a process has to know to find a handler."""
+    path = handler.import_path
     assert path is not None
     return {
         "module": path.module,
@@ -187,18 +186,6 @@ def run_of(grant: Grant, handler: Handler, codec: Codec) -> dict[str, Any]:
         "name": handler.name,
         # Only the module that declares the task knows its hooks.
         "codec": None if type(codec) is JsonCodec else type(codec).__qualname__,
-        "id": spec.id,
-        "task": spec.task,
-        "claims": [[claim.path, claim.mode] for claim in spec.claims],
-        "headers": spec.headers,
-        "user": spec.user,
-        "tags": spec.tags,
-        "schedule": spec.schedule,
-        "scheduled_ms": spec.scheduled_ms,
-        "token": grant.token,
-        "attempt": grant.attempt,
-        "losses": grant.losses,
-        "lease_until_ms": grant.lease_until_ms,
     }
 
 
@@ -214,7 +201,7 @@ def enqueued(slot: Slot, scheduler: Any, head: dict[str, Any], data: bytes) -> d
             at += length
         handles = scheduler.submit_checked_sync(specs, parent=(slot.context.id, slot.context.token))
     except QueueHintError as error:
-        return facts_of(error)
+        return {"error": error_facts(error)}
     return {"jobs": [[handle.id, handle.created] for handle in handles]}
 
 

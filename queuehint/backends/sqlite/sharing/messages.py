@@ -24,7 +24,7 @@ from queuehint.backends.sqlite.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
 from queuehint.operations import Enqueue, Exchange, Fetch, Get, Operation, Post, Renew
 from queuehint.operations.bounds import check_limits
-from queuehint.operations.wire import OPERATIONS, QUESTIONS, Await, PlaceAnew, decode, encode
+from queuehint.operations.wire import OPERATIONS, QUESTIONS, Await, PlaceAnew, decode, encode, error_facts, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,6 @@ UNWRITTEN: Final = frozenset({*QUESTIONS, Examine})
 """Operations that change nothing: they are not journaled, and can be asked for again."""
 _OF_WORKERS: Final = frozenset({Exchange, Fetch, PlaceAnew, Renew})
 _OPERATIONS: Final = frozenset({*OPERATIONS, Await})
-_ERRORS: Final = {
-    name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, QueueHintError)
-}
 
 
 def runs_jobs(operation: Operation[Any]) -> bool:
@@ -127,8 +124,7 @@ def replied(reply: Any) -> bytes:
 
 def refused(error: QueueHintError) -> bytes:
     """Return the answer that has an error; what it was raised from is left out."""
-    facts = [type(error).__name__, [str(each) for each in error.args], vars(error)]
-    return REFUSAL + json.dumps(facts, default=_plain).encode("ascii")
+    return REFUSAL + json.dumps(error_facts(error)).encode("ascii")
 
 
 def read_answer(answer: bytes, kind: Any) -> Any:
@@ -146,19 +142,10 @@ def read_answer(answer: bytes, kind: Any) -> Any:
         found = json.loads(answer[1:])
         if answer[:1] == REPLY:
             return _reader(kind)(found)
-        error = _error(*found)
+        error = error_of(found)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
         raise BackendError("the process that owns the file sent a reply that cannot be read") from problem
     raise error
-
-
-def _error(name: str, args: list[str], facts: dict[str, Any]) -> QueueHintError:
-    kind = _ERRORS[name]
-    error: QueueHintError = kind.__new__(kind)
-    error.args = tuple(args)
-    for fact, value in facts.items():
-        setattr(error, fact, tuple(value) if isinstance(value, list) else value)
-    return error
 
 
 def _plain(value: Any) -> Any:
