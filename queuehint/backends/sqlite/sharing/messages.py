@@ -206,10 +206,14 @@ def _either(kind: Any) -> Callable[[Any], Any]:
 
 def _value(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
-    # Values may hold their like, as nodes of a tree do: their readers are looked up when they are needed.
-    rows = [(field.alias, hints[field.name]) for field in attrs.fields(kind) if field.init]
+    fields = [(field.alias, hints[field.name]) for field in attrs.fields(kind) if field.init]
+    rows: list[tuple[str, Callable[[Any], Any]]] | None = None
 
     def read(values: Any) -> Any:
-        return kind(**{name: _reader(hint)(value) for (name, hint), value in zip(rows, values, strict=True)})
+        nonlocal rows
+        if rows is None:
+            # At the first value: values may hold their like, as nodes of a tree do.
+            rows = [(name, _reader(hint)) for name, hint in fields]
+        return kind(**{name: read(value) for (name, read), value in zip(rows, values, strict=True)})
 
     return read
