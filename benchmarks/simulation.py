@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Stopwatch, repeat
-from queuehint.testing.simulation import simulate, simulate_engine, simulate_gates
+from queuehint.testing.simulation import simulate
+from tests.simulation.gates import simulate_gates
+from tests.simulation.run import simulate_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

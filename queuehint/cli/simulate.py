@@ -10,21 +10,17 @@ import typer
 def simulate(
     world: Annotated[
         str,
-        typer.Argument(metavar="WORLD", help="module:function of one that calls simulate(); or engine, or gates."),
+        typer.Argument(metavar="WORLD", help="module:function of one that calls simulate()."),
     ],
     seed: Annotated[int, typer.Option(metavar="N", help="The first one.")] = 0,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="How many, one after the other.")] = 1,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Of each seed of engine or gates.")] = 200,
-    faults: Annotated[
-        str, typer.Option(metavar="PLAN", help="Of engine: none, crashes, wire, chaos, or crash=0.1,pause=0.2.")
-    ] = "chaos",
 ) -> None:
     """Play seeds of a simulated world; stop at the first that breaks a promise."""
     from queuehint.testing.simulation.__main__ import find_world, play_seeds
     from queuehint.testing.simulation.report import SimulationError
 
     try:
-        play = find_world(world, steps=steps, faults=faults)
+        play = find_world(world)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     said = play_seeds(play, seed, seeds)

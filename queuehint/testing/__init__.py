@@ -34,8 +34,6 @@ if TYPE_CHECKING:
         Simulation,
         SimulationError,
         simulate,
-        simulate_engine,
-        simulate_gates,
     )
     from queuehint.testing.state_machine import BackendStateMachine
     from queuehint.testing.strategies import (
@@ -114,8 +112,6 @@ _MODULES: dict[str, str] = {
     "refute_enqueued_sync": "assertions",
     "schedules": "strategies",
     "simulate": "simulation",
-    "simulate_engine": "simulation",
-    "simulate_gates": "simulation",
     "trace_lines": "trace",
 }
 """In which module of this package each public name is."""
@@ -168,8 +164,6 @@ __all__ = [
     "refute_enqueued_sync",
     "schedules",
     "simulate",
-    "simulate_engine",
-    "simulate_gates",
     "trace_lines",
 ]
 

@@ -18,9 +18,7 @@ MACHINE = Catcher("machine", ("tests/property/test_backend_machine.py::TestMemor
 """`BackendStateMachine` on the memory backend; it checks fewer facts than the rules do, but combinations of them."""
 MACHINE_ON_REDIS = Catcher("machine on redis", ("tests/property/test_backend_machine.py::TestRedis",), is_kit=True)
 """The same on the Redis backend."""
-SIMULATION = Catcher(
-    "simulation", ("tests/property/test_simulation_engine.py", "-k", "promises and not for_long"), is_kit=True
-)
+SIMULATION = Catcher("simulation", ("tests/property/test_simulation_engine.py", "-k", "promises and not for_long"))
 """A few hundred seeds of the simulated world on the engine."""
 TRACES = Catcher("traces", ("tests/property/test_traces.py", "-k", "every_history_of_the_engine"), is_kit=True)
 """`check_trace` on histories of the engine."""

@@ -29,15 +29,16 @@ from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
 from queuehint.errors import InvalidJobError
 from queuehint.operations import Enqueue, Verdict
-from queuehint.testing.simulation import FaultPlan, SimulationError, simulate_engine, simulate_gates
-from queuehint.testing.simulation.__main__ import main
-from queuehint.testing.simulation.engine.gates import GateWorld
-from queuehint.testing.simulation.engine.world import LEASE_MS, World
+from queuehint.testing.simulation import FaultPlan, SimulationError
 from queuehint.testing.simulation.faults import PLANS
 from queuehint.testing.simulation.store import BEGIN_MS, Store
 from queuehint.values.event import EventKind
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
+from tests.simulation.__main__ import main
+from tests.simulation.gates import GateWorld, simulate_gates
+from tests.simulation.run import simulate_engine
+from tests.simulation.world import LEASE_MS, World
 from tests.support import thorough
 
 pytestmark = pytest.mark.heavy
@@ -74,7 +75,7 @@ def test_the_gates_keep_their_promises_for_long() -> None:
 
 _PRINT = """
 import hashlib
-from queuehint.testing.simulation import simulate_engine
+from tests.simulation.run import simulate_engine
 told = [simulate_engine(seed) for seed in range(8)]
 print(hashlib.sha256(repr(told).encode()).hexdigest())
 """
@@ -439,16 +440,23 @@ def test_a_failure_is_told_in_a_terminal(capsys: pytest.CaptureFixture[str], mon
     plan = FaultPlan.chaos()
     error = first_to_fail(lambda seed: simulate_engine(seed, faults=attrs.evolve(plan, crash=0.02)))
     command = error.command.split()
-    assert command[:3] == ["python", "-m", "queuehint.testing.simulation"]
+    assert command[:3] == ["python", "-m", "tests.simulation"]
     assert main(command[3:]) == 1
     assert capsys.readouterr().out == f"{error}\n"
 
 
-@pytest.mark.parametrize("plan", ["bad luck", "luck=1", "crash=often", "crash=2"])
+@pytest.mark.parametrize("plan", ["bad luck", "luck=1", "crash=often", "crash=2", "crash=much", "rollback=1.5", "no"])
 def test_a_plan_that_is_none_is_refused(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["engine", "--faults", plan])
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--seeds=0", "--steps=0"])
+def test_no_seeds_and_no_steps_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["gates", flag])
+    assert f"{flag.removesuffix('=0')} must be 1 or more" in capsys.readouterr().err
 
 
 def test_what_is_no_seed_and_no_plan_is_refused() -> None:

@@ -10,9 +10,9 @@ import pytest
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.trie import CLASHES, IX, PathTrie, Walk
 from queuehint.testing.simulation import SimulationError
-from queuehint.testing.simulation.engine.exhaustive import PATHS, explore
 from queuehint.testing.simulation.store import Store
 from queuehint.values.hint import Path
+from tests.simulation.exhaustive import PATHS, explore
 
 pytestmark = pytest.mark.heavy
 

@@ -7,10 +7,8 @@ of the store jumps, the store restarts without its last steps. After each step a
 
 from __future__ import annotations
 
-from queuehint.testing.simulation.engine.gates import simulate_gates
-from queuehint.testing.simulation.engine.run import simulate_engine
 from queuehint.testing.simulation.faults import FaultPlan
 from queuehint.testing.simulation.report import SimulationError
 from queuehint.testing.simulation.run import Simulation, simulate
 
-__all__ = ["FaultPlan", "Simulation", "SimulationError", "simulate", "simulate_engine", "simulate_gates"]
+__all__ = ["FaultPlan", "Simulation", "SimulationError", "simulate"]

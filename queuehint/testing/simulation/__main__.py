@@ -1,8 +1,7 @@
 """
-Play seeds of a simulated world: ``python -m queuehint.testing.simulation engine --seed 17``.
+Play seeds of a simulated world: ``python -m queuehint.testing.simulation module:function --seed 17``.
 
-In place of the worlds of the rules, ``module:function`` names a function that calls `simulate`. The message of a failed
-simulation names the command that plays it again.
+The function calls `simulate`. The message of a failed simulation names the command that plays it again.
 """
 
 from __future__ import annotations
@@ -11,17 +10,10 @@ import argparse
 import importlib
 import os
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import attrs
-
-from queuehint.errors import InvalidJobError
 from queuehint.testing.arguments import check_function
-from queuehint.testing.simulation.engine.gates import simulate_gates
-from queuehint.testing.simulation.engine.run import STEPS, simulate_engine
-from queuehint.testing.simulation.faults import PLANS, FaultPlan
 from queuehint.testing.simulation.report import SimulationError
 from queuehint.testing.simulation.run import SEED_VARIABLE, Simulation
 
@@ -29,54 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def parse_plan(text: str) -> FaultPlan | str:
-    """
-    Read a plan: its name, or what is not as in a calm one.
-
-    Raises:
-        InvalidJobError, InvalidJobTypeError: there is no such plan, or no such field.
-
-    >>> parse_plan("crash=0.5,down_ms=100").down_ms
-    100
-    """
-    if "=" not in text:
-        FaultPlan.named(text)
-        return text
-    kinds = {
-        field.name: int if field.name == "rollback" or field.name.endswith("_ms") else float
-        for field in attrs.fields(FaultPlan)
-    }
-    fields: dict[str, Any] = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if name not in kinds:
-            raise InvalidJobError(f"a plan has no {name!r}; it has {', '.join(kinds)}")
-        try:
-            fields[name] = kinds[name](value)
-        except ValueError:
-            what = "an integer" if kinds[name] is int else "a number"
-            raise InvalidJobError(f"{name} must be {what}, got {value!r}") from None
-    return FaultPlan(**fields)
-
-
-def find_world(name: str, *, steps: int = STEPS, faults: str = "chaos") -> Callable[[int], object]:
+def find_world(name: str) -> Callable[[int], object]:
     """
     Return what plays a seed of a world.
 
     Args:
-        name: ``engine``, ``gates``, or ``module:function`` for a function without parameters that calls `simulate`.
-        steps, faults: for the worlds of the rules; `parse_plan` reads the faults.
+        name: ``module:function``, a function without parameters that calls `simulate`.
 
     Raises:
-        ValueError: there is no such world or plan; the text says why.
+        ValueError: there is no such world; the text says why.
     """
-    if name == "gates":
-        return partial(simulate_gates, steps=steps)
-    if name == "engine":
-        return partial(simulate_engine, steps=steps, faults=parse_plan(faults))
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ValueError(f"{name!r} must be engine, gates or module:function")
+        raise ValueError(f"{name!r} must be module:function")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -120,17 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m queuehint.testing.simulation", description="Play seeds of a world."
     )
-    parser.add_argument("world", help="engine, gates, or module:function for one that calls simulate()")
+    parser.add_argument("world", help="module:function, one that calls simulate()")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many")
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each seed of engine or gates")
-    parser.add_argument("--faults", default="chaos", metavar="PLAN", help=f"{', '.join(PLANS)}, or crash=0.1,pause=0.2")
     options = parser.parse_args(arguments)
-    for name in ("seeds", "steps"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be 1 or more, got {getattr(options, name)}")
+    if options.seeds < 1:
+        parser.error(f"--seeds must be 1 or more, got {options.seeds}")
     try:
-        play = find_world(options.world, steps=options.steps, faults=options.faults)
+        play = find_world(options.world)
     except ValueError as error:
         parser.error(str(error))
     said = play_seeds(play, options.seed, options.seeds)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BEGIN_MS = 1_600_000_000_000
 """When every simulation begins, by the clock of its store."""
+CHECK_EVERY = 20
+"""Each so many steps all is counted again."""
 
 
 class StaleRequestError(Exception):

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from queuehint.client.handle import JobHandle
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
-from queuehint.testing.simulation.engine.world import CHECK_EVERY
 from queuehint.testing.simulation.faults import FaultSchedule
 from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
 from queuehint.testing.simulation.network import Unreachable, WireBackend
-from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
+from queuehint.testing.simulation.store import BEGIN_MS, CHECK_EVERY, StaleRequestError, Store
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:

@@ -225,7 +225,7 @@ def simulate_gates(seed: int = 0, *, steps: int = STEPS, make: type[GateWorld] =
         done = []
         try:
             _play(seed, steps, make(), done)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise _told(seed, steps, make, done, error) from None
         raise
 
@@ -272,7 +272,7 @@ def _told(seed: int, steps: int, make: type[GateWorld], done: list[Step], error:
     def fails(some: list[Step]) -> Exception | None:
         try:
             make().play(some)
-        except Exception as again:  # noqa: BLE001
+        except Exception as again:
             return again
         return None
 
@@ -283,7 +283,7 @@ def _told(seed: int, steps: int, make: type[GateWorld], done: list[Step], error:
         step=len(done),
         reason=reason_of(reason),
         story=story,
-        command=f"python -m queuehint.testing.simulation gates --seed {seed} --steps {steps}",
+        command=f"python -m tests.simulation gates --seed {seed} --steps {steps}",
     )
 
 

@@ -16,26 +16,22 @@ Besides the safety of every store (`promises`), each client may believe:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from queuehint import operations as op
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.testing.invariants import check_empty
 from queuehint.testing.model.places import conflict
-from queuehint.testing.simulation.store import BEGIN_MS, StaleRequestError, Store
+from queuehint.testing.simulation.promises import Book
+from queuehint.testing.simulation.store import BEGIN_MS, CHECK_EVERY, StaleRequestError, Store
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Retention
 from queuehint.values.record import JobState
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.testing.simulation.promises import Book
-
 STARTED = JobState.STARTED
 LEASE_MS = 10_000
-CHECK_EVERY = 20
 RETENTION = Retention(finished=600, failed=1200, canceled=600, service=600)
 ROUNDS_MAX = 400
 REQUESTS_MAX = 1000

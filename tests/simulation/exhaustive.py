@@ -9,24 +9,20 @@ client, the state and place of each job, and its holder.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from queuehint import operations as op
 from queuehint.core.engine import EngineOptions
 from queuehint.testing.invariants import check_empty
-from queuehint.testing.simulation.engine.world import RETENTION
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.store import BEGIN_MS, Store
-from queuehint.values.hint import Claim, queue_key
+from queuehint.values.hint import Claim, Path, queue_key
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from queuehint.values.hint import Path
+from tests.simulation.world import RETENTION
 
 PATHS: tuple[Path, ...] = ((), ("a",), ("b",), ("a", "a"), ("a", "b"))
 _KINDS = {"f": OutcomeKind.FINISHED, "r": OutcomeKind.RELEASED, "t": OutcomeKind.FAILED}

@@ -7,15 +7,16 @@ when its turn comes, so the same seed makes the same run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from queuehint import operations as op
 from queuehint.testing.commits import commit_of
-from queuehint.testing.simulation.engine.world import LEASE_MS, World
+from queuehint.testing.simulation.faults import FaultPlan
 from queuehint.testing.simulation.store import BEGIN_MS
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
@@ -24,12 +25,7 @@ from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.testing.simulation.engine.world import Client, Step
-    from queuehint.testing.simulation.faults import FaultPlan
+from tests.simulation.world import LEASE_MS, Client, Step, World
 
 FAILED = JobState.FAILED
 WORKERS = 3

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 import attrs
 
-from queuehint.testing.simulation.engine.narration import told
-from queuehint.testing.simulation.engine.scenario import PRODUCERS, WORKERS, Driver
-from queuehint.testing.simulation.engine.world import World
+from queuehint.core.engine import EngineOptions
 from queuehint.testing.simulation.faults import FaultPlan, check_seed
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.core.engine import EngineOptions
-    from queuehint.testing.simulation.engine.world import Step
-    from queuehint.testing.simulation.store import Store
+from queuehint.testing.simulation.store import Store
+from tests.simulation.narration import told
+from tests.simulation.scenario import PRODUCERS, WORKERS, Driver
+from tests.simulation.world import Step, World
 
 STEPS = 200
 BUDGETS = (1000, 1000, 5, 2, 1)
@@ -68,7 +63,7 @@ def simulate_engine(
                 for step in some:
                     again.do(step)
                 again.wind_down()
-            except Exception as broken:  # noqa: BLE001
+            except Exception as broken:
                 return broken
             return None
 
@@ -79,7 +74,7 @@ def simulate_engine(
             step=here.steps,
             reason=reason_of(reason),
             story=[told(step) for step in least],
-            command=f"python -m queuehint.testing.simulation engine --seed {seed} --steps {steps} --faults {named}",
+            command=f"python -m tests.simulation engine --seed {seed} --steps {steps} --faults {named}",
         ) from error
     return taken
 

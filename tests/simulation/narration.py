@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from queuehint import operations as op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from queuehint.testing.simulation.engine.world import Step
+from tests.simulation.world import Step
 
 
 def told(step: Step) -> str:

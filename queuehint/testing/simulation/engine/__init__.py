@@ -1,1 +1,0 @@
-"""Simulated histories of the engine alone."""
