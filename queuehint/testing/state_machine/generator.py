@@ -64,8 +64,7 @@ class OperationGenerator:
         self.grants: list[tuple[str, int]] = []
         self.made = 0
         self.specs: list[JobSpec] = []
-        # The operations imported above have moves of their own.
-        others = [partial(self.plain, kind) for kind in PLAIN if kind.__name__ not in globals()]
+        others = [partial(self.plain, kind) for kind in PLAIN]
         self._moves: tuple[Callable[[], op.Operation[Any]], ...] = (
             *[self.exchange] * 40,
             *[self.enqueue] * 34,

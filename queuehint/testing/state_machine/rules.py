@@ -56,10 +56,6 @@ Held = tuple[str, int]
 FINISHED, FAILED, CHILDREN = OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.CHILDREN
 
 
-_OTHERS = [kind for kind in PLAIN if kind.__name__ not in globals()]
-"""Changes without a rule of their own: those with one are imported above."""
-
-
 class OperationMachine(RuleBasedStateMachine):
     """Makes operations up; a subclass says in `do` what is done with each of them."""
 
@@ -404,7 +400,7 @@ class OperationMachine(RuleBasedStateMachine):
         limit = Limit(path=place, max_pending=most, each=each and place is not None)
         self.do(op.SetLimit(limit))
 
-    @rule(change=operations(kinds=_OTHERS, hints=paths.map(lambda path: list(path_of(path)))))
+    @rule(change=operations(kinds=PLAIN, hints=paths.map(lambda path: list(path_of(path)))))
     def change(self, change: op.Operation[Any]) -> None:
         self.do(change)
 

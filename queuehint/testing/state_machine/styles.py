@@ -64,16 +64,18 @@ _OF_KINDS: tuple[tuple[type[Kind], tuple[Any, ...]], ...] = (
 )
 
 _OF_JOBS = {"count", "filter", "for_ms", "ids", "job_id", "jobs", "leases", "name", "notes", "settle", "spec", "staged"}
+_APART = (op.CancelFlow, op.CancelPath, op.Close, op.Push, op.SetLimit)
+"""Others with a move and a rule of their own."""
 PLAIN: tuple[type[Any], ...] = tuple(
     [
         kind
         for kind, names in [
             (kind, {field.name for field in attrs.fields(cast("type[Any]", kind))}) for kind in op.KINDS
         ]
-        if names and not (kind.is_question or kind.is_repeatable or names & _OF_JOBS)
+        if names and not (kind.is_question or kind.is_repeatable or kind in _APART or names & _OF_JOBS)
     ]
 )
-"""Changes that name no job, grant, submission, schedule or number of ids: drawn from their fields, in any state."""
+"""Changes without one, which name no job, grant, submission, schedule or number of ids: drawn from their fields."""
 
 
 def values_of(kind: Kind) -> tuple[Any, ...]:
