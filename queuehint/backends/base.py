@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -237,8 +237,10 @@ def _unserved(url: str, known: LookupError) -> InvalidJobError:
     return InvalidJobError(f"url {said!r}: no backend serves {said.partition(':')[0]!r}; {hint}")
 
 
+@cache
 def release() -> str:
     """Return the version of queuehint that runs, ``"unknown"`` where it is not installed."""
+    # Once: it parses a file, and each request to the process that owns a file names the version.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
