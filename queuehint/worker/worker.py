@@ -382,7 +382,7 @@ class Worker:
 
     @property
     def answered_s(self) -> float:
-        """When the newest call that the store has answered was sent, by `queuehint.clock.now_s`; 0 before."""
+        """When the store is known to have answered last, by `queuehint.clock.now_s`; 0 before."""
         answered_s = self._state.answered_s
         if not self._state.is_local:
             return max(answered_s, self._state.leases.answered_s)
