@@ -46,7 +46,7 @@ local audit = {asked = table.remove(ARGV), notes = {}}
 function audit.note(...) audit.notes[#audit.notes + 1] = string.format(...) end
 """
 _WRITE = """
-  reply = request.with_specs(reply, granted, specs)
+  reply = request.with_specs(reply, specs)
   local entry = {audit.asked, #audit.notes}
   for _, note in ipairs(audit.notes) do entry[#entry + 1] = note end
   entry[#entry + 1], entry[#entry + 2] = string.format('%.0f', NOW), #reply
@@ -60,7 +60,7 @@ _WRITE = """
 _LINES = (
     ("  S[RUN] = run\n", "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n"),
     ("    archive.prune(job)\n", "    archive.prune(job)\n    audit.note('pruned %s', job.id)\n"),
-    ("  return request.with_specs(reply, granted, specs)\n", _WRITE),
+    ("  return request.with_specs(reply, specs)\n", _WRITE),
 )
 """Lines of the product that are looked for, and what takes their place."""
 

@@ -38,6 +38,7 @@ from tests.faults import checks
 from tests.faults.checks import figures
 from tests.faults.test_cuts import NOT_COMPARED, STEPS, Story, apply, tell
 from tests.faults.worker_and_producer import WorkerAndProducer
+from tests.heads import put_spec, spec_of
 from tests.schedulers import run
 from tests.servers import Server, connect, new_namespace
 from tests.support import thorough
@@ -489,7 +490,7 @@ async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
 
     jobs = await good.enqueue_many([(n,) for n in range(4)])
     bad = await good.using(id="bad").enqueue(99)
-    redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", spec)
+    put_spec(redis_server, namespace, "bad", spec)
     async with sched.worker(concurrency=8):
         for job in jobs:
             await job.result(timeout=10)
@@ -497,7 +498,7 @@ async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
         await checks.until(lambda: sched.backend.call_sync(op.CountJobs()).states[STARTED] == 0, "it is settled")
     reason = await bad.why()
     assert reason.kind == ("unknown_task" if is_newer else "over")
-    redis_server.client().hset(keys.redis_key(namespace, "specs"), "bad", b'\n{"n":99}')
+    put_spec(redis_server, namespace, "bad", b'\n{"n":99}')
     record = await bad.record()
     assert (record.state, record.losses) == (QUEUED if is_newer else FAILED, 0)
     assert [error.type for error in record.errors] == ([] if is_newer else ["unreadable"])
@@ -515,11 +516,10 @@ def test_a_record_whose_spec_cannot_be_read_is_listed_with_the_others(
     def work(n: int) -> None:
         raise ValueError(n)
 
-    specs = keys.redis_key(namespace, "specs")
     work.using(id="good").enqueue_sync(1)
     work.using(id="bad", user="ann", priority=4).enqueue_sync(99)
     sched.drain_sync(run=True)
-    redis_server.client().hset(specs, "bad", spec)
+    put_spec(redis_server, namespace, "bad", spec)
 
     for records in (
         sched.records.list_sync(service="shop"),
@@ -537,7 +537,7 @@ def test_a_record_whose_spec_cannot_be_read_is_listed_with_the_others(
     # It is written whole, and what cannot be read of it would be lost.
     with pytest.raises(CorruptStateError, match="'bad' cannot be amended"):
         sched.records.amend_sync("bad", user="ben")
-    assert redis_server.client().hget(specs, "bad") == spec
+    assert spec_of(redis_server, namespace, "bad") == spec
     sched.close_sync()
 
 
@@ -553,7 +553,7 @@ def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_serve
         flow.add(double.using(id="in-flow"), 1)
     sched.drain_sync(run=True)
     for job_id in (job.id, "in-flow"):
-        redis_server.client().hset(keys.redis_key(namespace, "specs"), job_id, b'{"since_2_0":true}\n{"n":21}')
+        put_spec(redis_server, namespace, job_id, b'{"since_2_0":true}\n{"n":21}')
     assert job.result_sync(timeout=5) == 42
     # Which jobs a flow ends with says the spec.
     with pytest.raises(CorruptStateError, match="job 'in-flow': its spec cannot be read"):

@@ -336,7 +336,7 @@ def test_where_all_is_lost_but_the_indexes_nothing_is_left(store: Store) -> None
 
 
 def test_a_job_without_a_spec_is_removed_and_those_behind_it_run(store: Store) -> None:
-    store.do(op.Enqueue((job("1", "a", key="k"), job("2", "a"))))
+    store.do(op.Enqueue((job("1", "a", key="k", arguments=b"x" * 200), job("2", "a"))))
     store.do(op.Exchange("w", pools=("default",), limit=1))
     store.do(op.Enqueue((job("3", "b", key="k", on_conflict="after"),)))
     store.server.client().hdel(store.key("specs"), "1")

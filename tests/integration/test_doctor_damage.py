@@ -10,15 +10,17 @@ import attrs
 import pytest
 
 from queuehint import operations as op
-from queuehint.backends.redis import keys
-from queuehint.backends.redis.codec import codec
+from queuehint.backends.redis import keys, scripts
+from queuehint.backends.redis.codec import codec, specs
 from queuehint.backends.redis.doctor.sums import MARGIN
+from queuehint.errors import CorruptStateError
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
 from tests.doctor_store import Store, base, job, open_store, schedules
+from tests.heads import specs_in_heads
 
 pytestmark = pytest.mark.redis
 
@@ -296,13 +298,16 @@ def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store
     assert store.look(fix=True).is_clean
 
 
-def test_a_newer_schema_is_refused_by_its_number(store: Store) -> None:
+@pytest.mark.parametrize("by", [1, -1], ids=["a newer one", "an older one"])
+def test_another_schema_is_refused_by_its_number(store: Store, by: int) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
-    store.change_packed("meta", "state", f"value[1] = {codec.SCHEMA + 1}")
+    store.change_packed("meta", "state", f"value[1] = {codec.SCHEMA + by}")
+    with pytest.raises(CorruptStateError, match=f"schema {codec.SCHEMA + by}, .* knows schema {codec.SCHEMA}"):
+        store.do(op.Enqueue((job("2", "a"),)))
     report = store.look(fix=True)
     (finding,) = report.errors
     assert finding.kind == "schema"
-    assert f"schema {codec.SCHEMA + 1}" in finding.what
+    assert f"schema {codec.SCHEMA + by}" in finding.what
     assert report.unchecked
 
 
@@ -403,3 +408,66 @@ def test_a_job_that_finished_at_its_first_attempt_alone_has_a_worker_after_its_e
         "again": "a worker and is not STARTED",
         "never": "a worker and is not STARTED",
     }
+
+
+# --- where a spec stands ---------------------------------------------------------------------------------------------
+
+ARGUMENTS = b"x" * 50
+ELSEWHERE = f"value[{scripts.constants_of(scripts.source('lib/jobs/fields'))['SHORT_SPEC']}] = %s"
+"""What a head says of its spec, by a line of Lua."""
+
+
+def granted(store: Store) -> dict[str, bytes]:
+    grants = store.do(op.Exchange("w", pools=("default",), limit=9)).grants
+    return {grant.spec.id: grant.spec.arguments for grant in grants}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 30, 50])
+def test_a_head_that_lacks_a_part_of_the_spec_it_says_it_holds_is_a_lost_job(store: Store, kept: int) -> None:
+    store.do(op.Enqueue((job("1", "a", arguments=ARGUMENTS), job("2", "a"))))
+    head = store.server.client().hget(store.key("jobs"), "1")
+    assert isinstance(head, bytes)
+    store.server.client().hset(store.key("jobs"), "1", head[: head.index(b"\n" + ARGUMENTS) + kept])
+    assert "damaged" in store.put_right()
+    assert granted(store) == {"2": b"{}"}
+
+
+def test_a_head_that_holds_something_else_for_a_spec_is_a_lost_job(store: Store) -> None:
+    store.do(op.Enqueue((job("1", "a", key="k", arguments=ARGUMENTS), job("2", "a"))))
+    store.change_packed("jobs", "1", ELSEWHERE % 7)
+    assert "damaged" in store.put_right()
+    assert granted(store) == {"2": b"{}"}
+
+
+@pytest.mark.parametrize("key", [None, "k"], ids=["plain", "with a key"])
+def test_a_spec_beside_the_one_in_the_head_is_dropped(store: Store, key: str | None) -> None:
+    store.do(op.Enqueue((job("1", "a", key=key, arguments=ARGUMENTS), job("2", "b", arguments=b"x" * 200))))
+    store.server.client().hset(store.key("specs"), "1", b"\n{}")
+    assert store.kinds() == {"stray"}
+    assert store.is_put_right()
+    assert store.server.client().hkeys(store.key("specs")) == [b"2"]
+    assert granted(store) == {"1": ARGUMENTS, "2": b"x" * 200}
+
+
+def test_a_job_whose_head_sends_for_a_spec_that_is_not_there_is_removed(store: Store) -> None:
+    store.do(op.Enqueue((job("1", "a", key="k", arguments=ARGUMENTS), job("2", "a"))))
+    store.change_packed("jobs", "1", ELSEWHERE % "false")
+    assert store.put_right() == {"spec"}
+    assert granted(store) == {"2": b"{}"}
+
+
+def test_the_start_of_a_submission_gets_the_spec_that_all_have(store: Store) -> None:
+    store.do(op.Enqueue((job("1", "a"),), staged="s"))
+    before = specs_in_heads(store.server, store.namespace)
+    store.change_packed("jobs", " s", ELSEWHERE % "false")
+    assert store.put_right() == {"spec"}
+    assert specs_in_heads(store.server, store.namespace) == before
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_empty_spec_stands_in_no_head(store: Store, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(specs, "_rest", lambda spec: b"")
+    ids = [str(number) for number in range(count)]
+    store.do(op.Enqueue(tuple(job(job_id, "a") for job_id in ids)))
+    assert store.look().is_clean
+    assert store.server.client().hgetall(store.key("specs")) == {job_id.encode(): b"" for job_id in ids}

@@ -49,6 +49,7 @@ from queuehint.values.record_filter import DEAD_RECORDS
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT, forget_scripts, script_of
+from tests.heads import specs_in_heads
 from tests.servers import Server, new_namespace, shared_server
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
@@ -328,7 +329,7 @@ class RedisLockstep:
         in_flows = sum(job.spec.flow is not None and not job.is_start and not job.gone for job in jobs)
         expected = {
             "jobs": len(jobs),
-            "specs": len(jobs),
+            "specs": self._count_long_specs(),
             "dead": len(table.dead),
             "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
             "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
@@ -379,6 +380,15 @@ class RedisLockstep:
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
         assert not wrong, f"by the engine and in the store: {wrong}"
+
+    def _count_long_specs(self) -> int:
+        """Return how many specs stand in no head, and see that each stands in one place, by its length."""
+        in_heads = specs_in_heads(self.server, self.namespace)
+        long: dict[bytes, bytes] = self.dump().get("specs", {})
+        assert long.keys() == {job_id for job_id, spec in in_heads.items() if not spec}
+        assert all(len(spec) <= 128 for spec in in_heads.values())
+        assert all(len(spec) > 128 for spec in long.values())
+        return len(long)
 
     def recount_records(self) -> None:
         """Compare the bits of each term with the records that should have it."""
@@ -629,6 +639,11 @@ ALPHABETS = (
 )
 _TEXTS = ("t", "ü:w\\", '"{}"', "😀", "a b")
 RESULTS = (None, None, b"null", b'{"a": [1, 2]}', b'"\xc3\xa9"', b"12345678901234567890")
+# A spec is a line end and these: one of up to 128 bytes stands in the head of its job.
+_ARGUMENTS = (
+    *(b'{"n": 9007199254740993}', b'{"a": "\n\x00"}', b"{}", bytes(range(100)), bytes(range(156, 256))),
+    *(bytes(range(256)), b"x" * 127, b"x" * 128),
+)
 _ERRORS = (
     None,
     JobError(type="ValueError", message="no"),
@@ -662,7 +677,7 @@ class PayloadGenerator(OperationGenerator):
         spec = super().spec()
         changed: dict[str, Any] = {}
         if random.random() < 0.3:
-            changed["arguments"] = random.choice((b'{"n": 9007199254740993}', b'{"a": "\n\x00"}', b"{}"))
+            changed["arguments"] = random.choice(_ARGUMENTS)
         if random.random() < 0.2:
             changed["task"] = random.choice(_TEXTS)
             changed["user"] = random.choice((None, *_TEXTS))
@@ -768,7 +783,8 @@ class PlainGenerator(PayloadGenerator):
         spec = super().spec()
         if self.random.random() < 0.15:
             return spec
-        self.specs[-1] = JobSpec(id=spec.id, task=spec.task, claims=spec.claims, pool=spec.pool, user=spec.user)
+        kept: dict[str, Any] = {"claims": spec.claims, "pool": spec.pool, "user": spec.user}
+        self.specs[-1] = JobSpec(id=spec.id, task=spec.task, arguments=spec.arguments, **kept)
         return self.specs[-1]
 
     def outcome(self, job_id: str, token: int) -> Outcome:

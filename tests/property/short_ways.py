@@ -181,6 +181,7 @@ class FactsGenerator(PayloadGenerator):
             id=spec.id,
             task=spec.task,
             claims=spec.claims[:1],
+            arguments=spec.arguments,
             priority=random.choice((1, 2, 3, 3, 3, 4, 5, 9)),
             pool=random.choice("ppq"),
             user=spec.user,

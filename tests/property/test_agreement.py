@@ -20,6 +20,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from queuehint import operations as op
 from queuehint.backends.redis import keys
 from queuehint.core.engine import EPOCH_BEGIN_S
+from queuehint.errors import DuplicateJobError
 from queuehint.testing.commits import commit_of
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
@@ -41,6 +42,7 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.calls import STATE_FORMAT
 from tests.conftest import StartServer
+from tests.heads import spec_of, specs_in_heads
 from tests.property.agreement import (
     ALPHABETS,
     FIXED,
@@ -627,6 +629,98 @@ def test_a_store_that_starts_anew_begins_an_epoch_and_reaps_nothing_for_the_leng
         lockstep.check_residue()
     finally:
         lockstep.close()
+
+
+# --- where a spec stands: one of up to 128 bytes in the head of its job, any other in a hash, none in both ------------
+
+# Behind the line end that a plain spec begins with, and behind what one says that replaces another.
+SHORT, LONG = b"x" * 127, b"x" * 128
+REPLACING, TOO_LONG = b"x" * 102, b"x" * 103
+BYTES = (bytes(range(127)), bytes(range(129, 256)), b"\n\0\t\1\2" * 25, bytes(range(256)), b"\xff" * 128)
+
+
+def alone(job_id: str, arguments: bytes, **more: Any) -> JobSpec:
+    return JobSpec(id=job_id, task="t", claims=(Claim((job_id,)),), arguments=arguments, **more)
+
+
+def held(lockstep: RedisLockstep) -> dict[str, bool]:
+    """Return of which jobs the specs stand in heads, once all that is stored agrees; without the job of a new store."""
+    lockstep.compare_all()
+    found = specs_in_heads(lockstep.server, lockstep.namespace)
+    return {job_id.decode(): bool(spec) for job_id, spec in found.items() if not job_id.startswith(b"epoch")}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["in one request", "one by one"])
+def test_a_spec_of_any_bytes_arrives_from_where_it_stands(lockstep: RedisLockstep, at_once: bool) -> None:
+    specs = [alone(f"j{at}", arguments) for at, arguments in enumerate((b"", SHORT, LONG, *BYTES))]
+    for part in [specs] if at_once else [[spec] for spec in specs]:
+        lockstep.do(op.Enqueue(tuple(part)))
+    assert held(lockstep) == {spec.id: len(spec.arguments) < 128 for spec in specs}
+    arrived: dict[str, bytes] = {}
+    for limit in (len(specs),) if at_once else (1,) * len(specs):
+        grants = lockstep.do(op.Exchange("w", limit=limit)).grants
+        lockstep.repeat()
+        arrived |= {grant.spec.id: grant.spec.arguments for grant in grants}
+        lockstep.do(op.Exchange("w", settle=tuple(finished(grant) for grant in grants)))
+    assert arrived == {spec.id: spec.arguments for spec in specs}
+    assert held(lockstep) == {spec.id: len(spec.arguments) < 128 for spec in specs}
+    lockstep.wind_down()
+    lockstep.check_residue()
+
+
+def finished(grant: Any, **more: Any) -> Outcome:
+    return Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, **more)
+
+
+def test_a_spec_that_is_replaced_by_a_longer_or_a_shorter_one_moves(lockstep: RedisLockstep) -> None:
+    for at, arguments in enumerate((REPLACING, TOO_LONG, b"", LONG, TOO_LONG, REPLACING)):
+        spec = alone(f"j{at}", arguments, key="k", on_conflict="replace")
+        (told,) = lockstep.do(op.Enqueue((spec,))).jobs
+        assert told.id == "j0"
+        assert held(lockstep) == {"j0": len(arguments) <= 102}
+    # The last of one request counts, whatever came before it.
+    for last in (TOO_LONG, REPLACING):
+        all_of_them = enumerate((b"", TOO_LONG, b"y", last))
+        specs = [alone(f"k{at}", arguments, key="k", on_conflict="replace") for at, arguments in all_of_them]
+        lockstep.do(op.Enqueue(tuple(specs)))
+        assert held(lockstep) == {"j0": last is REPLACING}
+    (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
+    assert grant.spec.arguments == REPLACING
+
+
+def test_a_new_job_whose_spec_is_replaced_in_its_own_request_has_the_last(lockstep: RedisLockstep) -> None:
+    for key, first, last in (("k", TOO_LONG, REPLACING), ("l", REPLACING, TOO_LONG)):
+        specs = [alone(f"{key}{at}", each, key=key, on_conflict="replace") for at, each in enumerate((first, last))]
+        lockstep.do(op.Enqueue(tuple(specs)))
+    assert held(lockstep) == {"k0": True, "l0": False}
+
+
+def test_a_digest_in_place_of_large_arguments_stands_where_its_length_says(lockstep: RedisLockstep) -> None:
+    kept = Policy(retention_ms=1_000)
+    specs = [
+        alone("short", b"x" * 50, policy=kept),
+        alone("long", LONG, policy=kept),
+        alone("large", b"x" * 500, policy=kept),
+        alone("named", b"x" * 500, policy=kept, flow="f" * 100),
+    ]
+    lockstep.do(op.Enqueue(tuple(specs)))
+    grants = lockstep.do(op.Exchange("w", limit=9)).grants
+    lockstep.do(op.Exchange("w", settle=tuple(finished(grant) for grant in grants)))
+    assert held(lockstep) == {"short": True, "long": False, "large": False, "named": False}
+    lockstep.go_to(lockstep.now_ms + 1_000)
+    lockstep.do(op.Tick())
+    assert held(lockstep) == {"short": True, "long": False, "large": True, "named": False}
+    named_digest = spec_of(lockstep.server, lockstep.namespace, "named")
+    assert named_digest is not None and 128 < len(named_digest) < 500
+    for spec in specs:
+        assert [told.id for told in lockstep.do(op.Enqueue((spec,))).jobs] == [spec.id]
+        other = attrs.evolve(spec, arguments=spec.arguments + b"y")
+        with pytest.raises(DuplicateJobError):
+            lockstep.backend.call_sync(op.Enqueue((other,)))
+    lockstep.go_to(lockstep.now_ms + 600_000)
+    lockstep.do(op.Tick())
+    assert held(lockstep) == {}
+    lockstep.check_residue()
 
 
 # --- a state machine, whose failures shrink --------------------------------------------------------------------------

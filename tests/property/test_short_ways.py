@@ -94,6 +94,20 @@ def test_short_ways_keep_the_lengths_of_a_line(twins: TwoWays) -> None:
     assert Counter(twins.count_short()) >= Counter(enqueue=10, exchange=10)
 
 
+@pytest.mark.parametrize("arguments", [b"x" * 100, b"x" * 200], ids=["in its head", "elsewhere"])
+def test_next_in_a_line_that_has_to_wait_once_more_keeps_its_spec(twins: TwoWays, arguments: bytes) -> None:
+    for job_id, segment in (("holds", "doc"), ("sooner", "other"), ("next", "doc")):
+        claims = (Claim((segment,)),)
+        twins.do(op.Enqueue((JobSpec(id=job_id, task="t", claims=claims, arguments=arguments, pool="p"),)))
+    before, done, told = Counter(twins.count_short()), tuple[Outcome, ...](), list[tuple[str, bytes]]()
+    for _ in range(4):
+        for grant in (grants := twins.do(op.Exchange("w", done, ("p",), 1)).grants):
+            told.append((grant.spec.id, grant.spec.arguments))
+        done = tuple(Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in grants)
+    assert told == [(job_id, arguments) for job_id in ("holds", "sooner", "next")]
+    assert Counter(twins.count_short()) - before == Counter(exchange=4)
+
+
 def test_value_kept_for_years_leaves_short_ways(twins: TwoWays) -> None:
     ten_years_ms = 3650 * 86_400_000
     twins.do(op.Push("n", "k", b"1", ten_years_ms))

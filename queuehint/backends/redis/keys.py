@@ -31,12 +31,17 @@ KEYS: Final = (
         "`state`: the counters of the namespace, packed; `retention`, if it was set; `test`: for tests",
         "never",
     ),
-    Key("jobs", "hash", "id -> head: all that changes of a job, and the workers of its attempts, packed", "prune"),
+    Key(
+        "jobs",
+        "hash",
+        "id -> head: all that changes of a job, the workers of its attempts, and a spec of up to 128 bytes, packed",
+        "prune",
+    ),
     Key(
         "specs",
         "hash",
-        "id -> the immutable rest of what was asked, packed by the producer, behind the digests of its arguments if "
-        "its codec makes any; for a record that is gone, a digest of large arguments",
+        "id -> a longer spec: the immutable rest of what was asked, packed by the producer, behind the digests of its "
+        "arguments if its codec makes any; for a record that is gone, a digest of large arguments",
         "prune",
     ),
     Key("results", "hash", "id -> result, unless it is null", "end of retention"),

@@ -297,7 +297,7 @@ class _Doctor:
                 yield from self._scan(this, name)
         for name in _BY_JOB:
             is_known = name == "specs" and is_quiet and not this.findings
-            if not is_known or after.sizes["specs"] != after.sizes["jobs"]:
+            if not is_known or after.sizes["specs"] != this.entries["specs"]:
                 yield from self._scan(this, name)
         for name in _SMALL:
             yield from self._scan(this, name)

@@ -17,10 +17,7 @@ if not staging.is_whole(start, args.int(10, 0), args.int(11, 0)) then return red
 if flow ~= '' and edges.count(start.id) > 0 and flow_counts.visible(flow) > 0 then return redis.error_reply('FLOW_EXISTS') end
 local staged = staging.commit(start)
 S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + staged
-if flow ~= '' and staged > 0 then
-  local deadline_id = staging.set_timeout(flow, args.int_or_none(13))
-  if deadline_id then plan.specs[deadline_id] = START_SPEC end
-end
+if flow ~= '' and staged > 0 then staging.set_timeout(flow, args.int_or_none(13)) end
 work.follow()
 -- Leftover work is left to other calls: a sleeping worker continues it.
 request.leaves_work = true

@@ -258,7 +258,7 @@ local function make(id, ask)
   jobs.all[id], jobs.dirty[id] = job, job
   -- Others of the submission, before it, depend on it.
   if has_edges and edges.coming[id] then job[AWAITED] = true end
-  plan.specs[id] = ask[SPEC]
+  jobs.set_spec(job, ask[SPEC])
   return job
 end
 
@@ -321,7 +321,6 @@ local function start_of()
   if not start or start.pruned then
     start = staging.open_start(id, asked[1] and asked[1][P_FLOW] or '')
     start[AWAITED] = true
-    plan.specs[id] = START_SPEC
   end
   timers.set_expiry(start, NOW + STAGED_KEPT_MS)
   return start
@@ -340,7 +339,7 @@ local function respec(job, ask)
   job[TASK], job[SERVICE], job[POLICY] = ask[P_TASK], ask[P_SERVICE], ask[P_POLICY]
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW], job[MADE_BY] = ask[P_FLOW] ~= '' and ask[P_FLOW], ask[P_PARENT]
-  plan.specs[job.id] = ask[SPEC]
+  jobs.set_spec(job, ask[SPEC])
   local delay_ms = ask[P_DELAY]
   -- The delays of a burst end some time after its first job came.
   if ask[P_MAX_DELAY] then delay_ms = math.min(delay_ms, job[ENQUEUED] + ask[P_MAX_DELAY] - NOW) end
@@ -425,8 +424,7 @@ if start then
   for _, job in ipairs(made) do job[CAME] = in_order and job[NUMBER] or S[NUMBERS] end
 end
 if flow ~= '' and not start and #made > 0 then
-  local deadline_id = staging.set_timeout(flow, flow_timeout)
-  if deadline_id then plan.specs[deadline_id] = START_SPEC end
+  staging.set_timeout(flow, flow_timeout)
 end
 if firing then schedules.fire(firing, last_id) end
 -- Leftover work is left to other calls: a sleeping worker continues it.

@@ -155,13 +155,15 @@ end
 work.follow()
 memory.relieve()
 
-local told_heads, granted, specs = {}, {}, {}
+local told_heads, granted, specs, long = {}, {}, {}, {}
 
 -- Grant a ready job, and say what its worker has to know of it.
 local function grant(job)
   local token = epoch.next_token()
   transitions.start(job, worker, token, NOW + lease_ms, announces)
-  granted[#granted + 1] = job.id
+  local at = #granted + 1
+  granted[at], specs[at] = job.id, job[SHORT_SPEC] or false
+  if not job[SHORT_SPEC] then long[#long + 1] = job.id end
   if job.is_plain then
     told_heads[#told_heads + 1] = job.id .. '\n' .. token .. '\n' .. job[ATTEMPTS] .. '\n0\n' .. job.facts .. job[CLAIMS]
     return
@@ -202,10 +204,13 @@ local function claim_of(among, found)
   end
 end
 
--- Read the specs of the jobs granted.
+-- Read the specs of the jobs granted that stand in SPECS.
 local function read_specs()
-  specs = redis.call('HMGET', store.specs, unpack(granted))
+  local stored, last = redis.call('HMGET', store.specs, unpack(long)), #long
   for index = #granted, 1, -1 do
+    if not specs[index] then
+      specs[index], last = stored[last], last - 1
+    end
     if not specs[index] then
       -- Without its spec it can never run, and it must not keep the others of this batch from running.
       local job = jobs.of(granted[index])
@@ -234,7 +239,7 @@ local function claim()
   end
   if #granted > 0 then
     epoch.see_lease(lease_ms)
-    read_specs()
+    if #long > 0 then read_specs() end
   end
 end
 

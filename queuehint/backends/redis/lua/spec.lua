@@ -8,5 +8,5 @@ local job = jobs.of(ARGV[9])
 if not job then return {} end
 return {
   tostring(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '',
-  job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '', job[POLICY], job[CLAIMS], redis.call('HGET', store.specs, ARGV[9]) or '',
+  job[PRESENCE] and string.format('%.0f', job[PRESENCE]) or '', job[POLICY], job[CLAIMS], heads.spec(job),
 }

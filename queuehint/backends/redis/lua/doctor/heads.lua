@@ -133,7 +133,10 @@ local function check(id, job)
   -- One that cannot be read is told of where it is kept.
   pcall(check_limits, job)
   pcall(count_unfinished, job)
-  if redis.call('HEXISTS', store.specs, id) == 0 then problem('spec', 'specs', id, id, '') end
+  if not job[SHORT_SPEC] then
+    entered.specs = (entered.specs or 0) + 1
+    if redis.call('HEXISTS', store.specs, id) == 0 then problem('spec', 'specs', id, id, '') end
+  end
   if job[STATE] == STARTED then
     started[#started + 1] = id
     started[#started + 1] = job[CLAIMS]

@@ -377,10 +377,11 @@ end
 -- A job that cannot run any more, because what it was asked to do is lost: its place, edges and records go.
 function REPAIR.remove(_, id)
   local job = jobs.of(id)
-  if not job or redis.call('HEXISTS', store.specs, id) == 1 then return end
+  if not job or job[SHORT_SPEC] or redis.call('HEXISTS', store.specs, id) == 1 then return end
   if jobs.is_start(id) then
     -- The starts of all submissions in parts ask for the same.
-    plan.specs[id] = START_SPEC
+    jobs.set_spec(job, START_SPEC)
+    jobs.dirty[id] = job
     return
   end
   if job[STATE] == STARTED then transitions.stop(job) elseif job[OFFER] then transitions.withdraw(job) end

@@ -32,8 +32,7 @@ end
 
 -- A time that was named stands in the first line of a spec.
 local function is_named(job)
-  local spec = redis.call('HGET', store.specs, job.id)
-  return spec and string.find(string.match(spec, '^[^\n]*'), '"run_at_ms":', 1, true)
+  return string.find(string.match(heads.spec(job), '^[^\n]*'), '"run_at_ms":', 1, true)
 end
 
 -- Whether a job's timer was worked out by a clock that was ahead: of an attempt, or of an enqueue.

@@ -28,7 +28,7 @@ function examine.head(id)
     local is_read, job = pcall(jobs.of, id)
     if is_read and job then
       is_read = COUNT_OF[job[STATE]] and type(job[NUMBER]) == 'number' and type(job[SEQ]) == 'number'
-        and type(job[CLAIMS]) == 'string'
+        and type(job[CLAIMS]) == 'string' and (not job[SHORT_SPEC] or type(job[SHORT_SPEC]) == 'string')
     end
     known = {}
     if is_read then known.job = job end

@@ -60,8 +60,8 @@ local function needs_head(has)
     if job and not has(job) then return 'stray', id end
   end
 end
-CHECK.specs = needs_head(function() return true end)
-CHECK.asked = CHECK.specs
+CHECK.specs = needs_head(function(job) return not job[SHORT_SPEC] end)
+CHECK.asked = needs_head(function() return true end)
 local check_needs = needs_head(function(job) return job[NEEDS] end)
 -- Check that a job waits at each that a portion of its dependencies names.
 local function check_waiting(id, job, needs)

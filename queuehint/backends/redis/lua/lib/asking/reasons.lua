@@ -317,7 +317,7 @@ local function reply_of(job, reason)
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
     text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW),
-    reason.kind == 'running' and redis.call('HGET', store.specs, job.id) or '',
+    reason.kind == 'running' and heads.spec(job) or '',
   }
   if reason.selection then reply[#reply + 1] = reason.selection end
   if reason.kind == 'no_worker' then

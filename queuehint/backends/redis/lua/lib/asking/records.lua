@@ -18,7 +18,7 @@ local function record_of(id, job)
     -- A staged job waits for the commit alone, which is no job.
     text((OVER[job[STATE]] or job[STAGED]) and 0 or job[BLOCKED]),
     text(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
-    redis.call('HGET', store.specs, id) or '', job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
+    heads.spec(job), job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
     job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs, job[HISTORY] or '',
   }
 end

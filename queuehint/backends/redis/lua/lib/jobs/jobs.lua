@@ -1,8 +1,8 @@
 --[[ jobs: the heads of jobs, each read once and changed in a table. lib/request/write deletes those in `buried`, whose ids are
-  used again, then writes those in `dirty`, with all derived data. Of those in `forgotten`, whose records are dropped, it keeps
-  the submitted spec, or a digest if the spec is longer than the limit stored there. ]]
+  used again, then writes those in `dirty`, with all derived data, and `specs` into SPECS. Of those in `forgotten`, whose records
+  are dropped, it keeps the submitted spec, or a digest if the spec is longer than the limit stored there. ]]
 local DIGEST_FROM, DIGEST_MARK, IDENTITY_MARK, LOADED_AT_ONCE = 256, '\1', 2, 1000 -- @const
-local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}}
+local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}, specs = {}}
 -- The head of a job, with its id at .id; false where there is none.
 function jobs.of(id)
   local job = jobs.all[id]
@@ -33,6 +33,13 @@ end
 
 -- A job as it was before this step, nil if it is new.
 function jobs.was(job) return job.packed and heads.read(job.id, job.packed) or nil end
+
+-- Give a job its spec, in its head or in SPECS: from where it was it goes with the head that is written (lib/structures/indexes).
+function jobs.set_spec(job, spec)
+  local is_short = heads.is_short(spec)
+  job[SHORT_SPEC] = is_short and spec
+  jobs.specs[job.id] = not is_short and spec or nil
+end
 
 -- The head of a job that an index names; what was forgotten in this step is named there still.
 function jobs.known(id, index)

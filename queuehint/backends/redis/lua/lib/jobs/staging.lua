@@ -7,6 +7,7 @@ lazily(staging, function()
 function staging.open_start(id, flow)
   S[NUMBERS] = S[NUMBERS] + 1
   local start = heads.new(id, S[NUMBERS], heads.facts(heads.facts_text(3, 'default', '', START_TASK, '', '')), '')
+  jobs.set_spec(start, START_SPEC)
   if flow ~= '' then start[FLOW] = flow end
   start.is_plain = false
   start[STATE] = DEFERRED
@@ -16,15 +17,13 @@ function staging.open_start(id, flow)
   return start
 end
 
--- Set when a new flow times out, false for never, in place of the timeout of an earlier flow of its id. Returns the deadline's
--- id, if there is one.
+-- Set when a new flow times out, false for never, in place of the timeout of an earlier flow of its id.
 function staging.set_timeout(flow, timeout_ms)
   local id = DEADLINE_MARK .. flow
   local deadline = jobs.of(id)
   if deadline and deadline.pruned then deadline = false end
   if timeout_ms then
     timers.set_expiry(deadline or staging.open_start(id, flow), NOW + timeout_ms)
-    return id
   elseif deadline then
     staging.remove(deadline)
   end

@@ -116,8 +116,10 @@ local function take_in(ask)
   end
   local path = claims ~= '' and form.queue_key(string.sub(claims, 2)) or NO_PLACE
   redis.call('ZADD', store.paths, '0', path .. '\0' .. tag)
-  redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, text, claims))
-  redis.call('HSET', store.specs, id, ask[SPEC])
+  local spec = ask[SPEC]
+  local is_short = heads.is_short(spec)
+  redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, is_short and spec or '', text, claims))
+  if not is_short then redis.call('HSET', store.specs, id, spec) end
   if changed_gates then redis.call('HSET', store.gates, unpack(changed_gates)) end
   list(facts, number, id)
   local reply = {0, NOW, next_due(false), number, QUEUED}

@@ -215,7 +215,7 @@ local function exchange_one()
   if follower and (not granted or is_sooner(follower, granted)) then granted, member = follower, nil end
   local token, spec = nil, nil
   if granted then
-    token, spec = new_token(lease_ms), redis.call('HGET', store.specs, granted.id)
+    token, spec = new_token(lease_ms), granted[SHORT_SPEC] or redis.call('HGET', store.specs, granted.id)
     granted.head = token and spec and start_job(granted, worker, token, NOW + lease_ms, announces)
     if not granted.head then return nil end
   end
@@ -236,7 +236,7 @@ local function exchange_one()
       local tag = form.tag(follower)
       redis.call('ZADD', store.ready, '0', user_key .. '\0' .. form.rank_text(rank_of(follower)) .. tag)
       redis.call('HSET', store.jobs, follower.id,
-        heads.queued(GRANTED, follower[NUMBER], follower[SEQ], follower[ENQUEUED], follower.facts, follower[CLAIMS]))
+        heads.queued(GRANTED, follower[NUMBER], follower[SEQ], follower[ENQUEUED], follower[SHORT_SPEC] or '', follower.facts, follower[CLAIMS]))
     end
   elseif member then
     user[1], of_pool[1] = user[1] - 1, size - 1

@@ -5,7 +5,7 @@ local function lasting_of(ask)
   return table.concat({ask[P_PRIORITY], ask[P_POOL], ask[P_TASK], ask[P_KEY] or '', ask[P_PRESENCE] or '', ask[P_POLICY], ask[P_CLAIMS]}, '\0')
 end
 
-local function spec_of(job) return plan.specs[job.id] or redis.call('HGET', store.specs, job.id) or '' end
+local function spec_of(job) return jobs.specs[job.id] or heads.spec(job) end
 
 local function lasting_of_job(job)
   return table.concat({job[PRIORITY], job[POOL], job[TASK], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\0')

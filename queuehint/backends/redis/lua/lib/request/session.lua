@@ -16,10 +16,8 @@ if not services_known[ARGV[7] or ''] then
 end
 
 -- A reply, and behind it the specs of the jobs granted, which a receipt does not keep.
-function request.with_specs(reply, granted, specs)
-  for at, id in ipairs(granted or {}) do
-    reply[#reply + 1] = specs and specs[at] or redis.call('HGET', store.specs, id) or ''
-  end
+function request.with_specs(reply, specs)
+  for at = 1, specs and #specs or 0 do reply[#reply + 1] = specs[at] end
   return reply
 end
 
@@ -33,7 +31,7 @@ function request.told(reply, granted, specs)
     end
     redis.call('HSET', store.receipts, request.stream, struct.pack('<dd', request.number, seen_ms) .. cmsgpack.pack({reply, granted}))
   end
-  return request.with_specs(reply, granted, specs)
+  return request.with_specs(reply, specs)
 end
 
 request.seen_ms = false
@@ -48,15 +46,17 @@ if request.stream ~= '' then
       local kept = cmsgpack.unpack(string.sub(receipt, from))
       local reply, granted = kept[1], kept[2] or {}
       -- A grant whose record is gone meanwhile is left out. The heads stand at the end of the stored reply.
-      local before_heads = #reply - #granted
+      local before_heads, found = #reply - #granted, {}
       for at = #granted, 1, -1 do
         local head = redis.call('HGET', store.jobs, granted[at])
-        if not head or heads.read(granted[at], head)[GONE] then
-          table.remove(granted, at)
+        local job = head and heads.read(granted[at], head)
+        if job and not job[GONE] then
+          table.insert(found, 1, heads.spec(job))
+        else
           table.remove(reply, before_heads + at)
         end
       end
-      return request.with_specs(reply, granted)
+      return request.with_specs(reply, found)
     end
   end
 end

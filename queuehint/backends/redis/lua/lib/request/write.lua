@@ -169,29 +169,35 @@ local function see_types()
 end
 
 -- Replace specs of dropped records by digests, which suffice to recognise a repeated request.
-local function write_digests()
-  local ids = {}
+local function shorten_specs()
+  local ids, long = {}, {}
   for id in pairs(jobs.forgotten) do
     -- Its id may have gone in this very step, or have been taken again.
-    if jobs.all[id] and jobs.all[id][GONE] then ids[#ids + 1] = id end
+    local job = jobs.all[id]
+    if job and job[GONE] then
+      ids[#ids + 1] = id
+      if not job[SHORT_SPEC] then long[#long + 1] = id end
+    end
   end
   if #ids == 0 then return end
-  local specs = redis.call('HMGET', store.specs, unpack(ids))
+  local stored, last = #long > 0 and redis.call('HMGET', store.specs, unpack(long)) or {}, 0
   local asked = redis.call('HLEN', store.asked) > 0 and redis.call('HMGET', store.asked, unpack(ids)) or {}
-  local short, short_asked = {}, {}
   for at, id in ipairs(ids) do
-    local spec, least = specs[at], jobs.forgotten[id]
-    if spec and #spec - (string.find(spec, '\n', 1, true) or 0) > least then short[id] = jobs.digested(spec) end
-    if asked[at] and #asked[at] > least then short_asked[id] = jobs.digest(asked[at]) end
+    local spec, least = jobs.all[id][SHORT_SPEC], jobs.forgotten[id]
+    if not spec then
+      last = last + 1
+      spec = stored[last]
+    end
+    if spec and #spec - (string.find(spec, '\n', 1, true) or 0) > least then jobs.set_spec(jobs.all[id], jobs.digested(spec)) end
+    if asked[at] and #asked[at] > least then plan.asked[id] = jobs.digest(asked[at]) end
   end
-  write_fields(store.specs, short)
-  write_fields(store.asked, short_asked)
 end
 
 -- Write all that was planned. Returns when something is due next, -1 never.
 -- One that sleeps is woken when something is due before the time it was told.
 function plan.commit(tells)
   see_types()
+  if next(jobs.forgotten) then shorten_specs() end
   for key, gate in pairs(gates.dirty) do
     if gate[IS] < 0 or gate[IX] < 0 or gate[S_MODE] < 0 or gate[X_MODE] < 0 or gate[WAITING] < 0 then
       corrupt('the gate at ' .. form.queue_key(key) .. ' is counted below zero in ' .. store.gates)
@@ -207,12 +213,11 @@ function plan.commit(tells)
   end
   write_ready()
   if rawget(indexes, 'flush') then indexes.flush() end
-  if next(jobs.forgotten) then write_digests() end
   if rawget(record_index, 'flush') then record_index.flush() end
   write_gates()
   write_leftovers()
   write_events()
-  write_fields(store.specs, plan.specs)
+  write_fields(store.specs, jobs.specs)
   -- With no retention, a record may have ended in the very step that brought its result.
   local results = {}
   for id, result in pairs(plan.results) do

@@ -1,6 +1,6 @@
 --[[ indexes: the data derived from heads. Counts, indexes, timers, lines and offers are functions of the heads: each head
   is compared with its value before this step, and the difference is written. ]]
-local plan = {specs = {}, results = {}, progress = {}, asked = {}, logs = {}}
+local plan = {results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
 local AT_ONCE, FIRST_CLAIM = 2000, '01' -- @const
 
@@ -59,7 +59,6 @@ indexes.put = put
 function indexes.flush()
   if #gone > 0 then
     in_parts(drop_fields, store.jobs, gone)
-    in_parts(drop_fields, store.specs, gone)
     in_parts(drop_fields, store.asked, gone)
   end
   for hash, fields in pairs(dropped) do in_parts(drop_fields, hash, fields) end
@@ -245,6 +244,7 @@ local function write_edges(was, job)
 end
 
 local function write_notes(was, job, id)
+  if was and not was[SHORT_SPEC] and not (job and not job[SHORT_SPEC]) then drop_field(store.specs, id) end
   if was and was[NEEDS] and not (job and job[NEEDS]) then
     for portion = 0, was[PORTIONS] or 0 do drop_field(store.needs, edges.field(id, portion)) end
   end
