@@ -120,9 +120,10 @@ function gates.ahead(key, seq, limit)
   return found
 end
 
--- The job and the claim at the head of a line, which is not empty.
+-- The job and the claim at the head of a line, which is not empty. It is the one that was there last while that stands there.
 local function line_head(key)
   local line = line_of(key)
+  if line.head and stands_at(line.head, line.index, line.seq, key) then return line.head, line.index end
   while true do
     if line.at > #line.stored and not line.read then
       local count = line.offset == 0 and 1 or 64
@@ -134,7 +135,10 @@ local function line_head(key)
       local member, seq = line.stored[line.at], tonumber(line.stored[line.at + 1])
       local index = tonumber(string.sub(member, 1, 2))
       local job = jobs.known(string.sub(member, 3), store.line(key))
-      if stands_at(job, index, seq, key) then return job, index end
+      if stands_at(job, index, seq, key) then
+        line.head, line.index, line.seq = job, index, seq
+        return job, index
+      end
       line.at = line.at + 2
     elseif line.read then
       local entry = line.joined[line.joined_at]

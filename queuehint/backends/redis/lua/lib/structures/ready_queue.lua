@@ -245,6 +245,18 @@ local function look_ahead(user)
   gates.prefetch(claims, true)
 end
 
+-- Bring the jobs that were added in this step in order, in which they are mostly.
+local function sort_added(user)
+  local added, at, last = user.added, user.added_at, #user.added
+  user.sorted = true
+  while at < last and not sooner(added[at + 1], added[at]) do at = at + 1 end
+  if at == last then return end
+  local rest = {}
+  for from = user.added_at, last do rest[#rest + 1] = added[from] end
+  table.sort(rest, sooner)
+  user.added, user.added_at = rest, 1
+end
+
 -- Take out the first ready job of a user that has one.
 local function first_ready(user)
   local stored
@@ -274,10 +286,7 @@ local function first_ready(user)
   local added
   if #user.added >= user.added_at then
     if not user.sorted then
-      local rest = {}
-      for at = user.added_at, #user.added do rest[#rest + 1] = user.added[at] end
-      table.sort(rest, sooner)
-      user.added, user.added_at, user.sorted = rest, 1, true
+      sort_added(user)
     end
     while user.added[user.added_at] and user.added[user.added_at][3][OFFER] ~= 'r' do user.added_at = user.added_at + 1 end
     added = user.added[user.added_at]
