@@ -252,6 +252,9 @@ class Outbox:
         self._is_away = self._is_passed_over = False
         if is_due and messages:
             self._due_s = self._now_s() + min(max(PACE_S, messages * PACE_MESSAGE_S), PACE_MAX_S)
+        if self.buffer:
+            # Said while others were sent: what they have woken may find that it is not time yet.
+            self._tell_of_notes()
         return True
 
     @staticmethod

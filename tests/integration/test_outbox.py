@@ -46,7 +46,7 @@ from queuehint.worker.slots import Wakeup
 from tests.calls import scripts_run
 from tests.conftest import StartServer
 from tests.manual_jobs import on
-from tests.schedulers import Gate, run, scheduler, until
+from tests.schedulers import Gate, run, scheduler, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 AWAY = (BackendUnavailableError("away"), OutcomeUnknownError("cut"))
@@ -554,6 +554,38 @@ async def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> 
         await (await work.enqueue()).result(timeout=15)
     assert sum(isinstance(operation, op.Note) for operation in asked) == 100
     assert sum(isinstance(operation, op.Exchange) for operation in asked) < 20
+
+
+async def test_what_a_handler_says_while_its_notes_are_sent_waits_for_no_exchange() -> None:
+    sched, _ = scheduler()
+    call = sched.backend.call
+    said, shown = asyncio.Event(), asyncio.Event()
+
+    async def calling(operation: Any) -> Any:
+        notes = operation.notes if isinstance(operation, op.Post) else ()
+        if notes and notes[0].lines == ("first",):
+            said.set()
+            await until(lambda: not said.is_set())
+        if notes and notes[0].lines == ("second",):
+            shown.set()
+        return await call(operation)
+
+    sched.backend.call = calling  # type: ignore[method-assign]
+
+    @sched.job
+    async def work(ctx: JobContext) -> None:
+        ctx.log("first")
+        await said.wait()
+        ctx.log("second")
+        await turns()
+        said.clear()
+        await shown.wait()
+
+    async with sched.worker(1, grace=0):
+        await work.enqueue()
+        begun_s = time.monotonic()
+        await shown.wait()
+    assert time.monotonic() - begun_s < listening_module.WAIT_CEILING_S / 2
 
 
 async def test_many_jobs_that_all_speak_are_heard_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
