@@ -164,6 +164,7 @@ class Stopping:
         self._grace: asyncio.TimerHandle | None = None
         self._grace_begun_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
+        self._is_over = False
         self.is_begun = False
         self.gave_up = False
         """The worker has stopped by itself, because of code that was asked to stop and did not."""
@@ -175,35 +176,45 @@ class Stopping:
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Cancel the timers."""
+        """Cancel the timers: the worker has ended."""
+        self._is_over = True
         for timer in (self._grace, self._giving_up):
             if timer is not None:
                 timer.cancel()
 
-    def begin_grace(self) -> None:
-        """Give running jobs back when the grace time is over, or at once after a second stop."""
-        assert self._loop is not None
-        if self._grace is not None:
-            if self._grace_begun_s == self._grace_s:
-                return
-            self._grace.cancel()
-        self._grace_begun_s = self._grace_s
-        self._grace = self._loop.call_later(self._grace_s, self.ask_all, "shutdown")
-
     def begin(self, *, at_once: bool = False) -> None:
-        """Stop the worker; *at_once*: without a grace time."""
+        """Stop the worker, whatever it waits for; *at_once*: without a grace time."""
         if not self.is_begun:
             logger.info("worker stops", extra={"event": "worker.stopping", "worker": self._worker})
         self.is_begun = True
         if at_once:
             self._grace_s = 0
+        self._begin_grace()
         self._wakeup.set()
+
+    def _begin_grace(self) -> None:
+        """Give running jobs back when the grace time is over, or at once after a second stop."""
+        loop = self._loop_of_timers
+        if loop is None:
+            return
+        if self._grace is not None:
+            if self._grace_begun_s == self._grace_s:
+                return
+            self._grace.cancel()
+        self._grace_begun_s = self._grace_s
+        self._grace = loop.call_later(self._grace_s, self.ask_all, "shutdown")
 
     def abandon(self) -> None:
         """Stop at once, and end the process a while later if code goes on."""
         self.begin(at_once=True)
-        if self._giving_up is None and self._give_up is not None and self._loop is not None:
-            self._giving_up = self._loop.call_later(self._release_s, self.end_process)
+        loop = self._loop_of_timers
+        if self._giving_up is None and self._give_up is not None and loop is not None:
+            self._giving_up = loop.call_later(self._release_s, self.end_process)
+
+    @property
+    def _loop_of_timers(self) -> asyncio.AbstractEventLoop | None:
+        """The loop of the worker; None before it runs, and once it and the code of its jobs have ended."""
+        return None if self._is_over and not self._slots else self._loop
 
     @property
     def is_giving_up(self) -> bool:

@@ -296,10 +296,8 @@ class Worker:
             self._listen(takes_more=state.free > 0)
             await wakeup.wait()
             return False
-        if stopping.is_begun:
-            stopping.begin_grace()
-            if state.behind is not None:
-                await self._listening.end()
+        if stopping.is_begun and state.behind is not None:
+            await self._listening.end()
         free = await self._exchanges.exchange()
         self._look_around()
         if stopping.has_given_up:
@@ -346,7 +344,11 @@ class Worker:
                 await self._state.backend.call(attrs.evolve(self._state.empty, is_last=True))
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back."""
+        """
+        Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back.
+
+        From the loop of the worker. Idempotent, also before `run` and after its end.
+        """
         self._state.stopping.begin(at_once=at_once)
         self._resources.stop()
 

@@ -334,6 +334,43 @@ async def test_what_does_not_end_within_the_grace_time_is_given_back_to_its_plac
     assert gate.entered == [1, 1, 2]
 
 
+async def test_jobs_are_asked_to_stop_although_the_store_does_not_answer() -> None:
+    sched, _ = scheduler()
+    call, gate, asked = sched.backend.call, Gate(), asyncio.Event()
+
+    ended, answers = asyncio.Event(), asyncio.Event()
+
+    async def calling(operation: Any) -> Any:
+        if isinstance(operation, Exchange) and gate.entered:
+            asked.set()
+            await answers.wait()
+        return await call(operation)
+
+    sched.backend.call = calling  # type: ignore[method-assign]
+
+    @sched.job
+    async def work() -> None:
+        try:
+            await gate.wait()
+        finally:
+            ended.set()
+
+    worker = sched.make_worker()
+    running = asyncio.create_task(worker.run())
+    handle = await work.enqueue()
+    await gate.reached()
+    await work.enqueue()
+    await asked.wait()
+    worker.stop(at_once=True)
+    await turns()
+    is_asked = ended.is_set()
+    gate.open()
+    answers.set()
+    await running
+    assert is_asked
+    assert await handle.state() is QUEUED
+
+
 async def test_a_thread_is_waited_for_and_told_to_stop() -> None:
     sched, _ = scheduler()
     gate = Gate()

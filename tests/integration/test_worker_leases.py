@@ -572,6 +572,32 @@ async def test_inside_an_application_a_worker_that_is_told_to_abandon_stops_at_o
     assert await handle.state() is QUEUED
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+async def test_a_worker_that_does_not_run_may_be_told_to_stop_and_ends_no_process(
+    is_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "RELEASE_S", 0)
+    sched, _ = scheduler()
+    given_up: list[list[str]] = []
+    worker = sched.make_worker(give_up=given_up.append)
+
+    def tell() -> None:
+        worker.stop()
+        worker.abandon()
+        worker.abandon()
+        worker.stop(at_once=True)
+
+    if is_before:
+        tell()
+        await worker.run()
+    else:
+        async with sched.running(worker):
+            pass
+        tell()
+    await turns()
+    assert given_up == []
+
+
 async def test_a_worker_runs_once() -> None:
     sched, _ = scheduler()
     worker = sched.make_worker()
