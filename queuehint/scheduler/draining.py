@@ -29,6 +29,8 @@ from queuehint.worker.schedules.firing import fire_due
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from queuehint.worker.worker import Worker
+
 T = TypeVar("T")
 
 POLL_MIN_S = 0.005
@@ -65,7 +67,7 @@ class Draining(Hosting):
             timeout: a timedelta or seconds; None waits for ever.
             include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
                 places.
-            run: run the jobs too if no worker of this scheduler runs in this process; by default only where no other
+            run: run the jobs too while no worker of this scheduler does in this process; by default only where no other
                 process can run them: in memory and in a file.
 
         Raises:
@@ -87,16 +89,20 @@ class Draining(Hosting):
         loop = asyncio.get_running_loop()
         deadline = None if limit_ms is None else loop.time() + limit_ms / 1000
         async with contextlib.AsyncExitStack() as stack:
-            worker = None if self._workers or not run else self.make_worker()
-            if worker is not None:
-                await stack.enter_async_context(self.running(worker))
+            worker: Worker | None = None
             left, pause_s = 0, POLL_MIN_S
             last: tuple[str, ...] = ()
             try:
                 while True:
                     pending = await self.backend.call(question)
-                    advice = "" if self._workers else NOBODY_RUNS
-                    _judge(pending, None if deadline is None or loop.time() < deadline else limit_ms, advice)
+                    if pending.unfinished and run and worker is None and self._have_all_stopped():
+                        worker = self.make_worker()
+                        await stack.enter_async_context(self.running(worker))
+                        continue
+                    if not self._is_one_beginning():
+                        _refuse_to_stall(pending, "" if self._workers else NOBODY_RUNS)
+                    if pending.unfinished and limit_ms is not None and deadline is not None and loop.time() >= deadline:
+                        raise DrainTimeoutError(pending.unfinished, limit_ms / 1000)
                     if not pending.unfinished:
                         return
                     if holds.is_due:
@@ -121,6 +127,14 @@ class Draining(Hosting):
 
     def _is_to_run(self, run: bool | None) -> bool:
         return self.backend.is_local if run is None else check_bool(run, parameter="run")
+
+    def _have_all_stopped(self) -> bool:
+        """Return whether no worker of this scheduler claims jobs in this process, or goes on to claim them."""
+        return all(worker.is_stopping for worker in list(self._workers))
+
+    def _is_one_beginning(self) -> bool:
+        """Return whether a worker of this scheduler has yet to tell the store that it is there."""
+        return not all(worker.started.is_set() for worker in list(self._workers))
 
     async def _last(self, question: CountPending) -> tuple[str, ...]:
         """Return the ids of the few jobs that are left."""
@@ -172,13 +186,11 @@ def _question(path: object, include_scheduled: object) -> CountPending:
     )
 
 
-def _judge(pending: Pending, timed_out_ms: int | None, advice: str) -> None:
-    """Raise if the remaining jobs are stuck, or after the timeout; *advice* is for jobs that no worker serves."""
+def _refuse_to_stall(pending: Pending, advice: str) -> None:
+    """Raise if the remaining jobs are stuck; *advice* is for jobs that no worker serves."""
     if pending.unfinished and not pending.moving:
         is_unserved = any(reason.kind is ReasonKind.NO_WORKER for reason in pending.reasons)
         raise DrainStalledError(pending.reasons, advice if is_unserved else "")
-    if pending.unfinished and timed_out_ms is not None:
-        raise DrainTimeoutError(pending.unfinished, timed_out_ms / 1000)
 
 
 def _run_beside(make: Callable[[], Awaitable[T]]) -> T:

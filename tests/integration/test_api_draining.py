@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from queuehint import (
 from queuehint.operations import CountPending
 from queuehint.values.report import ReasonKind
 from tests.folders import quick_folder
-from tests.schedulers import Gate, make_job, scheduler, turns, until
+from tests.schedulers import Gate, in_thread, make_job, scheduler, turns, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -117,6 +118,93 @@ async def test_drain_leaves_scheduled_jobs_unless_asked() -> None:
     clock.advance(seconds=60)
     await draining
     assert await handle.state() is FINISHED
+
+
+async def test_drains_at_once_each_end_with_their_own_jobs(local_url: str) -> None:
+    sched = Scheduler(local_url)
+
+    @sched.job(queue_hint=["{doc}"])
+    async def work(doc: str) -> None:
+        await asyncio.sleep(0.001)
+
+    for doc in "abbbb":
+        await work.enqueue(doc)
+    async with asyncio.timeout(20):
+        # That of the first path runs the jobs, and leaves before those of the other have ended.
+        await asyncio.gather(sched.drain(["a"]), sched.drain(["b"]), sched.drain())
+    assert not sched._workers
+    await sched.close()
+
+
+def test_drains_of_several_threads_each_end_with_their_own_jobs(local_url: str) -> None:
+    sched = Scheduler(local_url)
+    work = make_job(sched)
+    work.enqueue_many_sync([("a", 0), *[("b", n) for n in range(50)]])
+    ends = [in_thread(partial(sched.drain_sync, path)) for path in (["a"], ["b"], None)]
+    for end in ends:
+        end()
+    sched.close_sync()
+
+
+async def test_drain_goes_on_without_a_worker_that_leaves() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
+
+    @sched.job(queue_hint=["a"])
+    async def work() -> None:
+        await gate.wait()
+
+    await work.enqueue_many([()] * 3)
+    async with sched.worker(), asyncio.timeout(20):
+        draining = asyncio.create_task(sched.drain())
+        await gate.reached()
+        asyncio.get_running_loop().call_later(0.01, gate.open)
+    await draining
+    assert len(gate.entered) == 3
+
+
+async def test_drain_does_not_wait_for_the_last_jobs_of_a_worker_that_stops() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
+
+    @sched.job(queue_hint=["{doc}"])
+    async def work(doc: str) -> None:
+        if doc == "a":
+            await gate.wait()
+
+    await work.enqueue("a")
+    async with sched.worker() as worker:
+        await gate.reached()
+        worker.stop()
+        await work.enqueue("b")
+        try:
+            await sched.drain(["b"], timeout=5)
+        finally:
+            gate.open()
+
+
+async def test_drain_waits_for_a_worker_that_is_about_to_begin() -> None:
+    sched, _ = scheduler()
+    begins, drained = asyncio.Event(), asyncio.Event()
+
+    @sched.worker_lifespan
+    async def slow() -> AsyncIterator[None]:
+        await begins.wait()
+        yield
+
+    async def work() -> None:
+        async with sched.worker():
+            await drained.wait()
+
+    await make_job(sched).enqueue("a")
+    working = asyncio.create_task(work())
+    await turns()
+    draining = asyncio.create_task(sched.drain(run=False, timeout=20))
+    await turns()
+    begins.set()
+    await draining
+    drained.set()
+    await working
 
 
 async def stalled(sched: Scheduler, path: list[str] | None = None) -> DrainStalledError:
