@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -214,32 +215,46 @@ class Hosting(SchedulerBase):
         self.make_worker(
             concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version
         )  # bad input raises here, not in the thread
-        started: Future[tuple[asyncio.AbstractEventLoop, Worker]] = Future()
+        begun, started = threading.Event(), Future[None]()
+        stops: list[Callable[[], object]] = []
+        errors: list[BaseException] = []
 
         async def work() -> None:
-            async with self.worker(
-                concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version
-            ) as worker:
-                started.set_result((asyncio.get_running_loop(), worker))
-                await stop.wait()
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            stops.append(lambda: loop.call_soon_threadsafe(task.cancel))
+            begun.set()
+            async with self.worker(concurrency, pools=pools, users=users, steal=steal, grace=grace, version=version):
+                started.set_result(None)
+                await asyncio.Event().wait()
 
         def main() -> None:
             try:
                 asyncio.run(work())
-            except BaseException as error:
-                if started.done():
-                    raise
-                started.set_exception(error)  # raised where the start is awaited
+            except asyncio.CancelledError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - raised where the block is
+                errors.append(error)
+            finally:
+                begun.set()
+                if not started.done():
+                    started.set_result(None)
 
-        stop = asyncio.Event()
         thread = threading.Thread(target=main, name="queuehint-worker")
         thread.start()
-        loop, _ = started.result()
         try:
-            yield
+            started.result()
+            if not errors:
+                yield
         finally:
-            loop.call_soon_threadsafe(stop.set)
+            begun.wait()
+            for stop in stops:
+                with contextlib.suppress(RuntimeError):  # it could not begin, and its loop is closed
+                    stop()
             thread.join()
+            # What interrupts the program may be why the worker has failed.
+            if errors and not isinstance(sys.exception(), (KeyboardInterrupt, SystemExit)):
+                raise errors[0]
 
     async def workers(self) -> tuple[WorkerInfo, ...]:
         """

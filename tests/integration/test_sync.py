@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from queuehint import (
     Scheduler,
     WouldDeadlockError,
 )
+from queuehint.scheduler import hosting as hosting_module
 from tests.schedulers import Gate, in_thread, memory, scheduler, until
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -151,6 +154,59 @@ def test_an_error_in_the_block_stops_the_worker_in_its_thread() -> None:
         raise KeyError
     assert not sched._workers
     assert threading.active_count() == threads
+
+
+def test_an_error_at_the_end_of_a_worker_in_a_thread_is_raised_behind_the_block() -> None:
+    sched, _ = scheduler()
+
+    @sched.worker_lifespan
+    def broken() -> Iterator[None]:
+        yield
+        raise KeyError("left open")
+
+    work = make_job(sched)
+    with pytest.raises(KeyError, match="left open"), sched.worker_sync():
+        assert work.enqueue_sync("a").result_sync(timeout=20) == "a0"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_worker_in_a_thread_ends_when_its_start_is_interrupted(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sched, _ = scheduler()
+    threads = threading.active_count()
+    entered = threading.Event()
+
+    class Interrupted(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            entered.wait(20)
+            raise error
+
+    @sched.worker_lifespan
+    async def hangs() -> AsyncIterator[None]:
+        try:
+            entered.set()
+            await asyncio.Event().wait()
+            yield
+        finally:
+            raise ValueError("canceled")
+
+    monkeypatch.setattr(hosting_module, "Future", Interrupted)
+    with pytest.raises(error), sched.worker_sync():
+        raise AssertionError("it has started")
+    assert threading.active_count() == threads
+
+
+def test_a_worker_in_a_thread_whose_loop_cannot_be_made_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    sched, _ = scheduler()
+
+    def refuse(main: Any) -> None:
+        main.close()
+        raise OSError("too many files")
+
+    monkeypatch.setattr(asyncio, "run", refuse)
+    with pytest.raises(OSError, match="too many files"), sched.worker_sync():
+        raise AssertionError("it has started")
 
 
 def test_pools_may_be_given_one_by_one() -> None:
