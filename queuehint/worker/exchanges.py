@@ -86,17 +86,19 @@ class Exchanges:
         if self._beside is not None and (self._stopping.is_begun or self._outbox):
             await self._join()
         state, unanswered = self._state, self._state.unanswered
-        is_again = bool(unanswered)
         settle: tuple[Outcome, ...] = ()
-        if is_again:
+        if unanswered:
             settle = unanswered[0][0].settle
         elif self._settlements.waiting:
             settle = self._settlements.batch()
-        # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next.
+        # All that the jobs to be settled have said goes first; what others say meanwhile goes with the next. While a
+        # second exchange is under way nothing is waited for between a batch and its removal: it may give outcomes back.
         outbox = self._outbox
-        if outbox.is_used and outbox and not await outbox.send([(each.job_id, each.token) for each in settle]):
+        has_notes = outbox.is_used and self._beside is None and bool(outbox)
+        if has_notes and not await outbox.send([(each.job_id, each.token) for each in settle]):
             settle = ()
-        if not unanswered:
+        is_again = bool(unanswered)
+        if not is_again:
             unanswered.append((self._ask(settle), self._now_s()))
         operation, sent_s = unanswered[0]
         self._is_asking = not is_again

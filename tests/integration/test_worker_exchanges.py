@@ -19,6 +19,7 @@ from queuehint.operations import CountJobs, Exchange, Exchanged
 from queuehint.testing import FaultPlan, simulate
 from queuehint.worker import exchanges, outcomes
 from queuehint.worker.exchanges import Exchanges
+from queuehint.worker.outbox import OutboxBuffer
 from queuehint.worker.worker import Worker
 from tests.schedulers import turns
 from tests.support import thorough
@@ -300,6 +301,44 @@ async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(capl
         await held.answer_all()
         await crew.count(finished=40)
         assert not caplog.records
+
+
+class SaidLater(OutboxBuffer):
+    """Is told something by a thread between two looks."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def __bool__(self) -> bool:
+        self._looks -= 1
+        if not self._looks:
+            self.log("other", 1, "line")
+        return super().__bool__()
+
+
+@pytest.mark.parametrize("looks", range(1, 7))
+async def test_what_a_second_exchange_gives_back_is_not_taken_for_what_the_first_settles(looks: int) -> None:
+    async with working(jobs=40) as crew:
+        held, outbox = crew.held, crew.worker._state.outbox
+        first, second = await crew.send_two()
+        call, is_sent = held.call, asyncio.Event()
+
+        async def calling(operation: Any) -> Any:
+            if not isinstance(operation, (Exchange, CountJobs)):
+                await is_sent.wait()
+            return await call(operation)
+
+        held.call = calling  # type: ignore[method-assign]
+        outbox.is_used, outbox.buffer = True, SaidLater(looks)
+        held.answer(first)
+        await turns()
+        second.answered.set_exception(RuntimeError("one of them is to blame"))
+        await turns()
+        is_sent.set()
+        await held.answer_all()
+        await crew.count(finished=40)
+        assert not crew.worker._state.leases.all()
 
 
 @pytest.mark.parametrize("seed", range(thorough(200, quick=20)))
