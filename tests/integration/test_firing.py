@@ -183,6 +183,29 @@ async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_fo
     assert asked == [op.ListSchedules, op.PutSchedule, op.DueSchedules, op.DueSchedules]
 
 
+async def test_what_comes_to_be_due_while_schedules_are_looked_at_is_fired_at_once() -> None:
+    backend = Store()
+    call = backend.call
+    looked, answers = asyncio.Event(), asyncio.Event()
+
+    async def calling(operation: Any) -> Any:
+        reply = await call(operation)
+        if isinstance(operation, op.DueSchedules):
+            looked.set()
+            await answers.wait()
+        return reply
+
+    backend.call = calling  # type: ignore[method-assign]
+    keeper = Timekeeper(backend, lambda: [defined("s")])
+    keeper.see(due=False)
+    await looked.wait()
+    backend.clock.advance(ms=1000)
+    keeper.see(due=True)
+    answers.set()
+    await turns()
+    assert counted(backend) == 1
+
+
 def test_the_timekeeper_retries_failed_stores_and_firings_after_a_pause(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,8 @@ class Timekeeper:
         self.is_stored = False
         """All definitions are stored: there is something to do only once a schedule is due."""
         self._has_stored = False
+        self._is_wanted = False
+        """A schedule was due by an answer that came after the newest look at them."""
         self._rests_until_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -238,6 +240,7 @@ class Timekeeper:
         """Check the reply of an exchange for due schedules, and start to fire them."""
         if self.is_stored and not due:
             return
+        self._is_wanted = True
         if (self._task is None or self._task.done()) and self._now_s() >= self._rests_until_s:
             self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-timekeeper")
 
@@ -257,7 +260,7 @@ class Timekeeper:
                 except BaseException:
                     self.is_stored = False
                     raise
-            is_well = await run_steps(self._backend, fire_due())
+            is_well = await self._fire()
         except BackendError as error:
             extra = {"event": "schedule.backend", "error": str(error)}
             logger.warning("schedules are not fired for now: %s", error, extra=extra)
@@ -265,6 +268,14 @@ class Timekeeper:
             logger.exception("the task that fires schedules failed", extra={"event": "schedule.stuck"})
         if not is_well:
             self._rests_until_s = self._now_s() + REST_S
+
+    async def _fire(self) -> bool:
+        """Fire what is due, and what comes to be due meanwhile; return False if some of it stays due."""
+        is_well = self._is_wanted = True
+        while is_well and self._is_wanted:
+            self._is_wanted = False
+            is_well = await run_steps(self._backend, fire_due())
+        return is_well
 
     async def _store_all(self) -> None:
         self._declare()
