@@ -23,6 +23,7 @@ import pytest
 from queuehint import (
     HandlerError,
     InvalidJobTypeError,
+    JobCanceledError,
     JobFailedError,
     JobSpec,
     JobState,
@@ -333,3 +334,35 @@ def test_process_that_dies_twice_before_its_code_begins_is_a_failed_attempt(monk
     record = job.record_sync()
     assert (record.state, record.attempts, len(starts.pids)) == (JobState.FAILED, 1, 2)
     assert "died of SIGKILL" in record.errors[-1].message
+
+
+async def test_job_that_was_asked_to_stop_as_its_process_died_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, dies = threading.Event(), threading.Event()
+    made: list[object] = []
+
+    class Dying:
+        """A process that has died before its code began when it is told to stop."""
+
+        pid, is_usable, has_died_unbegun = None, False, True
+
+        def __init__(self, *, is_durable: bool) -> None:
+            made.append(self)
+
+        def run(self, *_: object) -> ProcessDiedError:
+            begun.set()
+            assert dies.wait(LIMIT_S)
+            return ProcessDiedError("plain", -9)
+
+        def stop(self, *, is_told_first: bool) -> None:
+            dies.set()
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(pool, "HandlerProcess", Dying)
+    async with sched.worker():
+        job = await tasks.plain_job.enqueue(1)
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        await job.cancel()
+        with pytest.raises(JobCanceledError):
+            await job.result(timeout=LIMIT_S)
+    assert len(made) == 1

@@ -94,8 +94,9 @@ class ProcessPool:
             process = self._take()
             end = await self._run_in(process, run, payload, slot, handler, scheduler, begun)
             # Not an attempt: no code of the job has begun. It is run once more, and then what keeps it from beginning
-            # is told.
-            if is_last or not (isinstance(end, ProcessDiedError) and not end.problem and process.has_died_unbegun):
+            # is told. A request to stop may have come just after the death.
+            is_unbegun = isinstance(end, ProcessDiedError) and not end.problem and process.has_died_unbegun
+            if is_last or not is_unbegun or slot.why_stop is not None:
                 break
         if isinstance(end, ProcessDiedError):
             raise end
