@@ -216,7 +216,7 @@ class Failures:
         except BaseException as error:  # noqa: BLE001 - whatever a hook raises, the attempt ends
             # Not what it says, nor what it came of: both may hold the very text that is withheld.
             extra = {"event": "redact.failed", "error": qualified_name(error), "where": _where(error)}
-            logger.error("redact failed", extra=extra)  # noqa: TRY400
+            self._emit(logging.ERROR, "redact failed", (), extra, None)
             return "<withheld: redact failed>"
         if keeps_end and len(text) > TEXT_MAX:
             return "…" + text[1 - TEXT_MAX :]

@@ -92,6 +92,23 @@ def test_what_is_logged_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     assert record.getMessage().endswith("KeyError: '***'")
 
 
+def test_a_redaction_and_a_filter_of_logs_that_both_fail_let_the_attempt_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logger = logging.getLogger("queuehint.worker")
+    logger.addFilter(fails)
+    try:
+        described = Failures(fails).describe("KeyError", "'missing'", caught(missing))
+    finally:
+        logger.removeFilter(fails)
+    assert described.message == "<withheld: redact failed>"
+    assert not caplog.records
+
+
 def test_without_texts_of_errors_their_type_is_left(caplog: pytest.LogCaptureFixture) -> None:
     tell(caught(missing), attempt=3, log_errors=False)
     (record,) = caplog.records
