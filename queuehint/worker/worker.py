@@ -236,12 +236,12 @@ class Worker:
         state.outbox.open()
         forget = state.backend.adopt(state.leases.all, state.pulse.blocked_ms)
         canceled: asyncio.CancelledError | None = None
-        if self._renewal is not None:
-            self._renewal.start()
-        self._watch.start()
-        served = {"pools": ",".join(state.empty.pools), "concurrency": state.concurrency}
-        logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
         try:
+            if self._renewal is not None:
+                self._renewal.start()
+            self._watch.start()
+            served = {"pools": ",".join(state.empty.pools), "concurrency": state.concurrency}
+            logger.info("worker started", extra={"event": "worker.started", "worker": self.name, **served})
             self._presence.announce(state.now_s())
             while True:
                 try:

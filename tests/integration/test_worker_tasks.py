@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -182,3 +183,20 @@ async def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are
         await task
     await until(lambda: stopped == [True])
     assert "worker.died" in events(caplog)
+
+
+async def test_a_worker_whose_threads_cannot_all_be_started_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name == "queuehint-renewal_renew":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    sched = Scheduler("redis://127.0.0.1:1", lease=1)
+    with pytest.raises(RuntimeError, match="new thread"):
+        async with sched.worker():
+            raise AssertionError("it has started")
+    await until(lambda: "queuehint-renewal_watch" not in {thread.name for thread in threading.enumerate()})
+    await sched.close()
