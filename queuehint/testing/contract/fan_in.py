@@ -125,6 +125,15 @@ class FanIn:
         assert store.run() == ["a", "b", "last", "behind"]
         assert store.is_clean
 
+    def test_a_portion_may_depend_on_a_job_that_another_submission_committed_just_before(self, store: Store) -> None:
+        store.stage("T", job("last"))
+        store.stage("S", job("a"))
+        store.commit("S")
+        assert store.depend("T", "last", 1, "a")
+        store.commit("T")
+        assert store.why("last").jobs == ("a",)
+        assert store.run() == ["a", "last"]
+
     def test_hundreds_of_dependencies_are_bound_in_several_steps(self, store: Store) -> None:
         ids = [f"j{number:03}" for number in range(520)]
         store.enqueue(*[job(each) for each in ids])
