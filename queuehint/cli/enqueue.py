@@ -11,7 +11,8 @@ from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, namespa
 from queuehint.cli.render import Printer
 from queuehint.client.job import Job
 from queuehint.errors import shown
-from queuehint.handlers.codec import JsonCodec, encode_json
+from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.conversion.plain_json import encode_json
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_id
 from queuehint.values.hint import Claim

@@ -26,7 +26,7 @@ from queuehint.cli.opening import (
     place,
 )
 from queuehint.cli.render import Grid, Lines, Printer, cell, state_cell
-from queuehint.handlers.codec import encode_json
+from queuehint.handlers.conversion.plain_json import encode_json
 from queuehint.operations import (
     Cancel,
     CountPending,

@@ -18,7 +18,7 @@ from queuehint.errors import (
     TemplateError,
     shown,
 )
-from queuehint.handlers.codec import decode_json
+from queuehint.handlers.conversion.plain_json import decode_json
 from queuehint.handlers.templates import find
 from queuehint.operations import (
     BYTES_PER_SUBMISSION_MAX,

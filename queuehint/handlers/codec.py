@@ -8,7 +8,6 @@ annotation cattrs converts the value to JSON and back, so a parameter opts in by
 
 from __future__ import annotations
 
-import json
 import types
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
@@ -18,30 +17,24 @@ from queuehint.errors import (
     InvalidJobTypeError,
     PayloadError,
     UnknownToReleaseError,
-    shown,
 )
 from queuehint.handlers.arguments import called
+from queuehint.handlers.conversion.plain_json import check_json, decode_json, encode_flat, encode_json
 from queuehint.schema.checks import IDENTITY_MAX, check_object
-from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import cattrs
 
-DEPTH_MAX = 64
 PLACES_MAX = 3
 """So many places that do not fit are named."""
-INT_DIGITS_MAX = 4300
 _WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
 
 _SCALARS = (str, int, float, bool, type(None))
 _SURE = frozenset(_SCALARS)
 _TEXT = frozenset({str})
 _NUMBERS = _SURE - _TEXT
-_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-_decoder = json.JSONDecoder()
-_decode: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 
 
 class Codec(Protocol):
@@ -156,8 +149,9 @@ class JsonCodec:
             if name in values:
                 written = self._unstructure(name, values[name], annotations[name], bytes_max)
                 values = {**values, name: written}
-        if set(map(type, values.values())) == _TEXT and sum(map(len, values.values())) <= bytes_max:
-            return encode_json(values, bytes_max=bytes_max)
+        payload = encode_flat(values, bytes_max)
+        if payload is not None:
+            return payload
         for name, value in values.items():
             kind = type(value)
             if kind not in _SURE and name in odd:
@@ -323,144 +317,3 @@ def _is_plain(annotation: Any) -> bool:
     if origin is Literal:
         return all(type(arg) in _SURE for arg in args)
     return False
-
-
-def _make_scan() -> Callable[[Any, int], Iterable[str]]:
-    """
-    Return the pieces that the encoder makes of a value, given 0.
-
-    In CPython the C function that does the work is made once instead of once a call, which takes half the time. It
-    looks for no cycles; they end in a RecursionError, after which `check_json` names the place.
-    """
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return lambda value, _: (_encoder.encode(value),)
-    scan: Callable[[Any, int], Iterable[str]] = make(
-        None, _encoder.default, json.encoder.encode_basestring, None, _encoder.key_separator, _encoder.item_separator,
-        _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan,
-    )  # fmt: skip
-    return scan
-
-
-_scan = _make_scan()
-
-
-def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """
-    Return a checked value as JSON in UTF-8.
-
-    Raises:
-        PayloadError: it is not JSON after all, or longer than *bytes_max*.
-    """
-    try:
-        payload = "".join(_scan(value, 0)).encode()
-    except UnicodeEncodeError as error:
-        check_json(value, "$", bytes_max)
-        raise PayloadError(f"a string is not encodable as UTF-8: {error.reason}") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        check_json(value, "$", bytes_max)
-        raise PayloadError(str(error)) from None
-    if len(payload) > bytes_max:
-        raise PayloadError(f"takes {len(payload)} bytes as JSON, limit {bytes_max}")
-    return payload
-
-
-def decode_json(payload: bytes) -> Any:
-    """
-    Return the value of JSON in UTF-8.
-
-    Raises:
-        PayloadError: it is not JSON.
-    """
-    try:
-        text = payload.decode()
-        try:
-            value, end = _decode(text, 0)
-        except StopIteration:
-            # It says what is wrong.
-            return _decoder.raw_decode(text)[0]
-        return value if end == len(text) else _decoder.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise PayloadError(f"is not JSON: {error}") from None
-
-
-def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX, way_out: str = "") -> None:
-    """
-    Check that a value is JSON: str, int, float, bool, None, list, tuple, dict with str keys; at most 64 deep.
-
-    Args:
-        path: where the value stands, for messages.
-        bytes_max: strings longer than this in all are refused before anything is copied.
-        way_out: what to do about a type that is not JSON, for the message.
-
-    Raises:
-        PayloadError: naming the place as a JSON path.
-
-    Complexity: O(size), iterative.
-    """
-    size = 0
-    # Each level of the stack iterates over one container; its key there and its id are kept on the way down.
-    stack: list[Iterator[tuple[str | int, Any]]] = [iter([(0, value)])]
-    steps: list[str | int] = [0]
-    above: list[int] = []
-
-    def here() -> str:
-        return path + "".join(map(_step, steps[1:]))
-
-    while stack:
-        for steps[-1], item in stack[-1]:
-            kind = type(item)
-            if kind is str:
-                size += len(item)
-                if size > bytes_max:
-                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
-                _check_text(item, here)
-            elif kind is int:
-                # A decimal digit is over 3.3 bits; Python refuses to print or read more digits than this.
-                if item.bit_length() > INT_DIGITS_MAX * 3.3219:
-                    raise PayloadError(f"int of more than {INT_DIGITS_MAX} digits cannot be read back", path=here())
-            elif kind is float:
-                if item != item or item in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
-                    raise PayloadError(f"{item} is not JSON", path=here())
-            elif item is None or kind is bool:
-                pass
-            elif isinstance(item, (list, tuple, dict)):
-                if id(item) in above:
-                    raise PayloadError("circular reference", path=here())
-                if len(stack) > DEPTH_MAX:
-                    raise PayloadError(f"deeper than {DEPTH_MAX}", path=path)
-                if isinstance(item, dict):
-                    for key in item:
-                        if not isinstance(key, str):
-                            problem = f"a key is {type(key).__name__}, JSON keys are str{way_out}"
-                            raise PayloadError(problem, path=here())
-                        size += len(key)
-                        if size > bytes_max:
-                            raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
-                        _check_text(key, here)
-                    members = iter(item.items())
-                else:
-                    members = enumerate(item)
-                above.append(id(item))
-                stack.append(members)
-                steps.append(0)
-                break
-            elif not isinstance(item, (str, int, float)):
-                raise PayloadError(f"{kind.__name__} is not JSON{way_out}", path=here())
-        else:
-            stack.pop()
-            steps.pop()
-            if above:
-                above.pop()
-
-
-def _step(step: str | int) -> str:
-    """Return one step of a JSON path: ``.key``, or ``[0]``, or ``['any other key']``."""
-    return f".{step}" if isinstance(step, str) and len(step) <= 80 and step.isidentifier() else f"[{shown(step)}]"
-
-
-def _check_text(text: str, here: Callable[[], str]) -> None:
-    try:
-        text.isascii() or text.encode()
-    except UnicodeEncodeError as error:
-        raise PayloadError(f"string holds {text[error.start]!r}, not encodable as UTF-8", path=here()) from None

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import InvalidJobTypeError, PayloadError
-from queuehint.handlers.codec import check_json, decode_json, encode_json
+from queuehint.handlers.conversion.plain_json import check_json, decode_json, encode_json
 from queuehint.values.outcome import RESULT_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never
 import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError, clipped, shown
-from queuehint.handlers.codec import DEPTH_MAX
+from queuehint.handlers.conversion.plain_json import DEPTH_MAX
 from queuehint.handlers.templates import Placeholder, is_name, parse
 from queuehint.schema.checks import sized
 from queuehint.values.spec import TEMPLATES_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync
-from queuehint.handlers.codec import check_json, decode_json, encode_json
+from queuehint.handlers.conversion.plain_json import check_json, decode_json, encode_json
 from queuehint.operations import SHARED_LIST_MAX, ListShared, Pull, Pulled, Push, SharedKeys
 from queuehint.schema.checks import TEN_YEARS_MS, check_duration, check_int, check_name
 from queuehint.values.outcome import RESULT_BYTES_MAX

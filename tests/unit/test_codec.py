@@ -15,10 +15,13 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuehint import JsonCodec, PayloadError, UnknownToReleaseError
 from queuehint.handlers.arguments import called
-from queuehint.handlers.codec import check_json, decode_json, encode_json
+from queuehint.handlers.conversion import plain_json
+from queuehint.handlers.conversion.plain_json import check_json, decode_json, encode_json
 from tests.each import for_each
 
 MAX = 1 << 20
@@ -386,6 +389,44 @@ def test_a_check_names_the_place_it_was_told() -> None:
 
 def test_json_is_compact_utf8() -> None:
     assert encode_json({"é": [1, "ü"]}) == '{"é":[1,"ü"]}'.encode()
+
+
+class Words(str):
+    """A text of another type."""
+
+    __slots__ = ()
+
+
+def test_templates_of_names_are_bounded() -> None:
+    for number in range(plain_json.TEMPLATES_MAX + 2):
+        assert dumps_as(f"n{number}") == b'{"n%d":1}' % number
+        dumps_as("x" * plain_json.TEMPLATE_LENGTH_MAX)
+    templates = plain_json._templates
+    assert len(templates) <= plain_json.TEMPLATES_MAX
+    assert max(map(len, templates.values())) <= plain_json.TEMPLATE_LENGTH_MAX
+
+
+def dumps_as(name: str) -> bytes:
+    return JsonCodec().dumps({name: 1}, {}, bytes_max=10_000)
+
+
+NAMES = st.text(max_size=4) | st.sampled_from(("doc", "%s", '"', "é%"))
+SCALARS = st.one_of(
+    st.text(max_size=9),
+    st.integers(),
+    st.booleans(),
+    st.none(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from((1 << 1_024, -(1 << 2_000), "%s", "\x00\x1f\x7f\u2028", Words("w"), [1], {"a": "b"})),
+)
+
+
+@given(st.dictionaries(NAMES, SCALARS, max_size=4))
+def test_object_by_the_template_of_its_names_is_written_as_the_encoder_writes_it(values: dict[str, Any]) -> None:
+    expected = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+    assert JsonCodec().dumps(values, {}, bytes_max=len(expected)) == expected
+    with pytest.raises(PayloadError, match="limit"):
+        JsonCodec().dumps(values, {}, bytes_max=len(expected) - 1)
 
 
 @for_each("value", [["a" * 600] * 2, {"a": "b" * 600, "c": "d" * 600}, {"k" * 600: 1, "l" * 600: 2}, ["a" * 1_300, 1]])

@@ -12,7 +12,7 @@ import pytest
 
 from queuehint import InvalidJobTypeError, JobContext, JsonCodec, PayloadError
 from queuehint.handlers import context as context_module
-from queuehint.handlers.codec import decode_json
+from queuehint.handlers.conversion.plain_json import decode_json
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Note
 from queuehint.testing.driver import job

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, PayloadError, shown
-from queuehint.handlers.codec import check_json, decode_json
+from queuehint.handlers.conversion.plain_json import check_json, decode_json
 from queuehint.schema.checks import RUN_AT_MAX_MS
 from queuehint.values.record import moment
 

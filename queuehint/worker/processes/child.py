@@ -27,8 +27,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import HandlerError, UnknownToReleaseError, shown
-from queuehint.handlers.codec import JsonCodec, encode_json
+from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.context import CURRENT, JobContext
+from queuehint.handlers.conversion.plain_json import encode_json
 from queuehint.handlers.forks import end_any_child, leaving_to_no_child
 from queuehint.handlers.handler import Handler
 from queuehint.handlers.partial_result import PartialResult

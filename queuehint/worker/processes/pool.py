@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
-from queuehint.handlers.codec import JsonCodec, decode_json
+from queuehint.handlers.codec import JsonCodec
+from queuehint.handlers.conversion.plain_json import decode_json
 from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.handlers.remote import ProcessDiedError
 from queuehint.operations import Enqueue
