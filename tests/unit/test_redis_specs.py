@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuehint.backends.redis.codec import codec, specs
+from queuehint.testing import strategies
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import ON_CONFLICT, Dependency, JobSpec
@@ -34,18 +35,10 @@ backoffs = st.builds(
     st.lists(st.floats(0, 1e6), max_size=3),
 )
 policies = st.just(DEFAULT_POLICY) | st.builds(
-    Policy,
-    max_attempts=st.integers(1, 1000),
-    max_losses=st.integers(1, 1000),
-    backoff=st.just(Backoff()) | backoffs,
-    timeout_ms=st.none() | ms.map(lambda value: value + 1),
-    on_retry=st.sampled_from(["hold", "yield"]),
-    on_dead=st.sampled_from(["continue", "hold", "cancel_behind"]),
-    on_dependency_failure=st.sampled_from(["wait", "cancel", "run"]),
-    max_hold_ms=st.just(300_000) | ms,
-    start_within_ms=st.none() | ms.map(lambda value: value + 1),
-    retention_ms=st.none() | ms,
-    key_for_ms=st.none() | ms.map(lambda value: value + 1),
+    lambda policy, backoff, max_hold_ms: attrs.evolve(policy, backoff=backoff, max_hold_ms=max_hold_ms),
+    strategies.policies(),
+    st.just(Backoff()) | backoffs,
+    st.just(300_000) | ms,
 )
 
 

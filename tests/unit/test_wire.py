@@ -33,6 +33,7 @@ from queuehint.operations.wire import (
 )
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
+from queuehint.testing.strategies import policies
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
@@ -54,14 +55,6 @@ backoffs = st.builds(
     jitter=st.sampled_from([0, 0.5]),
     waits=st.lists(st.sampled_from([0, 1.5]), max_size=2),
 )
-policies = st.builds(
-    Policy,
-    max_attempts=st.integers(1, 9),
-    backoff=backoffs,
-    timeout_ms=st.none() | st.integers(1, 10**9),
-    on_dead=st.sampled_from(["continue", "hold", "cancel_behind"]),
-    retention_ms=st.none() | st.integers(0, 10**9),
-)
 dependencies = st.builds(Dependency, ids, st.sampled_from(["success", "done"]), st.none() | ids, st.booleans())
 numbers = st.none() | st.integers(1, 10**6)
 limits = st.builds(
@@ -82,7 +75,7 @@ recurrences = st.builds(
     end_ms=numbers,
 )
 _CHECKED: dict[Any, st.SearchStrategy[Any]] = {
-    Policy: policies,
+    Policy: policies(),
     Backoff: backoffs,
     Dependency: dependencies,
     Limit: limits,
