@@ -191,6 +191,20 @@ def test_a_huge_text_is_refused_before_it_is_copied(annotation: Any) -> None:
     assert peak < 8 << 20
 
 
+def test_a_huge_text_beside_a_number_is_refused_before_it_is_copied() -> None:
+    import tracemalloc
+
+    values = {"text": "x" * (64 << 20), "number": 1}
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadError, match="the limit"):
+            JsonCodec().dumps(values, {}, bytes_max=MAX)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
 def test_a_huge_key_is_refused_before_it_is_copied() -> None:
     import tracemalloc
 

@@ -28,6 +28,7 @@ _decoder = json.JSONDecoder()
 _decode: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 _templates: dict[tuple[str, ...], str] = {}
+_TEXT = {str}
 _WORDS = {None: "null", False: "false", True: "true"}
 
 
@@ -73,8 +74,27 @@ def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
 
 def encode_flat(values: Mapping[str, Any], bytes_max: int) -> bytes | None:
     """Return texts, integers, booleans and None as JSON, by the template of their names; None if that cannot be."""
+    given = values.values()
+    texts: Iterable[str] | None
+    if set(map(type, given)) == _TEXT:
+        texts = map(_quoted, given) if sum(map(len, given)) <= bytes_max else None
+    else:
+        texts = _scalars(given, bytes_max)
+    if texts is None:
+        return None
+    names = tuple(values)
+    template = _templates.get(names) or _template(names)
+    try:
+        payload = (template % tuple(texts)).encode()
+    except UnicodeEncodeError:
+        return None
+    return payload if len(payload) <= bytes_max else None
+
+
+def _scalars(values: Iterable[Any], bytes_max: int) -> list[str] | None:
+    """Return texts, integers, booleans and None as JSON each; None if one of them is neither, or too long."""
     texts = []
-    for value in values.values():
+    for value in values:
         kind = type(value)
         if kind is str:
             if len(value) > bytes_max:
@@ -88,22 +108,16 @@ def encode_flat(values: Mapping[str, Any], bytes_max: int) -> bytes | None:
             texts.append(_WORDS[value])
         else:
             return None
-    try:
-        payload = (_template(tuple(values)) % tuple(texts)).encode()
-    except UnicodeEncodeError:
-        return None
-    return payload if len(payload) <= bytes_max else None
+    return texts
 
 
 def _template(names: tuple[str, ...]) -> str:
-    """Return a JSON object with a place for the value of each name; that of a task's parameters is used again."""
-    template = _templates.get(names)
-    if template is None:
-        template = "{" + ",".join([f"{_quoted(name)}:".replace("%", "%%") + "%s" for name in names]) + "}"
-        if len(template) <= TEMPLATE_LENGTH_MAX:
-            if len(_templates) >= TEMPLATES_MAX:
-                _templates.clear()
-            _templates[names] = template
+    """Return a JSON object with a place for the value of each name, and keep it for the next call of the task."""
+    template = "{" + ",".join([f"{_quoted(name)}:".replace("%", "%%") + "%s" for name in names]) + "}"
+    if len(template) <= TEMPLATE_LENGTH_MAX:
+        if len(_templates) >= TEMPLATES_MAX:
+            _templates.clear()
+        _templates[names] = template
     return template
 
 
