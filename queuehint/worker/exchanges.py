@@ -195,11 +195,7 @@ class Exchanges:
             self._state.announce_due_s = 0.0
         if settle:
             self._settlements.take(len(settle))
-        limit = 0 if self._stopping.is_begun else min(self._state.free, self._claims_max)
-        to = self._state.empty
-        return Exchange(
-            to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
-        )
+        return self._state.ask(settle, 0 if self._stopping.is_begun else self._claims_max)
 
     async def _survive(self, operation: Exchange, error: Exception) -> None:
         """Recover from an exchange that failed without a store error: an outcome may be to blame."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from queuehint.backends.base import Interest
 from queuehint.errors import BackendError, InvalidJobError, OutcomeUnknownError, shown
-from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX, Exchange
+from queuehint.operations import ANYONE, POOLS_MAX, USERS_NAMED_MAX
 from queuehint.schema.checks import check_items, check_name
 
 if TYPE_CHECKING:
@@ -105,11 +105,7 @@ class Listening:
         if not (self._may_claim_behind and interest.pools and state.free and state.started.is_set()):
             await state.backend.wait(interest, WAIT_CEILING_S)
             return False
-        to = state.empty
-        limit = min(state.free, BEHIND_MAX)
-        operation = state.behind = Exchange(
-            to.worker, (), to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
-        )
+        operation = state.behind = state.ask((), BEHIND_MAX)
         sent_s = state.now_s()
 
         def take(reply: Exchanged) -> None:

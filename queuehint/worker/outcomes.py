@@ -259,10 +259,9 @@ class Settlements:
         """Put some that were taken first again, because they were refused."""
         self.waiting.extendleft(reversed(outcomes))
 
-    def settled(self, count: int) -> None:
-        """Record that the store has accepted so many."""
-        if count:
-            self._most = min(2 * self._most, JOBS_AT_ONCE)
+    def settled(self) -> None:
+        """Record that the store has accepted some."""
+        self._most = min(2 * self._most, JOBS_AT_ONCE)
 
     def halve(self, count: int) -> bool:
         """Halve the batch after a failure; return False if it was a single outcome."""

@@ -155,6 +155,13 @@ class WorkerState:
             free -= self.behind.limit
         return max(0, free)
 
+    def ask(self, settle: tuple[Outcome, ...], most: int) -> Exchange:
+        """Return an exchange that settles outcomes and claims a job for each free slot, but at most so many."""
+        to, limit = self.empty, min(self.free, most)
+        return Exchange(
+            to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
+        )
+
     def take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
         """Process the reply to an exchange that was sent then."""
         settled, grants, stopping = operation.settle, reply.grants, self.stopping
@@ -173,7 +180,7 @@ class WorkerState:
             ends = zip(settled, reply.verdicts, strict=True)
             outbox.forget({(outcome.job_id, outcome.token): verdict for outcome, verdict in ends})
         if settled:
-            self.settlements.settled(len(settled))
+            self.settlements.settled()
         if operation.limit:
             self.is_plenty = len(grants) + len(reply.unreadable) == operation.limit
         if Verdict.LOST in reply.verdicts or logger.isEnabledFor(logging.DEBUG):

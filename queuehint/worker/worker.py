@@ -95,7 +95,8 @@ class Worker:
         steal: whom to help while *users* have nothing ready, at most 64, none of *users*; `ANYONE` for everyone.
         lease: of each grant; renewed after a third of it.
         grace: how long running jobs may go on once the worker stops; then async handlers are canceled and given back.
-        abandon_after: how long code that was asked to stop may go on before it is reported, and given up if
+        abandon_after: how long code that was asked to stop may go on before it is reported, and its process given up
+            if there is a *give_up*.
         give_up: ends the process at once; only for a worker that has a process to itself. Called with the ids of the
             jobs whose code has not ended, once all others have been settled.
         helper: renews the leases from another process; without it a thread does.

@@ -122,7 +122,7 @@ class BlockWatch:
         at = _place(blamed)
         if not _looker.is_news((task, at), now_s):
             return
-        extra = {"event": "job.blocks_loop", "blocked_s": round(blocked_s, 1), "where": _places(frame)}
+        extra = {"event": "job.blocks_loop", "blocked_s": round(blocked_s, 1), "where": places(frame)}
         what = "code"
         if slot is not None:
             what = printable(f"job {slot.grant.spec.id} ({task})")
@@ -236,11 +236,10 @@ def _place(frame: FrameType) -> str:
     return printable(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
 
 
-def _places(frame: FrameType) -> str:
+def places(frame: FrameType | None) -> str:
     """Return where a thread is, the innermost frames first, without a look at the sources."""
-    places: list[str] = []
-    at: FrameType | None = frame
-    while at is not None and len(places) < FRAMES_MAX:
-        places.append(f"{at.f_code.co_filename}:{at.f_lineno} {at.f_code.co_name}")
-        at = at.f_back
-    return ", ".join(places)
+    found: list[str] = []
+    while frame is not None and len(found) < FRAMES_MAX:
+        found.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return ", ".join(found)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from queuehint.errors import BackendError
 from queuehint.operations import JOBS_AT_ONCE, Exchange
 from queuehint.values.outcome import OutcomeKind
-from queuehint.worker.leases.blocking import BlockWatch, blamed_frame
+from queuehint.worker.leases.blocking import BlockWatch, blamed_frame, places
 from queuehint.worker.leases.pulse import BEAT_S, BLOCKED_S
 from queuehint.worker.outcomes import outcome_of
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.worker")
 
-FRAMES_MAX = 5
 STOOD_STILL_S = 3.0
 """A thread that looks every second and has not for so long did not run: its whole process did not."""
 
@@ -101,13 +100,18 @@ class LoopWatch:
             return
         if not self._pulse.is_blocked:
             self._pulse.is_blocked = True
-            extra = {"event": "worker.blocked", "worker": self._worker, "blocked_s": round(blocked_s, 1)}
-            message = "code blocks the event loop of a worker; its other jobs do not run"
-            if not _is_code_to_blame(self._thread):
-                message = "the event loop of a worker does not get to run; its jobs wait for a processor"
-                extra["event"] = "worker.starved"
-            logger.warning(message, extra={**extra, "where": _frames_of(self._thread)})
+            self._report(blocked_s)
         self._give_back_unbegun()
+
+    def _report(self, blocked_s: float) -> None:
+        """Report that the loop does not turn, and where its thread is."""
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way to see another thread
+        event, message = "worker.blocked", "code blocks the event loop of a worker; its other jobs do not run"
+        if frame is None or blamed_frame(frame) is None:
+            event = "worker.starved"
+            message = "the event loop of a worker does not get to run; its jobs wait for a processor"
+        extra = {"event": event, "worker": self._worker, "blocked_s": round(blocked_s, 1), "where": places(frame)}
+        logger.warning(message, extra=extra)
 
     def _give_back_unbegun(self) -> None:
         """Give back the jobs whose code has not begun; failures are retried at the next check."""
@@ -130,18 +134,3 @@ class LoopWatch:
                 len(slots),
                 extra={"event": "worker.gives_back", "worker": self._worker, "jobs": len(slots)},
             )
-
-
-def _is_code_to_blame(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - as below
-    return frame is not None and blamed_frame(frame) is not None
-
-
-def _frames_of(thread: int) -> str:
-    """Return where a thread is, the innermost frames first, without a look at the sources."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way to see another thread
-    places: list[str] = []
-    while frame is not None and len(places) < FRAMES_MAX:
-        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
-        frame = frame.f_back
-    return ", ".join(places)
