@@ -73,19 +73,14 @@ class FakeClock:
             moved()
 
 
+now_s: Callable[[], float]
+"""Returns the time on this machine's monotonic clock, the same for all processes; on Linux it counts in suspension."""
 if hasattr(time, "CLOCK_BOOTTIME"):
     _passed_ns: Callable[[], int] = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-
-    def now_s() -> float:
-        """Return the time on this machine's monotonic clock, also counted while it is suspended; for all processes."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
+    now_s = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:  # pragma: no cover - not Linux
     _passed_ns = time.monotonic_ns
-
-    def now_s() -> float:
-        """Return the time on this machine's monotonic clock; the same for all processes."""
-        return time.monotonic()
+    now_s = time.monotonic
 
 
 class SteadyClock(SystemClock):

@@ -247,10 +247,9 @@ class LocalBackend(Backend):
         """Wake those whose wait is over after an operation."""
         table, waiting = self.engine.state.table, self._waiting
         if waiting.waiters:
-            waiting.call("job", table.ended)
-            waiting.call_ready(table.ready.filled)
-            waiting.call("worker", list(table.undelivered_cancellations))
-            waiting.call_drained(self.engine.is_drained)
+            waiting.call_concerned(
+                table.ended, table.ready.filled, list(table.undelivered_cancellations), self.engine.is_drained
+            )
             next_ms = self.engine.state.next_ms()
             if next_ms is not None:
                 waiting.call_workers(next_ms)

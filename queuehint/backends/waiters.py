@@ -75,19 +75,43 @@ class WaitingRoom:
                 if not waiters:
                     del self._by_topic[topic]
 
-    def call(self, kind: str, names: Iterable[object]) -> None:
+    def call_concerned(
+        self,
+        ended: Iterable[str],
+        filled: set[tuple[str, str | None]],
+        canceled: Iterable[str],
+        is_drained: Callable[[CountPending], bool],
+    ) -> None:
+        """
+        Wake those to whom what an operation has done is news.
+
+        Args:
+            ended: jobs that are over.
+            filled: queues and users who have got ready jobs.
+            canceled: workers that have jobs to stop.
+            is_drained: whether a count has reached zero.
+        """
+        self._call("job", ended)
+        self._call_ready(filled)
+        self._call("worker", canceled)
+        for waiter in list(self._drains):
+            if waiter.pending is not None and is_drained(waiter.pending):
+                self.leave(waiter)
+                waiter.wake()
+
+    def _call(self, kind: str, names: Iterable[object]) -> None:
         """Wake the waiters of any of these topics."""
         for name in names:
             for waiter in list(self._by_topic.get((kind, name), ())):
                 self.leave(waiter)
                 waiter.wake()
 
-    def call_ready(self, filled: set[tuple[str, str | None]]) -> None:
+    def _call_ready(self, filled: set[tuple[str, str | None]]) -> None:
         """Wake the workers that wait for jobs of queues and users, but those whose release has refused these jobs."""
         refused = [each for each in filled if REFUSED_MARK in each[0]]
         fresh = filled.difference(refused)
-        self.call("pool", {pool for pool, _ in fresh})
-        self.call("user", fresh)
+        self._call("pool", {pool for pool, _ in fresh})
+        self._call("user", fresh)
         for queue, user in refused:
             pool, releases = pool_of(queue), releases_of(queue)
             for topic in (("pool", pool), ("user", (pool, user))):
@@ -95,13 +119,6 @@ class WaitingRoom:
                     if waiter.release not in releases:
                         self.leave(waiter)
                         waiter.wake()
-
-    def call_drained(self, is_drained: Callable[[CountPending], bool]) -> None:
-        """Wake the waiters whose count has reached zero."""
-        for waiter in list(self._drains):
-            if waiter.pending is not None and is_drained(waiter.pending):
-                self.leave(waiter)
-                waiter.wake()
 
     def call_workers(self, next_ms: int) -> None:
         """Wake the workers that would sleep past the time when something is due."""

@@ -100,14 +100,6 @@ class State:
         look_ms = table.limits.next_ms() if table.limits.limiters else None
         return next_ms if look_ms is None or (next_ms is not None and next_ms < look_ms) else look_ms
 
-    def is_timer_due(self) -> bool:
-        """Return whether a job's timer fires now, or a limit is looked at again."""
-        table = self.table
-        if table.timers.is_due(self.now_ms):
-            return True
-        look_ms = table.limits.next_ms() if table.limits.limiters else None
-        return look_ms is not None and look_ms <= self.now_ms
-
     def next_ms(self) -> int | None:
         """Return when something is due; now, while something is left over."""
         if self.table.leftovers:

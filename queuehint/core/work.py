@@ -51,4 +51,13 @@ def more(state: State) -> bool:
 
 def is_behind(state: State) -> bool:
     """Return whether there is work that could be done now."""
-    return bool(state.table.leftovers) or state.is_timer_due()
+    return bool(state.table.leftovers) or is_timer_due(state)
+
+
+def is_timer_due(state: State) -> bool:
+    """Return whether a job's timer fires now, or a limit is looked at again."""
+    table = state.table
+    if table.timers.is_due(state.now_ms):
+        return True
+    look_ms = table.limits.next_ms() if table.limits.limiters else None
+    return look_ms is not None and look_ms <= state.now_ms

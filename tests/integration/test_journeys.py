@@ -10,8 +10,8 @@ from tests.servers import Server
 LIMITS = {
     "enqueue in memory": (29, 41),
     "enqueue on Redis": (24, 38),
-    "a worker's turn": (31, 127),
-    "a retry": (34, 142),
+    "a worker's turn": (32, 113),
+    "a retry": (35, 122),
     "why": (17, 28),
 }
 """Of each journey: the files it enters, and the calls from one to another."""

@@ -124,7 +124,7 @@ OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     JobSpec: frozenset({"_is_checked"}),
     indexes.PathIndex: frozenset({"_order", "_changes"}),
     table.JobTable: frozenset({"retention"}),
-    timers.Timers: frozenset({"_first_ms"}),
+    timers.Timers: frozenset({"_first_ms", "_is_exact"}),
     xcom.SharedStore: frozenset({"_order"}),
 }
 """Derived fields, which are recomputed."""
@@ -394,7 +394,7 @@ def _complete(made: list[Any], options: engine.EngineOptions) -> engine.Engine:
         elif type(value) is indexes.PathIndex:
             value._order, value._changes = None, 0  # noqa: SLF001 - as above
         elif type(value) is timers.Timers:
-            value._first_ms = 0  # noqa: SLF001
+            value._first_ms, value._is_exact = 0, False  # noqa: SLF001
         elif type(value) is xcom.SharedStore:
             value._order = None  # noqa: SLF001
     return engine.Engine(state=whole)

@@ -49,11 +49,13 @@ class Timers:
     over retentions of days.
     """
 
-    __slots__ = ("_first_ms", "_heaps")
+    __slots__ = ("_first_ms", "_heaps", "_is_exact")
 
     def __init__(self) -> None:
         self._first_ms = _NEVER_MS
         """When the first entry is due, or one before it that was dropped; no heap need be looked at until then."""
+        self._is_exact = True
+        """It is the first that has its time; else one that was dropped may have had it."""
         self._heaps: tuple[LazyHeap[Any], ...] = tuple(LazyHeap(kind, _KINDS) for kind in TimerKind)
 
     def __len__(self) -> int:
@@ -61,28 +63,26 @@ class Timers:
 
     def add(self, kind: int, due_ms: int, job: Timed) -> Entry:
         """Add a timer that fires at *due_ms*; return its entry, for `drop`."""
-        if due_ms < self._first_ms:  # noqa: PLR1730 - twice a job; a call would cost more than the rest
-            self._first_ms = due_ms
+        if due_ms < self._first_ms:
+            self._first_ms, self._is_exact = due_ms, True
         return self._heaps[kind].push(due_ms, job.number, job)
 
     def drop(self, entry: Entry) -> None:
         """Remove an entry that has not fired."""
         self._heaps[entry[2] % _KINDS].discard(entry)
+        self._is_exact = self._is_exact and entry[0] != self._first_ms
 
     def next_ms(self) -> int | None:
         """Return when the next entry is due, None if there is none."""
-        least_ms = None
-        for heap in self._heaps:
-            entry = heap.first()
-            if entry is not None and (least_ms is None or entry[0] < least_ms):
-                least_ms = entry[0]
-        return least_ms
+        if not self._is_exact:
+            firsts = [entry[0] for heap in self._heaps if (entry := heap.first()) is not None]
+            self._first_ms, self._is_exact = min(firsts, default=_NEVER_MS), True
+        return None if self._first_ms == _NEVER_MS else self._first_ms
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether an entry is due at *now_ms*."""
         if self._first_ms <= now_ms:
-            next_ms = self.next_ms()
-            self._first_ms = _NEVER_MS if next_ms is None else next_ms
+            self.next_ms()
         return self._first_ms <= now_ms
 
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Any] | None:
@@ -94,6 +94,7 @@ class Timers:
             for kind, heap in zip(TimerKind, self._heaps, strict=True)
             if (entry := heap.first()) is not None and entry[0] == self._first_ms
         )
+        self._is_exact = False
         return kind, heap.pop()
 
     def of(self, kind: int) -> list[Any]:
@@ -101,9 +102,9 @@ class Timers:
         return self._heaps[kind].items()
 
     def check(self) -> None:
-        """Assert that no entry is due before the first is said to be; for tests."""
-        next_ms = self.next_ms()
-        assert next_ms is None or self._first_ms <= next_ms
+        """Assert that no entry is due before the first is said to be, nor all after that; for tests."""
+        first_ms = min([entry[0] for heap in self._heaps if (entry := heap.first()) is not None], default=_NEVER_MS)
+        assert self._first_ms == first_ms if self._is_exact else self._first_ms <= first_ms
 
     def entries(self) -> list[Job]:
         """Return the jobs of all entries; for tests."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from queuehint import operations as op
 from queuehint.core.structures.event_log import Journal
 from queuehint.core.structures.job import START_MARK
+from queuehint.core.work import is_timer_due
 from queuehint.testing.invariants import check_cycles, check_edges, check_order, check_ready, placed
 from queuehint.testing.model.places import conflict, shape
 from queuehint.testing.model.starts import StartRules
@@ -344,7 +345,7 @@ class Promises:
     def _check_timeouts(self, engine: Engine) -> None:
         """Assert that of flows that have timed out all jobs are over, or asked to stop; nothing is left over."""
         for job_id, until_ms in self.timeouts.items():
-            if until_ms <= engine.now_ms and not engine.state.is_timer_due() and self.books[job_id].state not in OVER:
+            if until_ms <= engine.now_ms and not is_timer_due(engine.state) and self.books[job_id].state not in OVER:
                 assert engine.table.jobs[job_id].cancel, f"job {job_id} goes on, and its flow has timed out"
 
     def _is_committing(self, job: Job) -> bool:
