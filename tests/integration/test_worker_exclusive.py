@@ -26,7 +26,7 @@ def make_job(sched: Scheduler, gate: Gate) -> Any:
 
 def only(sched: Scheduler) -> str:
     """Return the id of the newest job that stands for a place held or waited for."""
-    return [job.id for job in memory(sched).engine.table.jobs.values() if job.spec.presence_ms is not None][-1]
+    return [job.id for job in list(memory(sched).engine.table.jobs.values()) if job.spec.presence_ms is not None][-1]
 
 
 async def waits(sched: Scheduler) -> None:
@@ -35,7 +35,7 @@ async def waits(sched: Scheduler) -> None:
     def somebody() -> bool:
         return any(
             job.spec.presence_ms is not None and job.state is JobState.QUEUED
-            for job in memory(sched).engine.table.jobs.values()
+            for job in list(memory(sched).engine.table.jobs.values())
         )
 
     await until(somebody)
