@@ -19,7 +19,7 @@ from queuehint.errors import (
     UnknownToReleaseError,
 )
 from queuehint.handlers.arguments import called
-from queuehint.handlers.conversion.plain_json import check_json, decode_json, encode_flat, encode_json
+from queuehint.handlers.conversion.plain_json import SCALARS, check_json, decode_json, encode_flat, encode_json, is_flat
 from queuehint.schema.checks import IDENTITY_MAX, check_object
 
 if TYPE_CHECKING:
@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 PLACES_MAX = 3
 """So many places that do not fit are named."""
+_SCALARS = tuple(SCALARS)
+"""To look through: an annotation need not be hashable."""
 _WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
-
-_SCALARS = (str, int, float, bool, type(None))
-_SURE = frozenset(_SCALARS)
-_TEXT = frozenset({str})
-_NUMBERS = _SURE - _TEXT
 
 
 class Codec(Protocol):
@@ -154,9 +151,11 @@ class JsonCodec:
             return payload
         for name, value in values.items():
             kind = type(value)
-            if kind not in _SURE and name in odd:
+            if kind not in SCALARS and name in odd:
                 continue  # it was checked when it was read back
-            if (kind not in _SURE or (kind is str and len(value) > bytes_max)) and not _is_flat(kind, value, bytes_max):
+            if (kind not in SCALARS or (kind is str and len(value) > bytes_max)) and not is_flat(
+                kind, value, bytes_max
+            ):
                 check_json(value, f"$.{name}", bytes_max, _WAY_OUT)
         return encode_json(values, bytes_max=bytes_max)
 
@@ -211,7 +210,7 @@ class JsonCodec:
             why, at = refusal_of(self.converter, value, annotation, error)
             raise PayloadError(why, path=f"$.{name}{at}") from None
         text = written
-        if type(written) not in _SURE:
+        if type(written) not in SCALARS:
             # A hook may write what JSON has otherwise, such as a tuple.
             check_json(written, f"$.{name}", bytes_max, _WAY_OUT)
             text = decode_json(encode_json(written, bytes_max=bytes_max))
@@ -242,22 +241,6 @@ class JsonCodec:
                 problem = ask_for_hooks(self.converter, annotation)
                 if problem is not None:
                     raise PayloadError(problem, path=f"$.{name}")
-
-
-def _is_flat(kind: type, value: Any, bytes_max: int) -> bool:
-    """Return whether a list or dictionary holds but scalars, all texts or none: the encoder finds those not JSON."""
-    size = 0
-    if kind is dict:
-        if not _TEXT.issuperset(map(type, value)):
-            return False
-        size = sum(map(len, value))
-        value = value.values()
-    elif kind is not list:
-        return False
-    kinds = set(map(type, value))
-    if kinds == _TEXT:
-        size += sum(map(len, value))
-    return size <= bytes_max and (kinds == _TEXT or kinds <= _NUMBERS)
 
 
 def _misfit(error: Exception, annotation: Any, name: str) -> PayloadError:
@@ -315,5 +298,5 @@ def _is_plain(annotation: Any) -> bool:
     if origin is Union or origin is types.UnionType:
         return all(map(_is_plain, args))
     if origin is Literal:
-        return all(type(arg) in _SURE for arg in args)
+        return all(type(arg) in SCALARS for arg in args)
     return False

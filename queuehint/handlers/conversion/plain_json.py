@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 DEPTH_MAX = 64
+SCALARS = frozenset({str, int, float, bool, type(None)})
+"""The types of values that are JSON as they are, and hold no others."""
 INT_DIGITS_MAX = 4300
 INT_BITS_SURE = 1_024
 """An int of so many bits is printed without a limit."""
@@ -28,7 +30,7 @@ _decoder = json.JSONDecoder()
 _decode: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 _templates: dict[tuple[str, ...], str] = {}
-_TEXT = {str}
+_TEXT = frozenset({str})
 _WORDS = {None: "null", False: "false", True: "true"}
 
 
@@ -73,7 +75,12 @@ def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
 
 
 def encode_flat(values: Mapping[str, Any], bytes_max: int) -> bytes | None:
-    """Return texts, integers, booleans and None as JSON, by the template of their names; None if that cannot be."""
+    """
+    Return an object of texts, integers, booleans and None as JSON in UTF-8, by the template of its names.
+
+    None where a value is of another type, cannot be written or is longer than *bytes_max* bytes, as is the whole:
+    `check_json` and `encode_json` know why.
+    """
     given = values.values()
     texts: Iterable[str] | None
     if set(map(type, given)) == _TEXT:
@@ -92,7 +99,7 @@ def encode_flat(values: Mapping[str, Any], bytes_max: int) -> bytes | None:
 
 
 def _scalars(values: Iterable[Any], bytes_max: int) -> list[str] | None:
-    """Return texts, integers, booleans and None as JSON each; None if one of them is neither, or too long."""
+    """Return texts, integers, booleans and None as JSON each; None if one of them is of another type or too long."""
     texts = []
     for value in values:
         kind = type(value)
@@ -119,6 +126,22 @@ def _template(names: tuple[str, ...]) -> str:
             _templates.clear()
         _templates[names] = template
     return template
+
+
+def is_flat(kind: type, value: Any, bytes_max: int) -> bool:
+    """Return whether a list or dictionary holds but scalars, all texts or none: the encoder finds those not JSON."""
+    size = 0
+    if kind is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        size = sum(map(len, value))
+        value = value.values()
+    elif kind is not list:
+        return False
+    kinds = set(map(type, value))
+    if kinds == _TEXT:
+        size += sum(map(len, value))
+    return size <= bytes_max and (kinds == _TEXT or (kinds <= SCALARS and str not in kinds))
 
 
 def decode_json(payload: bytes) -> Any:
