@@ -9,7 +9,7 @@ from tests.servers import Server
 
 LIMITS = {
     "enqueue in memory": (29, 41),
-    "enqueue on Redis": (24, 38),
+    "enqueue on Redis": (24, 39),
     "a worker's turn": (32, 113),
     "a retry": (35, 122),
     "why": (17, 28),

@@ -11,7 +11,8 @@ from redis import exceptions as driver
 
 from queuehint.backends.redis.connections import pipeline as pipelines
 from queuehint.backends.redis.connections import resp
-from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
+from queuehint.backends.redis.connections.endpoint import Endpoint
+from queuehint.backends.redis.connections.pipeline import Pipeline, open_pipeline
 from queuehint.backends.redis.transport import NotSent, Unanswered
 from tests.conftest import StartProxy, StartServer
 from tests.faults import checks

@@ -14,8 +14,8 @@ import pytest
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.connections import line, pipeline
 from queuehint.backends.redis.connections import link as links
-from queuehint.backends.redis.connections import pipeline, sync_link
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
@@ -76,7 +76,7 @@ class Uplink:
 def start_uplink(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartUplink]:
     """Put a slow link before the server, given its rate and how many bytes it takes; replies have 1.5 s to come."""
     monkeypatch.setattr(links, "TIMEOUT_S", 1.5)
-    for module in (pipeline, sync_link):
+    for module in (pipeline, line):
         monkeypatch.setattr(module, "LOOK_EVERY_S", 0.1)
     with ExitStack() as stack:
 

@@ -6,6 +6,7 @@ import abc
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import redis.asyncio
@@ -15,12 +16,14 @@ from redis.backoff import NoBackoff
 
 from queuehint.backends.redis import session
 from queuehint.backends.redis.connections import link
+from queuehint.backends.redis.connections.endpoint import read_tls, unreadable
 from queuehint.backends.redis.connections.link import SENTINEL_FAILS, UNKNOWN_SERVICE, Link, none_free
-from queuehint.backends.redis.connections.pipeline import Endpoint, Pipeline, open_pipeline
+from queuehint.backends.redis.connections.pipeline import Pipeline, open_pipeline
 from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from queuehint.backends.redis.address import Address, Node
 
@@ -118,10 +121,8 @@ class _AsyncLink(Link, abc.ABC):
     async def _connect(self, node: Node | None) -> Pipeline:
         self._check_open()
         address = self._where.address
-        host, port = node or ("localhost", 0)
-        tls = await _read_tls(self._library.SSLConnection(**self._options)) if address.is_tls else None
-        endpoint = Endpoint(host, port, path=address.path, tls=tls, greeting=_greeting(address.options))
-        line = await open_pipeline(endpoint, self._timeout_s)
+        tls = await _read_files(partial(read_tls, address.options)) if address.is_tls else None
+        line = await open_pipeline(self._endpoint(node, tls), self._timeout_s)
         try:
             self._check_open()
         except Closed:
@@ -168,7 +169,8 @@ class _AsyncLink(Link, abc.ABC):
             connection = self._to_sentinel(sentinel)
             try:
                 if self._where.address.is_tls:
-                    await _read_tls(connection)
+                    # The context stays with this connection of the driver, which reads no file again.
+                    await _read_files(connection.ssl_context.get)
                 await connection.connect()
                 await connection.send_command(*self._question)
                 found = await connection.read_response()
@@ -411,33 +413,19 @@ class WaitLink(_AsyncLink):
         self._idle.clear()
 
 
-async def _read_tls(connection: Any) -> ssl.SSLContext:
+async def _read_files(read: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
     """
-    Return what a connection of the driver is encrypted with, read from the files for this connection alone.
+    Return what one connection is encrypted with, as its files are now.
 
-    A certificate or an authority that was renewed counts from the next connection on. The files are read by a thread of
-    its own: threads that all calls share may be waiting for this very connection.
+    They are read by a thread of its own: threads that all calls share may be waiting for this very connection.
 
     Raises:
         NotSent: a file is not there, or is no certificate, as for a moment while it is replaced.
     """
     reader = ThreadPoolExecutor(1, thread_name_prefix="queuehint-tls")
     try:
-        # The context stays with this connection of the driver, which reads no file again.
-        context: ssl.SSLContext = await asyncio.get_running_loop().run_in_executor(reader, connection.ssl_context.get)
+        return await asyncio.get_running_loop().run_in_executor(reader, read)
     except OSError as error:
-        raise NotSent from driver.ConnectionError(f"the TLS files cannot be read: {error}")
+        raise NotSent from unreadable(error)
     finally:
         reader.shutdown(wait=False)
-    return context
-
-
-def _greeting(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """Return what has to be said on a new connection."""
-    user, password, database = options.get("username"), options.get("password"), options.get("db", 0)
-    greeting: list[tuple[str, ...]] = []
-    if user or password:
-        greeting.append(("AUTH", *([user] if user else []), password or ""))
-    if database:
-        greeting.append(("SELECT", str(database)))
-    return tuple(greeting)

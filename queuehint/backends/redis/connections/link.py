@@ -1,10 +1,12 @@
 """
-Base of the links: the node that has the namespace, where else to look, and the options of the driver.
+Base of the links: the node that has the namespace, where else to look, and the question to sentinels.
 
-redis-py makes the connections of synchronous callers and to sentinels; its own retries are switched off, because only
-the session knows which requests may be repeated. When a node is no primary any more, all connections to it are dropped,
-so that a new one, which the same name may resolve elsewhere, is made. Calls share a bounded number of connections, or
-of places in a pipeline; a caller without one waits, first come first served.
+The connections to nodes are a `Line` each for synchronous callers and a `Pipeline` for a loop. They share all but their
+I/O: where they lead and what is said on them first (`endpoint`), requests and replies (`resp`), and how they fail
+(`failures`). Nothing is sent again here, because only the session knows which requests may be repeated. redis-py makes
+the connections to sentinels, one for each question. When a node is no primary any more, all connections to it are
+dropped, so that a new one, which the same name may resolve elsewhere, is made. Calls share a bounded number of
+connections, or of places in a pipeline; a caller without one waits, first come first served.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from redis import exceptions as driver
 
 from queuehint.backends.redis import session
-from queuehint.backends.redis.connections.pipeline import CONNECT_TIMEOUT_S
+from queuehint.backends.redis.connections.endpoint import CONNECT_TIMEOUT_S, Endpoint, greeting_of
 from queuehint.backends.redis.transport import NotSent
 
 if TYPE_CHECKING:
+    import ssl
+
     from queuehint.backends.redis.address import Address, Node
     from queuehint.backends.redis.transport import Redirect
 
@@ -40,17 +44,6 @@ def reply_timeout_s(address: Address) -> float:
 def connect_timeout_s(address: Address) -> float:
     """Return how long it may take to connect."""
     return CONNECT_TIMEOUT_S if address.patience_s is None else min(CONNECT_TIMEOUT_S, address.patience_s)
-
-
-def _options(address: Address, *, waits: bool) -> dict[str, Any]:
-    return {
-        **address.options,
-        "socket_timeout": WAIT_TIMEOUT_S if waits else reply_timeout_s(address),
-        "socket_connect_timeout": connect_timeout_s(address),
-        "protocol": 2,
-        "retry_on_timeout": False,
-        "health_check_interval": 0,
-    }
 
 
 class _Where:
@@ -105,44 +98,43 @@ class _Where:
         return [*nodes[first:], *nodes[:first]]
 
 
-def said_before_connecting(error: BaseException) -> BaseException:
-    """Keep what the server said when it refused a connection for good: a wrong password is not a failed network."""
-    if isinstance(error, driver.AuthenticationError) and not isinstance(error, driver.ResponseError):
-        return driver.NoPermissionError(str(error))
-    return error
-
-
 class Link:
     """
     Base class of links: the address of the node, and the question to its sentinels.
 
     Args:
-        library: the driver, synchronous or not.
+        library: the driver, synchronous or not, for connections to sentinels.
         retry: its way to send again: never.
-        waits: the connections block, so that each waiter has one of its own.
     """
 
-    def __init__(self, address: Address, library: Any, retry: Any, *, waits: bool = False) -> None:
+    def __init__(self, address: Address, library: Any, retry: Any) -> None:
         self._where = _Where(address)
         self._library = library
-        self._options = _options(address, waits=waits) | {"retry": retry}
+        self._retry = retry
+        self._greeting = greeting_of(address.options)
         self._at: Node | None = self._where.node
 
-    def _parts(self, node: Node | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the class and the options of a connection of the driver to a node."""
-        address = self._where.address
-        kind: Any = self._library.SSLConnection if address.is_tls else self._library.Connection
-        if address.path is not None:
-            return self._library.UnixDomainSocketConnection, options | {"path": address.path}
+    def _endpoint(self, node: Node | None, tls: ssl.SSLContext | None) -> Endpoint:
+        """Return where a connection to a node leads; by a socket of this machine if the address names one."""
         host, port = node or ("localhost", 0)
-        return kind, options | {"host": host, "port": port}
+        return Endpoint(host, port, path=self._where.address.path, tls=tls, greeting=self._greeting)
 
     def _to_sentinel(self, node: Node) -> Any:
         """Return a connection to a sentinel, without the server's password."""
         address = self._where.address
-        options = {name: value for name, value in self._options.items() if name not in {"username", "password"}}
-        options |= address.sentinel_options | {"db": 0, "socket_timeout": CONNECT_TIMEOUT_S}
-        kind, options = self._parts(node, options)
+        options = {name: value for name, value in address.options.items() if name not in {"username", "password"}}
+        options |= address.sentinel_options | {
+            "host": node[0],
+            "port": node[1],
+            "db": 0,
+            "socket_timeout": CONNECT_TIMEOUT_S,
+            "socket_connect_timeout": connect_timeout_s(address),
+            "protocol": 2,
+            "retry": self._retry,
+            "retry_on_timeout": False,
+            "health_check_interval": 0,
+        }
+        kind: Any = self._library.SSLConnection if address.is_tls else self._library.Connection
         return kind(**options)
 
     @property

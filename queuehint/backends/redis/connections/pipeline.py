@@ -11,41 +11,21 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 from redis import exceptions as driver
 
+from queuehint.backends.redis.connections.endpoint import CONNECT_TIMEOUT_S
+from queuehint.backends.redis.connections.failures import BROKEN, CLOSED_BY_SERVER, no_answer, refused, unanswered
 from queuehint.backends.redis.connections.resp import open_reader, pack
 from queuehint.backends.redis.connections.uplink import BULK, LOOK_EVERY_S, buffered, unsent
 from queuehint.backends.redis.transport import NotSent, Unanswered
 
 if TYPE_CHECKING:
-    import ssl
+    from queuehint.backends.redis.connections.endpoint import Endpoint
 
-CONNECT_TIMEOUT_S: Final = 3.0
-BROKEN: Final = (driver.ConnectionError, driver.TimeoutError, OSError, TimeoutError)
-"""How a connection fails, by the driver or the system."""
 SILENT_S: Final = 1.0
 """After how long without a byte, though a reply is due, a connection is given no more requests: it may be half-open."""
 _UNSENT_MAX: Final = 4 << 20
 """How many bytes may wait to be sent before a call waits too."""
-
-
-@attrs.frozen
-class Endpoint:
-    """
-    A server to connect to, and what is said to it first.
-
-    Args:
-        path: of a Unix socket, in place of host and port.
-        tls: None for plain text.
-        greeting: requests that have to succeed before any other is sent, passwords among them.
-    """
-
-    host: str
-    port: int
-    path: str | None = None
-    tls: ssl.SSLContext | None = None
-    greeting: tuple[tuple[str, ...], ...] = attrs.field(default=(), repr=False)
 
 
 class Pipeline(asyncio.Protocol):
@@ -170,7 +150,7 @@ class Pipeline(asyncio.Protocol):
             # It came between the cancellation and the turn in which the task heard of it.
             _tell(other, self._late[1])
         else:
-            other.set_exception(_unanswered(self._failure))
+            other.set_exception(unanswered(self._failure))
         return other
 
     def _watch(self) -> None:
@@ -259,7 +239,7 @@ class Pipeline(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls in flight; called by the loop."""
-        self._end(exc or driver.ConnectionError("the server closed the connection"))
+        self._end(exc or driver.ConnectionError(CLOSED_BY_SERVER))
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
@@ -275,7 +255,7 @@ class Pipeline(asyncio.Protocol):
             next_s = self._loop.time() + min(LOOK_EVERY_S, self._timeout_s / 4) if moves and is_sending else until_s
             self._timer = self._loop.call_at(min(next_s, until_s), self._look)
         else:
-            self._end(driver.TimeoutError(f"no answer within {self._timeout_s:g} s"))
+            self._end(no_answer(self._timeout_s))
 
     def _end(self, failure: BaseException | None) -> None:
         transport, self._transport = self._transport, None
@@ -292,30 +272,14 @@ class Pipeline(asyncio.Protocol):
         while self._asked:
             future = self._asked.popleft()
             if not future.done():
-                future.set_exception(_unanswered(self._failure))
+                future.set_exception(unanswered(self._failure))
 
 
 def _tell(future: asyncio.Future[Any], reply: Any) -> None:
     if isinstance(reply, Exception):
-        future.set_exception(_refused(reply))
+        future.set_exception(refused(reply))
     else:
         future.set_result(reply)
-
-
-def _refused(reply: Exception) -> Exception:
-    """Return what is raised for a refusal: some are no answer to a request."""
-    if not isinstance(reply, driver.BusyLoadingError) and isinstance(reply, driver.ResponseError):
-        return reply
-    # The server is there and does nothing yet, or has too many clients: nothing was done.
-    unsent = NotSent()
-    unsent.__cause__ = reply
-    return unsent
-
-
-def _unanswered(failure: BaseException | None) -> Unanswered:
-    unanswered = Unanswered()
-    unanswered.__cause__ = failure
-    return unanswered
 
 
 async def open_pipeline(endpoint: Endpoint, timeout_s: float) -> Pipeline:

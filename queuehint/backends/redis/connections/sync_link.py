@@ -1,11 +1,22 @@
-"""Connections of synchronous callers: one request, one reply, no automatic retry."""
+"""
+Connections of synchronous callers: one request, one reply, no automatic retry.
+
+A caller takes a `Line` that is free, and gives it back once the whole reply has come: one step each of a deque, so that
+a lock is taken only by who finds none. A signal may raise between any two steps, so lines and turns in the queue for
+them are counted by being there: what a caller had who was interrupted is gone as soon as nobody has it, and makes room.
+For the same reason no lock is taken that is written in Python: those of `threading.Event` may stay taken for ever.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import redis
 from redis import exceptions as driver
@@ -14,34 +25,44 @@ from redis.retry import Retry
 
 from queuehint.backends.redis import session
 from queuehint.backends.redis.connections import link
-from queuehint.backends.redis.connections.link import (
-    SENTINEL_FAILS,
-    UNKNOWN_SERVICE,
-    Link,
-    none_free,
-    said_before_connecting,
-)
-from queuehint.backends.redis.connections.pipeline import BROKEN
-from queuehint.backends.redis.connections.uplink import BULK, LOOK_EVERY_S, unsent
-from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep, Unanswered
+from queuehint.backends.redis.connections.endpoint import read_tls
+from queuehint.backends.redis.connections.line import Line
+from queuehint.backends.redis.connections.link import SENTINEL_FAILS, UNKNOWN_SERVICE, Link, none_free
+from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from queuehint.backends.redis.address import Address, Node
 
-_POOL_MAX: Final = 2**31
-"""Of a pool of the driver, which would refuse where a caller is to wait."""
+LOOK_EVERY_S: Final = 1.0
+"""How often a caller in line looks though nobody told it to: who should have may have been interrupted."""
+_ONCE: Final = -1
+"""The term of a line for one request."""
 
 
 class SyncLink(Link):
-    """Connections for synchronous callers; safe across threads."""
+    """
+    Connections for synchronous callers; safe across threads.
+
+    Args:
+        waits: its commands block, so that each waiter has a connection, however many there are.
+    """
 
     def __init__(self, address: Address, *, waits: bool = False) -> None:
-        super().__init__(address, redis, Retry(NoBackoff(), 0), waits=waits)
-        self._pools: dict[Node | None, Any] = {}
-        self._timeout_s = link.reply_timeout_s(address)
-        self._free = None if waits else threading.Semaphore(link.REQUESTS_MAX)
+        super().__init__(address, redis, Retry(NoBackoff(), 0))
+        self._timeout_s = link.WAIT_TIMEOUT_S if waits else link.reply_timeout_s(address)
+        self._most = sys.maxsize if waits else link.REQUESTS_MAX
+        self._lines: list[ref[Line]] = []
+        """Those there are, and some that are gone. A `WeakSet` would forget to count down: a signal may raise in it."""
+        self._idle: deque[Line] = deque()
+        """Lines that nobody has: connected ones at the right end, others at the left."""
+        self._turns: deque[ref[threading.Lock]] = deque()
+        """Of callers that wait for a line, in the order of coming: a lock each, released once it may look."""
+        self._term = 0
+        """How often a node was left; lines that were connected before are used no more."""
+        # What a signal calls may come here while its thread is in here.
+        self._lock = threading.RLock()
         self._answered_s = 0.0
         self._is_closed = False
         self._asking: Future[Node] | None = None
@@ -55,138 +76,159 @@ class SyncLink(Link):
         Raises:
             Closed: the link was closed.
         """
-        if self._free is None:
-            return self._ask(send)
-        self._enter(self._free)
         try:
-            reply = self._ask(send)
-            self._answered_s = time.monotonic()
+            line = self._enter() if self._turns else self._idle.pop()
+        except IndexError:
+            line = self._enter()
+        is_answered, where = False, self._where
+        try:
+            once, where.once = where.once, None
+            if once is not None:
+                send.term = -1
+                self._connect(line, once, _ONCE)
+                reply = line.ask(("ASKING",), send.command)
+            else:
+                # Both are read before the node: where another thread moves in between, this command counts as one of
+                # the term before, and its line as one that was left.
+                send.term, term, node = where.term, self._term, where.node
+                if node is None or node != self._at:
+                    node, term = self._find()
+                if line.term != term or not line.is_usable():
+                    self._connect(line, node, term)
+                reply = line.ask(send.command)
+            is_answered = True
             return reply
         except driver.ResponseError:
-            self._answered_s = time.monotonic()
+            is_answered = True
             raise
         finally:
-            self._free.release()
+            self._give_back(line)
+            if self._turns:
+                if is_answered:
+                    self._answered_s = time.monotonic()
+                self._call_next()
 
-    def _enter(self, free: threading.Semaphore) -> None:
+    def move(self, redirect: Redirect, sent: Send) -> None:
+        """Go to another node after a command, unless another caller has done so since it was sent."""
+        if self._where.move(redirect, sent.term) and redirect.leaves:
+            self._leave(self._at)
+
+    def close(self) -> None:
+        """Close all connections, and refuse calls; those in flight are unanswered."""
+        self._is_closed = True
+        self._leave(self._at)
+        with self._lock:
+            lines = list(self._lines)
+        for each in lines:
+            if (line := each()) is not None:
+                line.end()
+        self._call_next()
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def _enter(self) -> Line:
         """
-        Wait for a slot.
+        Wait for a line, first come first served.
 
         Raises:
             NotSent: no call was answered for as long as an operation is tried. While calls are answered the line moves,
                 and is no failure; calls that give up leave it where it was.
+            Closed: the link was closed.
         """
-        if free.acquire(blocking=False):
-            return
-        address, begun_s, is_in = self._where.address, time.monotonic(), False
-        while True:
-            rest_s = max(begun_s, self._answered_s) + session.patience_s(address) - time.monotonic()
-            if is_in and (rest_s > 0 or self._is_closed):
-                return
-            if rest_s <= 0:
-                if is_in:
-                    free.release()
-                raise NotSent from none_free(address)
-            is_in = free.acquire(timeout=rest_s)
+        if not self._turns and (line := self._take()) is not None:
+            return line
+        address, begun_s, turn = self._where.address, time.monotonic(), threading.Lock()
+        turn.acquire()
+        own = ref(turn)
+        try:
+            self._turns.append(own)
+            while True:
+                if self._first() is turn and (line := self._take()) is not None:
+                    return line
+                self._check_open()
+                rest_s = max(begun_s, self._answered_s) + session.patience_s(address) - time.monotonic()
+                if rest_s <= 0:
+                    raise NotSent from none_free(address)
+                turn.acquire(timeout=min(rest_s, LOOK_EVERY_S))
+        finally:
+            with suppress(ValueError):
+                self._turns.remove(own)
+            self._call_next()
+
+    def _take(self) -> Line | None:
+        """Return a line that is free, or a new one where there is room; else None."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        with self._lock:
+            self._lines = [each for each in self._lines if each() is not None]
+            if len(self._lines) >= self._most:
+                return None
+            line = Line(self._timeout_s)
+            self._lines.append(ref(line))
+        return line
+
+    def _give_back(self, line: Line) -> None:
+        """Let others have a line; one that was left, or on which a reply is due, without its connection."""
+        if line.is_ready and line.term == self._term:
+            self._idle.append(line)
+            if line.term != self._term:
+                self._sweep()
+        else:
+            line.close()
+            self._idle.appendleft(line)
+
+    def _call_next(self) -> None:
+        """Have the first caller in line look for a line again."""
+        if (turn := self._first()) is not None:
+            with suppress(RuntimeError):  # it was told before, and has not looked yet
+                turn.release()
+
+    def _first(self) -> threading.Lock | None:
+        """Return the turn of the first caller in line, past those of callers that are gone."""
+        with self._lock, suppress(IndexError):
+            while (turn := self._turns[0]()) is None:
+                self._turns.popleft()
+            return turn
+        return None
+
+    def _connect(self, line: Line, node: Node | None, term: int) -> None:
+        self._check_open()
+        address = self._where.address
+        tls = read_tls(address.options) if address.is_tls else None
+        line.connect(self._endpoint(node, tls), link.connect_timeout_s(address), term)
+        self._check_open()
+
+    def _leave(self, node: Node | None) -> int:
+        """Use no connection any more, and *node* from now on; return the term of lines to it."""
+        with self._lock:
+            self._at = node
+            term = self._term = self._term + 1
+        self._sweep()
+        return term
+
+    def _sweep(self) -> None:
+        """Close the connections that are free and were left."""
+        lines = []
+        with suppress(IndexError):
+            while True:
+                lines.append(self._idle.pop())
+        for line in lines:
+            self._give_back(line)
+        self._call_next()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closed
 
-    def _ask(self, send: Send) -> Any:
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> tuple[Node | None, int]:
+        """Return the node to ask and the term of lines to it, and leave the one before if it is another one."""
         self._check_open()
-        once, self._where.once = self._where.once, None
-        # Read before the node: where another thread moves in between, this command counts as one of the term before.
-        send.term = -1 if once else self._where.term
-        try:
-            pool, left = self._found(once, None if once else self._node())
-            if left is not None:
-                left.disconnect(inuse_connections=False)
-            connection = pool.get_connection()
-        except driver.AuthenticationError as error:
-            raise said_before_connecting(error) from error
-        except BROKEN as error:
-            raise NotSent from error
-        try:
-            if once is not None:
-                connection.send_command("ASKING")
-                connection.read_response()
-            words = connection.pack_command(*send.command)
-            size = sum(map(len, words))
-            if size <= BULK:
-                connection.send_packed_command(words)
-            else:
-                self._send_bulk(connection, b"".join(words))
-            return connection.read_response()
-        except driver.ResponseError:
-            raise
-        except driver.BusyLoadingError as error:
-            # The server is there and does nothing yet: the driver calls that a broken connection.
-            raise NotSent from error
-        except BROKEN as error:
-            connection.disconnect()
-            raise Unanswered from error
-        except BaseException as error:
-            connection.disconnect()
-            if self._is_closed and isinstance(error, Exception):
-                # The driver met a connection that was closed while it read there.
-                raise Unanswered from error
-            raise
-        finally:
-            if self._is_closed or not self._is_used(pool):
-                connection.disconnect()
-            pool.release(connection)
-
-    def _send_bulk(self, connection: Any, data: bytes) -> None:
-        """
-        Send a large request, and wait until the server's machine has all of it or a reply comes.
-
-        Raises:
-            TimeoutError: nothing of it was taken for as long as a reply may take.
-        """
-        # The time limit of a socket is one for all that it is given at once.
-        connection.send_packed_command([data[at : at + BULK] for at in range(0, len(data), BULK)])
-        left, moved_s = len(data), time.monotonic()
-        while left and not connection.can_read(LOOK_EVERY_S):
-            before, left = left, unsent(connection._sock)  # noqa: SLF001 - the driver does not tell
-            if left < before:
-                moved_s = time.monotonic()
-            elif time.monotonic() - moved_s >= self._timeout_s:
-                raise TimeoutError(f"nothing was taken within {self._timeout_s:g} s")
-
-    def move(self, redirect: Redirect, sent: Send) -> None:
-        """Go to another node after a command, unless another caller has done so since it was sent."""
-        is_moved = self._where.move(redirect, sent.term)
-        if is_moved and redirect.leaves and (pool := self._pools.pop(self._at, None)) is not None:
-            pool.disconnect(inuse_connections=False)
-
-    def close(self) -> None:
-        """Close all connections, and refuse calls; those in flight are unanswered."""
-        self._is_closed = True
-        for pool in list(self._pools.values()):
-            pool.disconnect()
-
-    def _found(self, once: Node | None, node: Node | None) -> tuple[Any, Any]:
-        """Return the pool of a node, and that of the node before if it is another one: to be closed."""
-        if once is not None:
-            return self._pool(once), None
-        left = None
+        term, node = self._term, self._node()
         if node != self._at:
-            left, self._at = self._pools.pop(self._at, None), node
-        return self._pool(node), left
-
-    def _pool(self, node: Node | None) -> Any:
-        pool = self._pools.get(node)
-        if pool is None:
-            kind, options = self._parts(node, self._options)
-            pool = self._library.ConnectionPool(connection_class=kind, max_connections=_POOL_MAX, **options)
-            # Of two threads that come at once, one has its pool taken by both.
-            pool = self._pools.setdefault(node, pool)
-        return pool
-
-    def _is_used(self, pool: Any) -> bool:
-        """Return whether a pool was not left since a connection of it was taken."""
-        return pool in self._pools.values()
+            term = self._leave(node)
+        return node, term
 
     def _node(self) -> Node | None:
         """Return the node to ask: by Sentinel the primary that it names, for all threads that want to know now."""
