@@ -28,8 +28,9 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.resp import open_reader
 from queuehint.backends.redis.connections.sync_link import run
+from queuehint.backends.redis.keys import redis_key
 from queuehint.backends.redis.session import Session
-from queuehint.operations import BUDGET, Enqueue, Exchange, Operation, Tick
+from queuehint.operations import Enqueue, Exchange, Operation, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +66,7 @@ class Client:
 
     def __init__(self, server: ScriptServer, namespace: str) -> None:
         self.server = server
+        self._namespace = namespace
         self._session = Session(parse_url(URL), BackendOptions(namespace=namespace))
         self._made = 0
         self.grants: tuple[Grant, ...] = ()
@@ -90,8 +92,13 @@ class Client:
     def expire(self) -> int:
         """Drop records whose time is over, as many as one step does; return how many."""
         self.server.now_ms += KEPT_MS
+        before = self._heads()
         assert self.do(Tick()).more
-        return BUDGET // 2
+        return before - self._heads()
+
+    def _heads(self) -> int:
+        # The server itself is asked, so this is not counted.
+        return int(self.server.ask((b"HLEN", redis_key(self._namespace, "jobs").encode())))
 
     def enqueue(self, count: int, path_of: Callable[[int], tuple[str, ...]], *, is_keyed: bool = False) -> int:
         specs = []

@@ -8,8 +8,8 @@ A mutating operation does, in this order: its changes to existing jobs (settleme
 within an exact budget (leftovers first in first out, then due timers, each timer's own leftovers before the next
 timer); its own placements and claims. One unit of the budget is one gate visited or left, one end of an edge removed,
 one job canceled or promoted. Bigger changes use more units, so that no step is much longer than others: two for an edge
-that a commit makes and for a job parked or offered again, three for a lease that has ended and for a record dropped,
-five for a job revived or canceled because of another one. A piece of work is begun while units are left and is then
+that a commit makes and for a job parked or offered again, three for a lease that has ended, five for a job revived or
+canceled because of another one, six for a record dropped. A piece of work is begun while units are left and is then
 finished: one walk from where it stands to where it stops, one job with its gates. A leftover that is cut goes to the
 end of the leftovers, so that a long sweep does not hold up a short line.
 """

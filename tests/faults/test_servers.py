@@ -610,13 +610,15 @@ def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: Sta
     store.call_sync(op.Resume(RecordFilter(path=("doc",))))
     short.claim("awaited")
     short.run(checks.job("holds", ["held"], policy=Policy(on_dead="hold")), kind=OutcomeKind.FAILED)
-    short.run(*[checks.job(f"done{number}") for number in range(3)])
+    short.run(*[checks.job(f"done{number}", policy=Policy(retention_ms=3_600_000)) for number in range(3)])
     crowd(server, 1.05)
     ids = ("awaited", "holds", "done0", "done1", "done2")
     assert short.there(*ids) == {*ids}
     short.clock.advance(ms=1_000)
     store.call_sync(op.Tick())
     assert short.there(*ids) == {"awaited", "holds"}
+    # It knows when the next record expires.
+    assert diagnose(store).is_clean
     short.look(3)
     assert short.there(*ids) == {"awaited"}
     short.look()

@@ -33,6 +33,7 @@ from tests.servers import new_namespace
 COUNTER = "short_ways"
 """The key of the second namespace that counts short ways, by their script."""
 _COUNT = f"redis.call('HINCRBY', KEYS[1] .. ':{COUNTER}', '%s', '1')"
+_IS_DROP = "job.pruned and job.is_plain and job[STATE] == FINISHED"
 _LEFT_OUT = {
     "lib/plain/enqueue_one": (
         "if ask then return take_in(ask) end\n",
@@ -42,6 +43,11 @@ _LEFT_OUT = {
         "  local left = size + (follower and 1 or 0)",
         f"  if KEYS[1] then {_COUNT % 'exchange'} return nil end\n  local left = size + (follower and 1 or 0)",
     ),
+    "lib/structures/indexes": (
+        f"  elseif {_IS_DROP} then\n    return drop_plain(id, job)\n  else\n",
+        f"  else\n    if {_IS_DROP} then {_COUNT % 'drop'} end\n",
+    ),
+    "lib/jobs/lifecycle": ("  if job.is_plain and job[ENDED]", "  if false and job[ENDED]"),
 }
 """What stands in a file where its short way begins to write, and what stands there in the second library."""
 _POPPED = "wake:session:"

@@ -120,7 +120,7 @@ def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style
 
 
 def test_records_that_expire_use_as_many_units_of_both() -> None:
-    lockstep = RedisLockstep(budget=6)
+    lockstep = RedisLockstep(budget=12)
     try:
         lockstep.do(op.Enqueue(tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(retention_ms=5)) for at in range(5))))
         grants = lockstep.do(op.Exchange("w", limit=5)).grants

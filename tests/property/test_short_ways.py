@@ -1,10 +1,11 @@
-"""The short ways of an enqueue and an exchange leave every key and every reply as the long ways do."""
+"""Short ways of enqueues, exchanges and dropped records leave every key and every reply as the long ways do."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.support import thorough
 pytestmark = pytest.mark.redis
 
 STEPS = 100
+YEAR_MS = 365 * 86_400_000
 WALKS = thorough(40, quick=2)
 
 
@@ -30,14 +32,14 @@ def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style) -> None:
         lockstep = TwoWays(start_ms=1_600_000_000_000)
         try:
             walk_two_ways(lockstep, Random(seed), style, STEPS)
-            taken.update(lockstep.count_short())
             lockstep.wind_down()
+            taken.update(lockstep.count_short())
         except BaseException as error:
             error.add_note(f"The walk from Random({seed}) after {lockstep.steps} steps.")
             raise
         finally:
             lockstep.close()
-    assert min(taken["enqueue"], taken["exchange"]) > WALKS, taken
+    assert min(taken["enqueue"], taken["exchange"], taken["drop"]) > WALKS, taken
 
 
 @pytest.fixture
@@ -106,6 +108,31 @@ def test_next_in_a_line_that_has_to_wait_once_more_keeps_its_spec(twins: TwoWays
         done = tuple(Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in grants)
     assert told == [(job_id, arguments) for job_id in ("holds", "sooner", "next")]
     assert Counter(twins.count_short()) - before == Counter(exchange=4)
+
+
+@pytest.mark.parametrize("result", [None, b"1"], ids=["null", "result"])
+@pytest.mark.parametrize("arguments", [b"x" * 100, b"x" * 200], ids=["in its head", "elsewhere"])
+def test_record_of_plain_job_is_dropped_with_all_its_entries(
+    twins: TwoWays, arguments: bytes, result: bytes | None
+) -> None:
+    fields: list[dict[str, Any]] = [
+        {},
+        {"claims": (Claim(("doc", "part")),)},
+        {"claims": (Claim(()),), "user": "ann"},
+        {"claims": (Claim(("doc",)),), "user": "ann", "service": "mail", "tags": ("x", "y")},
+    ]
+    before = twins.dump()
+    twins.do(op.Enqueue(tuple(JobSpec(id=f"j{at}", task="t", arguments=arguments, **f) for at, f in enumerate(fields))))
+    for _ in fields:
+        for grant in twins.do(op.Exchange("w", limit=1)).grants:
+            done = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=result)
+            twins.do(op.Exchange("w", (done,)))
+    assert all(record is not None for record in twins.do(op.Get(tuple(f"j{at}" for at in range(len(fields))))).records)
+    twins.go_to(twins.now_ms + YEAR_MS)
+    twins.do(op.Tick())
+    assert twins.count_short()["drop"] == len(fields) + 1
+    kept = {name: held for name, held in twins.dump().items() if name not in {"meta", "receipts", "sessions", "seen"}}
+    assert kept.keys() <= before.keys() and not kept.get("jobs"), kept
 
 
 def test_value_kept_for_years_leaves_short_ways(twins: TwoWays) -> None:

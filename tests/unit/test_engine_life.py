@@ -113,8 +113,8 @@ def test_dead_jobs_give_up_their_places_in_steps_but_one_that_is_redriven_meanwh
 # --- records expire --------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_expires_uses_three_units() -> None:
-    queue = Queue(*[job(f"j{number}") for number in range(9)], budget=6, now_ms=0)
+def test_a_record_that_expires_uses_six_units() -> None:
+    queue = Queue(*[job(f"j{number}") for number in range(9)], budget=12, now_ms=0)
     queue.run(9)
     queue.advance(DAY_MS)
     assert [(queue.tick().more, queue.stats().pruned) for _ in range(3)] == [(True, 2), (True, 4), (True, 6)]

@@ -51,6 +51,8 @@ _DUE, LEASE, EXPIRY, PRUNE, RESUME = TimerKind
 UNSEARCHABLE = f"whether a child waits for this job cannot be decided within {REACH_MAX} jobs"
 CANCEL_UNITS = REVIVE_UNITS = 4
 """Units for a job that is canceled because of another one, or revived, besides one unit and its gates."""
+REAP_UNITS, PRUNE_UNITS = 2, 5
+"""Units for a lease that has ended and for a record that is dropped, besides that of the timer and its gates."""
 SLICE, NEXT_SLICE = 250, 1_000_000
 """How many dependencies of a portion are bound in a step, and what stands for such a part in `CommitSweep.bound`."""
 ID_KEPT_MS = 600_000
@@ -397,11 +399,11 @@ class Lifecycle:
                 return 0
             return self.end(job, CANCELED, "expired")
         job.timer = None
-        # Both change more than other steps do: a thousand would hold up a server three times as long.
+        # Both change more than other steps do: a thousand would hold up a server several times as long.
         if kind is LEASE:
-            return 2 + self._reap(job)
+            return REAP_UNITS + self._reap(job)
         if kind is PRUNE:
-            return 2 + self._prune(job)
+            return PRUNE_UNITS + self._prune(job)
         return self._promote(job)
 
     def _promote(self, job: Job) -> int:

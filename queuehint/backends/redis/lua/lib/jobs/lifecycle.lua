@@ -1,7 +1,7 @@
 --[[ lifecycle: ends, retries and losses of jobs, and timers that fire; mirrors core.jobs.lifecycle. ]]
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local PREFETCHED_FROM = 8 -- @const
-local CANCEL_UNITS, REVIVE_UNITS, SLICE, NEXT_SLICE = 4, 4, 250, 1000000 -- @const
+local CANCEL_UNITS, REVIVE_UNITS, REAP_UNITS, PRUNE_UNITS, SLICE, NEXT_SLICE = 4, 4, 2, 5, 250, 1000000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}
 
@@ -346,6 +346,8 @@ end
 -- keeps its key. A result is kept
 -- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
 function lifecycle.prune(job)
+  -- One that is plain and over has no dependents, no place and no key.
+  if job.is_plain and job[ENDED] + ID_KEPT_MS <= NOW then archive.prune(job); return 0 end
   local has_dependents = edges.has_dependents(job)
   if job[STATE] == FINISHED and not job[GONE] and has_dependents then
     timers.set(job, PRUNE, NOW + math.min(math.max(transitions.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
@@ -369,9 +371,9 @@ function lifecycle.fire_timer(kind, job)
   end
   if kind == EXPIRY and OVER[job[STATE]] then return 0 end
   if kind == EXPIRY then return lifecycle.finish(job, CANCELED, 'expired', false) end
-  -- Both change more than other steps do: a thousand would hold up the server three times as long.
-  if kind == LEASE then return 2 + lifecycle.reap(job) end
-  if kind == PRUNE then return 2 + lifecycle.prune(job) end
+  -- Both change more than other steps do: a thousand would hold up the server several times as long.
+  if kind == LEASE then return REAP_UNITS + lifecycle.reap(job) end
+  if kind == PRUNE then return PRUNE_UNITS + lifecycle.prune(job) end
   return lifecycle.promote(job)
 end
 end)

@@ -2,7 +2,7 @@
   records of ended jobs are dropped, those first that would expire first. From PRESSED_SHARE on only records that have no
   dependents, waiters or places and ended some time ago. From FULL_SHARE on memory counts as full: the server refuses a large
   submission already when there is no room for its arguments. ]]
-local PRESSED_SHARE, FULL_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 0.98, 1000, 500, 65536 -- @const
+local PRESSED_SHARE, FULL_SHARE, LOOK_EVERY_MS, RELIEF_MAX, RESULT_BYTES_MAX = 0.9, 0.98, 1000, 250, 65536 -- @const
 -- For this long after its end a job that has waiters is kept: they are about to read the result.
 local READ_WITHIN_MS = 10000 -- @const
 local memory = {dropped = 0}
@@ -40,9 +40,11 @@ function memory.relieve()
   if memory.used_share() < PRESSED_SHARE or work.any_left() then return end
   local losses = {{}, {}, {}}
   local page = redis.call('ZRANGE', store.prunes, S[RELIEF_AT], S[RELIEF_AT] + RELIEF_MAX - 1)
-  for _, member in ipairs(page) do
-    local _, id = form.split(member, 2)
-    local job = jobs.known(id, store.prunes)
+  local ids = {}
+  for at = 1, #page do ids[at] = select(2, form.split(page[at], 2)) end
+  jobs.prefetch(ids)
+  for at = 1, #ids do
+    local job = jobs.known(ids[at], store.prunes)
     local loss = loss_of(job)
     if loss then table.insert(losses[loss], job) end
   end

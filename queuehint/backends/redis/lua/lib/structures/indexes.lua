@@ -328,11 +328,27 @@ local function derive_plain(id, job)
   end
 end
 
+-- The same for a plain job that had FINISHED before this step and is dropped: its end has left it a timer, a state, a path and
+-- what is stored of it by id.
+local function drop_plain(id, job)
+  S[COUNT_OF[FINISHED]] = S[COUNT_OF[FINISHED]] - 1
+  record_index.leave(job)
+  timers.stale[NEXT_PRUNE] = true
+  remove_entry(store.prunes, PRUNE .. form.tag(job))
+  local claims = job[CLAIMS]
+  if claims ~= '' then remove_entry(store.past, paths.member(string.sub(claims, 2), job)) end
+  if not job[SHORT_SPEC] then drop_field(store.specs, id) end
+  if job[RESULT] == 's' then drop_field(store.results, id) end
+  gone[#gone + 1] = id
+end
+
 -- Write a head and everything derived from it.
 function indexes.write(id, job)
   local head = not job.pruned and heads.plain(job)
   if head then
     derive_plain(id, job)
+  elseif job.pruned and job.is_plain and job[STATE] == FINISHED then
+    return drop_plain(id, job)
   else
     local was, now = jobs.was(job), not job.pruned and job
     record_index.write(id, was, now)

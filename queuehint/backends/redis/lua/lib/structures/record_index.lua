@@ -104,16 +104,31 @@ end
 -- Take the id of a number out, whatever it is.
 function record_index.drop_id(number) put_id(number, false) end
 
--- Index a new plain record by all its terms.
-function record_index.enter(id, job)
+local function change_plain(job, is_there)
   local number, all = job[NUMBER], job.terms
   local place = number % PER_BLOCK
   local terms = terms_of((number - place) / PER_BLOCK)
-  for at = 1, #all do set_bit(terms, all[at], place, true) end
-  set_bit(terms, 's' .. job[STATE], place, true)
+  for at = 1, #all do
+    local term = all[at]
+    local bits = terms[term]
+    if bits then bits[place] = is_there else terms[term] = {[place] = is_there} end
+  end
+  set_bit(terms, 's' .. job[STATE], place, is_there)
+end
+
+-- Index a new plain record by all its terms.
+function record_index.enter(id, job)
+  change_plain(job, true)
   see_time(job)
-  put_id(number, id)
+  put_id(job[NUMBER], id)
   if job.tally_key then count(job.tally_key, 1) end
+end
+
+-- Take a plain record out of the index; it is as it was before this step.
+function record_index.leave(job)
+  change_plain(job, false)
+  put_id(job[NUMBER], false)
+  if job.tally_key then count(job.tally_key, -1) end
 end
 
 -- Index a record by all its terms.
