@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.guard.comparison import counted_here, differences, load, save, shown
+from benchmarks.guard.comparison import beside_free, counted_here, differences, load, save, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None, count: Callable[[], Table] | No
     now = counted_here((count or count_all)())
     before = load(options.file) if options.file.exists() else counted_here({})
     print("\n".join(shown(before, now)))
+    print("", *beside_free(now.table), sep="\n")
     found = differences(before, now)
     grown = [each for each in found if each.has_grown]
     if before.table and before.python != now.python:

@@ -91,6 +91,15 @@ def shown(before: Numbers, now: Numbers) -> Iterator[str]:
         yield f"{row:<28}" + "".join(f"{_cell(old.get(head), cells[head]):>26}" for head in heads)
 
 
+def beside_free(table: Table) -> Iterator[str]:
+    """Yield a line for each row of jobs in lines: how many times the counts of the same row of free jobs it has."""
+    for row, cells in table.items():
+        free = table.get(row.partition(",")[0], {})
+        if row.endswith("lines") and free.keys() == cells.keys() and all(free.values()):
+            ratios = [f"{cells[head] / free[head]:.2f} of {head}" for head in ("Lua instructions", "redis.call")]
+            yield f"{row}, in order / free: {', '.join(ratios)}"
+
+
 def _cell(before: float | None, now: float) -> str:
     if before == now:
         return f"{now:,.2f}"

@@ -44,6 +44,8 @@ WORKER: Final = "host-1-0123456789ab"
 LEASE_MS: Final = 30_000
 KEPT_MS: Final = 2 * 24 * 3600 * 1000
 DOCS: Final = 100
+LINES, IN_LINE = 1_000, 4
+"""The lines of many lines, and how many jobs stand in each."""
 BATCH: Final = 64
 PART: Final = 100
 TURN_S: Final = 0.0001
@@ -138,6 +140,11 @@ def _in_line(number: int) -> tuple[str, ...]:
     return (f"doc-{number % DOCS:06}",)
 
 
+def _in_many_lines(number: int) -> tuple[str, ...]:
+    """Depth 1, in strict order within each of more lines than are claimed at once."""
+    return (f"doc-{number % LINES:06}",)
+
+
 def _hot(_number: int) -> tuple[str, ...]:
     """All in one line."""
     return ("hot",)
@@ -151,6 +158,8 @@ class Shape:
     path_of: Callable[[int], tuple[str, ...]]
     limits: tuple[int, ...] = (1, BATCH)
     is_keyed: bool = False
+    waiting: int = PART
+    """How many jobs are there before anything is counted."""
 
 
 SHAPES: Final = (
@@ -159,6 +168,8 @@ SHAPES: Final = (
     Shape(", one line", _hot, limits=(1,)),
     # Jobs with anything special take other ways through the scripts.
     Shape(", with keys", _of_a_part, is_keyed=True),
+    # More lines than are claimed at once: no two jobs of an exchange are of one line.
+    Shape(f", {LINES:,} lines", _in_many_lines, waiting=LINES * IN_LINE),
 )
 
 
@@ -174,7 +185,8 @@ def scripts(server: ScriptServer) -> Table:
     for number, shape in enumerate(SHAPES):
         client = Client(server, f"guard-{number}")
         enqueue = partial(client.enqueue, path_of=shape.path_of, is_keyed=shape.is_keyed)
-        enqueue(PART)
+        for _ in range(0, shape.waiting, PART):
+            enqueue(PART)
         for _ in range(WARM_UPS):
             client.exchange(PART)
         row(f"enqueue 1{shape.title}", partial(enqueue, 1))
@@ -445,6 +457,8 @@ class Lives:
         table[f"drain, {BATCH} at once"] = await self._drain(BATCH, ONES + PART * MANY)
         await part.enqueue_many(self._parts(ONES))
         table["drain, 1 at once"] = await self._drain(1, ONES)
+        await serial.enqueue_many([(f"doc-{number % DOCS:06}",) for number in range(DOCS * IN_LINE)])
+        table["drain, in lines"] = await self._drain(BATCH, DOCS * IN_LINE)
         await serial.enqueue_many([("hot",)] * ONES)
         table["drain, one line"] = await self._drain(BATCH, ONES)
         table["from enqueue to start"] = await self._started()

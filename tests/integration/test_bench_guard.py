@@ -51,6 +51,13 @@ def test_a_count_that_is_new_or_gone_has_to_be_accepted(file: Path) -> None:
     assert main(arguments, lambda: TABLE) == 1
 
 
+def test_jobs_in_lines_are_shown_beside_free_ones(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    free, lines = {"Lua instructions": 2000.0, "redis.call": 0.5}, {"Lua instructions": 3000.0, "redis.call": 2.0}
+    main(["--file", str(file)], lambda: TABLE | {"exchange 64": free, "exchange 64, 1,000 lines": lines})
+    shown = capsys.readouterr().out
+    assert "exchange 64, 1,000 lines, in order / free: 1.50 of Lua instructions, 4.00 of redis.call\n" in shown
+
+
 def test_writing_accepts_what_is_counted_now(file: Path) -> None:
     arguments = ["--file", str(file)]
     assert main([*arguments, "--write"], lambda: _changed("tick", "redis.call", 24.001)) == 0
