@@ -108,25 +108,13 @@ def install() -> None:
         return
 
     def ask_audited(
-        client: session.Session,
-        which: scripts.Script,
-        args: tuple[Any, ...],
-        operation: Operation[Any] | None,
-        is_numbered: bool = False,
+        client: session.Session, which: scripts.Script, args: tuple[Any, ...], operation: Operation[Any] | None
     ) -> Generator[Any, Any, Any]:
-        if client.namespace in _AUDITED:
-            entry: Any = None
-            if operation is not None and not operation.is_question:
-                entry = operation
-                if codec.encode(entry)[1] != list(args[8:]):
-                    # Where jobs may be evicted a session settles and claims nothing.
-                    entry = attrs.evolve(entry, limit=0)
-            elif which.name == "watch":
-                entry = wire.Await(tuple([str(job_id) for job_id in args[10::2]]))
-            if entry is not None:
-                which = audited_script(which.name)
-                args = (*args, put_down(client, entry))
-        return ask(client, which, args, operation, is_numbered)
+        """Put down a question for jobs whose records are to be kept."""
+        if client.namespace in _AUDITED and which.name == "watch":
+            which = audited_script(which.name)
+            args = (*args, put_down(client, wire.Await(tuple([str(job_id) for job_id in args[10::2]]))))
+        return ask(client, which, args, operation)
 
     def put_down(client: session.Session, entry: Any) -> bytes:
         begin = wire.Begin.of(client._retention or Retention(), epoch_s=None, budget=client._settings[-1], release="")
@@ -134,13 +122,17 @@ def install() -> None:
 
     call_of = session.Session.call_of
 
-    def call_of_audited(client: session.Session, operation: Any, stream: Any) -> calls.Call:
-        """Put down a claim behind a wait, too."""
-        call = call_of(client, operation, stream)
-        if client.namespace not in _AUDITED:
-            return call
-        words = (*call._words, put_down(client, operation))
-        return calls.Call(client._calls, audited_script(call._which.name), words)
+    def call_of_audited(client: session.Session, operation: Any, encoded: Any = None, now: Any = "") -> calls.Call:
+        """Put down a change, however it is sent."""
+        call = call_of(client, operation, encoded, now)
+        if client.namespace in _AUDITED:
+            entry = operation
+            if encoded is not None and codec.encode(entry)[1] != encoded[1]:
+                # Where jobs may be evicted a session settles and claims nothing.
+                entry = attrs.evolve(entry, limit=0)
+            call._which = audited_script(call._which.name)
+            call._words = (*call._words, put_down(client, entry))
+        return call
 
     session.Session._ask = ask_audited  # type: ignore[method-assign,assignment]
     session.Session.call_of = call_of_audited  # type: ignore[method-assign,assignment]

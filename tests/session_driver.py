@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from queuehint.backends.redis import session as session_module
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.session import Session
 from queuehint.backends.redis.transport import Redirect, Send, Sleep
+from queuehint.backends.redis.transport import Talk as Steps
 from queuehint.operations import (
     Enqueue,
     Operation,
@@ -63,11 +64,31 @@ def make_session(time: Time) -> Session:
     return examined(Session(parse_url("redis://ann:hunter2@db:7000/1"), BackendOptions(namespace="n")), time)
 
 
+def carried_out(session: Session, operation: Operation[Any]) -> Steps:
+    """Yield the actions of an operation as the shells of a backend carry it out: by a direct call where that is one."""
+    call = session.direct_call(operation)
+    if call is None:
+        return (yield from session.execute(operation))
+    send = call.first()
+    try:
+        return session.answered(operation, call, (yield send))
+    except BaseException as error:
+        rest = session.go_on(operation, call, send, error)
+    return (yield from rest)
+
+
 class Talk:
-    """One `Session.execute`, and its state: the next action in ``step``, or at the end ``reply`` or ``error``."""
+    """
+    One operation, and its state: the next action in ``step``, or at the end ``reply`` or ``error``.
+
+    Attributes:
+        may_be_direct: whether it is a direct call where the shells make one; else it goes by `Session.execute` alone.
+    """
+
+    may_be_direct: ClassVar[bool] = True
 
     def __init__(self, session: Session, operation: Operation[Any]) -> None:
-        self._steps = session.execute(operation)
+        self._steps = carried_out(session, operation) if self.may_be_direct else session.execute(operation)
         self.step: Any = None
         self.reply: Any = None
         self.error: Any = None

@@ -87,7 +87,7 @@ class Waiting:
     def sent(self, counts: Counter[AsyncLink]) -> int:
         backend: Any = self.sched.backend
         loop = backend._loop()
-        return counts[loop._link] + counts[loop._waits]
+        return counts[loop.link] + counts[loop._waits]
 
 
 @pytest.mark.filterwarnings("ignore::queuehint.QueueHintWarning")

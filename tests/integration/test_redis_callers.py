@@ -200,6 +200,16 @@ async def test_a_closed_link_ends_the_retries_of_a_call(
     assert not proxy.connections
 
 
+@each_way
+async def test_closed_backend_refuses_calls(redis_server: Server, namespace: str, threads: bool) -> None:
+    backend = open_backend(redis_server.url, namespace)
+    call = caller(backend, threads=threads)
+    await call(op.Draw(1))
+    await backend.close()
+    with pytest.raises(BackendUnavailableError, match="was closed"):
+        await call(op.Draw(1))
+
+
 async def test_a_closed_link_ends_waits_under_way(
     redis_server: Server, start_proxy: StartProxy, namespace: str
 ) -> None:

@@ -111,11 +111,11 @@ async def test_a_call_behind_a_large_request_waits_for_its_turn(start_uplink: St
     large = asyncio.create_task(backend.call(job))
     await asyncio.sleep(2)
     assert not large.done()
-    (line,) = backend._loop()._link._lines.values()
+    (line,) = backend._loop().link._lines.values()
     assert not line.is_silent
     assert (await backend.call(Draw(1))).first == 2
     assert large.done()
-    assert [*backend._loop()._link._lines.values()] == [line], "one connection carries both"
+    assert [*backend._loop().link._lines.values()] == [line], "one connection carries both"
     await backend.close()
 
 

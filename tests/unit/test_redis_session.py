@@ -45,6 +45,12 @@ time = pytest.fixture(replace_time)
 session = pytest.fixture(make_session)
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["direct", "by steps"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with direct calls, where the shells make them, and without: nothing differs."""
+    monkeypatch.setattr(Talk, "may_be_direct", request.param)
+
+
 # --- answered requests -----------------------------------------------------------------------------------------------
 
 
@@ -93,6 +99,10 @@ def test_a_question_has_no_stream_and_leaves_none(session: Session) -> None:
     assert talk.request == ("", 0)
     assert talk.answer([[]]).reply == op.Got((None,))
     assert not session.streams.free
+
+
+def test_question_is_no_direct_call(session: Session) -> None:
+    assert session.direct_call(op.Get(("a",))) is None
 
 
 def test_a_stream_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
@@ -431,6 +441,23 @@ def test_a_refused_claim_is_withdrawn_as_the_request_that_it_has_become(session:
     assert not is_sent or request == sent
     other.answer(DONE)
     behind.unanswered()
+    assert Talk(session, claim).request == request
+
+
+def test_claim_behind_a_wait_is_no_call_without_an_answer(session: Session) -> None:
+    assert ClaimBehind.of(session, op.Exchange("w", limit=1)) is not None
+    assert session.outages.asked_s is None
+
+
+def test_unsent_claim_of_unknown_outcome_stays_unknown(session: Session) -> None:
+    claim = op.Exchange("w", limit=1)
+    behind = ClaimBehind.of(session, claim)
+    assert behind is not None
+    behind.unanswered()
+    request = behind.stream.name, behind.stream.request
+    again = ClaimBehind.of(session, claim)
+    assert again is not None
+    again.unsent()
     assert Talk(session, claim).request == request
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import threading
 import time
@@ -24,6 +23,7 @@ from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, U
 from queuehint.backends.redis.waits import FAILED_WAIT_S, ClaimBehind, ClockWaker, Results, in_pairs, wait_command
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.operations import Exchange
+from queuehint.values.ids import this_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -61,6 +61,7 @@ class RedisBackend(Backend):
         self._lock = threading.Lock()
         self._closed = False
         self._begin()
+        self._process = this_process.mark
         self._moved = ClockWaker()
         options.clock.subscribe(self._moved.ring)
 
@@ -107,13 +108,36 @@ class RedisBackend(Backend):
             BackendUnavailableError: the store cannot be reached or must not be used; nothing was changed.
             BackendFullError: its memory is full; nothing was enqueued.
         """
-        result: Reply = await self._loop().run(self.session.execute(operation))
+        result: Reply
+        loop, session = self._loop(), self.session
+        call = session.direct_call(operation)
+        if call is None:
+            result = await loop.run(session.execute(operation))
+            return result
+        send = call.first()
+        try:
+            result = session.answered(operation, call, await loop.link.ask(send))
+            return result
+        except BaseException as error:  # noqa: BLE001 - the session decides
+            rest = session.go_on(operation, call, send, error)
+        result = await loop.run(rest, send)
         return result
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Like `call`, for code without a loop."""
-        self._check_usable()
-        result: Reply = run(self._sync_link(), self.session.execute(operation))
+        result: Reply
+        link, session = self._sync_link(), self.session
+        call = session.direct_call(operation)
+        if call is None:
+            result = run(link, session.execute(operation))
+            return result
+        send = call.first()
+        try:
+            result = session.answered(operation, call, link.ask(send))
+            return result
+        except BaseException as error:  # noqa: BLE001 - the session decides
+            rest = session.go_on(operation, call, send, error)
+        result = run(link, rest, send)
         return result
 
     def prepare(self, operation: Operation[Any]) -> None:
@@ -198,12 +222,13 @@ class RedisBackend(Backend):
         self._moved.ring()
 
     def _check_usable(self) -> None:
-        if os.getpid() != self.session.pid:
+        if self._process is not this_process.mark:
             # In a fork: the parent's connections and sessions stay the parent's.
             self._lock = threading.Lock()
             self._begin()
             self._moved.begin()
             self.session.begin()
+            self._process = this_process.mark
         self._check_open()
 
     def _check_open(self) -> None:
@@ -211,6 +236,10 @@ class RedisBackend(Backend):
             raise BackendUnavailableError(f"the backend at {self.session.address.shown} was closed")
 
     def _sync_link(self) -> SyncLink:
+        """Return the link of synchronous callers; refused once the backend was closed."""
+        if self._process is this_process.mark and (link := self._sync) is not None:
+            return link  # a backend that was closed has none
+        self._check_usable()
         with self._lock:
             self._check_open()
             if self._sync is None:
@@ -225,7 +254,8 @@ class RedisBackend(Backend):
             return self._sync_waits
 
     def _loop(self) -> _Loop:
-        self._check_usable()
+        if self._closed or self._process is not this_process.mark:
+            self._check_usable()
         running = asyncio.get_running_loop()
         found = self._loops.get(running)
         if found is None:
@@ -248,10 +278,10 @@ class _Loop:
     def __init__(self, backend: RedisBackend) -> None:
         self._backend = backend
         self._session = backend.session
-        self._link = AsyncLink(backend.session.address)
+        self.link = AsyncLink(backend.session.address)
         self._waits = WaitLink(backend.session.address)
         self._waiter = secrets.token_hex(8)
-        self._subscriptions = Subscriptions(self._session, self._waiter, self.run, link=self._link, waits=self._waits)
+        self._subscriptions = Subscriptions(self._session, self._waiter, self.run, link=self.link, waits=self._waits)
         self._end = self._until_the_end()
         # A loop that ends in order, as by `asyncio.run`, first closes the generators that were begun on it.
         with suppress(StopIteration):
@@ -265,12 +295,12 @@ class _Loop:
             with suppress(QueueHintError, TimeoutError):
                 async with asyncio.timeout(END_WAIT_S):
                     await self._subscriptions.close()
-            await self._link.close()
+            await self.link.close()
             await self._waits.close()
 
-    async def run(self, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
-        """Carry out the actions of a session until it ends."""
-        link = self._link
+    async def run(self, talk: Generator[Send | Sleep | Redirect, Any, Any], sent: Send | None = None) -> Any:
+        """Carry out the actions of a session until it ends; *sent*: what was sent before."""
+        link = self.link
         try:
             step = next(talk)
             while True:
@@ -378,7 +408,7 @@ class _Loop:
         finally:
             asked.end()
         failure = asked.failure()
-        if reply is not None and asked.node == self._link.node:
+        if reply is not None and asked.node == self.link.node:
             take(behind.answered(reply))
             if failure is not None:
                 await self._leave_wait(failure, send, wait_s)
@@ -441,7 +471,7 @@ class _Loop:
             async with asyncio.timeout(END_WAIT_S):
                 is_asked = not asked.reply.done()
                 if is_asked:
-                    await self._link.ask(Send(("ZADD", own, "0", _END)))
+                    await self.link.ask(Send(("ZADD", own, "0", _END)))
                 taken = None
                 try:
                     taken = await asyncio.shield(asked.reply)
@@ -450,9 +480,9 @@ class _Loop:
                 finally:
                     # Also if the connection that waited gives no answer any more: else it would stay for ever.
                     if is_asked and (taken is None or taken[1] != _END):
-                        await self._link.ask(Send(("ZREM", own, _END)))
+                        await self.link.ask(Send(("ZREM", own, _END)))
                 if taken is not None and taken[1] != _END:
-                    await self._link.ask(Send(("ZADD", taken[0], "0", taken[1])))
+                    await self.link.ask(Send(("ZADD", taken[0], "0", taken[1])))
 
     async def close(self) -> None:
         await self._end.aclose()

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redis import exceptions as driver
 
+from queuehint.backends.base import say_retention_changed
 from queuehint.backends.redis import keys
+from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.transport import NotSent, Redirect, Send, Sleep, Unanswered
 from queuehint.errors import BackendUnavailableError, CorruptStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from queuehint.backends.redis.address import Address
+    from queuehint.backends.redis.transport import Talk
+    from queuehint.values.policy import Retention
 
 logger = logging.getLogger("queuehint.redis")
 
@@ -144,6 +148,54 @@ class Examination:
                 self._server.address.shown,
                 extra={"event": "redis.plaintext"},
             )
+
+
+class RetentionStatement:
+    """
+    The retention that this process states to a namespace, after each examination of the server.
+
+    The first time it takes the place of what is there: the process that has begun last is the one of the newest deploy.
+    After that only of nothing: a server that was started empty learns it again.
+
+    Attributes:
+        is_due: it has to be stated before the next change.
+    """
+
+    def __init__(self, retention: Retention | None, root: str) -> None:
+        self._retention, self._root = retention, root
+        self._has_stated = False
+        self._other = ""
+        """The retention that the store keeps in place of this one, as last seen."""
+        self.renew()
+
+    def renew(self) -> None:
+        """State it before the next change, if there is one."""
+        self.is_due = self._retention is not None
+
+    def state(self, retain: Callable[..., Talk]) -> Talk:
+        """Set the retention of the namespace by the steps that *retain* returns; log another one."""
+        assert self._retention is not None
+        stated = codec.retention_text(self._retention)
+        begins, self._has_stated, self.is_due = not self._has_stated, True, False
+        try:
+            said = yield from retain(stated, begins=begins)
+        except BaseException:
+            self.is_due, self._has_stated = True, not begins
+            raise
+        before = said.decode("utf-8", "replace")
+        if before in {"", stated, self._other}:
+            return
+        if begins:
+            say_retention_changed(logger, "redis", self._root, codec.shown_retention(before), self._retention)
+            return
+        self._other = before
+        logger.warning(
+            "the retention of %s is (%s), as set by a newer process; this one has (%s)",
+            self._root,
+            codec.shown_retention(before),
+            self._retention,
+            extra={"event": "redis.retention_differs"},
+        )
 
 
 def parse_info(text: bytes) -> dict[str, str]:

@@ -2,16 +2,20 @@
 Client session of a Redis store: idempotent requests with retries, without I/O.
 
 `Session.execute` is a generator. It yields actions (`Send`, `Sleep`, `Redirect`), receives the reply or the failure of
-each, and returns the operation's reply; the two shells carry the actions out. Requests are numbered in *streams*. A
-stream has one request in flight, and the store keeps a receipt of its last one, so a request may be repeated until it
-is answered. A request without an answer raises `OutcomeUnknownError`; calling with the *same operation object* again
-continues the same request.
+each, and returns the operation's reply; the two shells carry the actions out.
+
+A *direct call* is a change that a shell sends without a generator, while nothing has to be checked or stated before it:
+`Session.direct_call` makes the request, `answered` takes its reply. Only if it fails, a generator goes on from there
+(`go_on`), so the rules of retries are in `send` alone.
+
+Requests are numbered in *streams*. A stream has one request in flight, and the store keeps a receipt of its last one,
+so a request may be repeated until it is answered. A request without an answer raises `OutcomeUnknownError`; calling
+with the *same operation object* again continues the same request.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from contextlib import suppress
@@ -20,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from redis import exceptions as driver
 
-from queuehint.backends.base import BackendOptions, begins_history, say_retention_changed
+from queuehint.backends.base import BackendOptions, begins_history
 from queuehint.backends.redis import keys
 from queuehint.backends.redis.codec import codec
 from queuehint.backends.redis.codec.failures import Failures
-from queuehint.backends.redis.examination import Examination, parse_info, wrong_role
+from queuehint.backends.redis.examination import Examination, RetentionStatement, parse_info, wrong_role
 from queuehint.backends.redis.functions.calls import Call, Calls, Plain
 from queuehint.backends.redis.outages import Outages
 from queuehint.backends.redis.scripts import Script, script
@@ -32,6 +36,7 @@ from queuehint.backends.redis.streams import Streams
 from queuehint.backends.redis.transport import (
     SAME_NODE,
     Closed,
+    Failed,
     NotSent,
     Redirect,
     Send,
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from queuehint.backends.redis.address import Address
-    from queuehint.backends.redis.streams import RequestStream
+    from queuehint.backends.redis.transport import Talk
 
 logger = logging.getLogger("queuehint.redis")
 
@@ -109,7 +114,6 @@ class Session:
 
     def begin(self) -> None:
         """Forget everything about this process: it is new, or a fork."""
-        self.pid = os.getpid()
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
         self.streams = Streams(self._lock)
@@ -121,10 +125,7 @@ class Session:
         self._calls = Calls(self.address)
         self._token: int | None = None
         self._prepared: tuple[Operation[Any], tuple[str, codec.Args]] | None = None
-        self._must_state = self._retention is not None
-        self._has_stated = False
-        self._other_retention = ""
-        """The retention that the store keeps in place of that stated by this process, as last seen."""
+        self._statement = RetentionStatement(self._retention, self.root)
         self.time_ms, self._time_s = 0, 0.0
         """The newest time of the store, and when it was first received."""
         self.due_s: float | None = None
@@ -132,7 +133,7 @@ class Session:
 
     # --- one operation -----------------------------------------------------------------------------------------------
 
-    def execute(self, operation: Operation[Any]) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def execute(self, operation: Operation[Any]) -> Talk:
         """
         Carry out an operation.
 
@@ -140,17 +141,13 @@ class Session:
             BackendError: the store cannot serve it; see the classes.
             QueueHintError: as the operation says.
         """
-        prepared = self._prepared
-        if prepared is not None and prepared[0] is operation:
-            self._prepared, (name, args) = None, prepared[1]
-        else:
-            name, args = codec.encode(operation)
+        encoded = self._encoded(operation)
         asked_s = time.monotonic()
         is_due = self._checked_s is None or asked_s - self._checked_s >= CHECK_EVERY_S
         if is_due or (self._examination.policy is not None and _adds(operation)):
             yield from self._check()
         if self._examination.policy is not None and _adds(operation):
-            name, args = yield from self._without_claims(operation)
+            encoded = yield from self._without_claims(operation)
         now: Any = "" if self._clock is None else self._clock.now_ms()
         if operation.is_question:
             if asked_s - max(self._primary_s, self._checked_s or 0.0) >= ROLE_EVERY_S:
@@ -159,26 +156,116 @@ class Session:
         if not self._may_write:
             yield from self._ask(script("probe"), (), None)
             self._may_write = True
-        if self._must_state:
-            yield from self._state_retention()
-        is_numbered = not operation.is_repeatable
+        if self._statement.is_due:
+            yield from self._statement.state(self._retain)
+        return (yield from self._change(operation, self.call_of(operation, encoded, now), asked_s))
+
+    def _change(self, operation: Operation[Any], call: Call, asked_s: float, failed: Failed | None = None) -> Talk:
+        """Send the request of a change until it is answered; return the typed reply."""
         try:
-            reply = yield from self._ask(script(name), (now, "", 0, *self._settings, *args), operation, is_numbered)
+            reply = yield from self.send(call, operation, failed)
         except DuplicateJobError as error:
             if not error.fields:
                 raise
             raise (yield from self._name_fields(operation, error)) from None
         return self.take_in(operation, reply, asked_s)
 
+    # --- direct calls ------------------------------------------------------------------------------------------------
+
+    def is_ready(self, asked_s: float) -> bool:
+        """Return whether nothing has to be checked or stated before a change of this moment."""
+        checked_s = self._checked_s
+        return not (
+            checked_s is None
+            or asked_s - checked_s >= CHECK_EVERY_S
+            or not self._may_write
+            or self._statement.is_due
+            or self._clock is not None
+            or self._examination.policy is not None
+        )
+
+    def direct_call(self, operation: Operation[Any], *, waits: bool = False) -> Call | None:
+        """
+        Return the request of a change that is sent without the steps of `execute`; its time is set.
+
+        Its reply goes to `answered`, and its failure to `go_on`. None for a question, and while something has to be
+        checked or stated before.
+
+        Args:
+            waits: it is sent behind a wait, so a missing answer is no outage.
+
+        Raises:
+            QueueHintError: the operation carries too much, or what is not valid; nothing is sent.
+        """
+        asked_s = time.monotonic()
+        if operation.is_question or not self.is_ready(asked_s):
+            return None
+        call = self.call_of(operation)
+        call.asked_s = asked_s
+        if not waits:
+            self.outages.asked_s = asked_s
+        return call
+
+    def answered(self, operation: Operation[Any], call: Call, reply: list[Any]) -> Any:
+        """End a direct call; return the typed reply. What is raised from here on goes to `go_on` too."""
+        self.outages.asked_s = None
+        if (stream := call.stream) is not None:
+            # No signal comes between these: the call has its stream or has given it back.
+            stream.is_unknown, call.stream = False, None
+            self.streams.free.append(stream)
+        return self.take_in(operation, reply, call.asked_s)
+
+    def go_on(self, operation: Operation[Any], call: Call, sent: Send, error: BaseException) -> Talk:
+        """Go on where a direct call failed, as after the first attempt of any other request."""
+        return self._change(operation, call, call.asked_s, Failed(sent, call.asked_s, error))
+
+    def call_of(self, operation: Operation[Any], encoded: tuple[str, codec.Args] | None = None, now: Any = "") -> Call:
+        """
+        Return the request of a change: the one that the operation continues, or the next one of a stream.
+
+        The stream is taken with the slot in which the request is sent. So there are as many streams as requests in
+        flight, however many callers wait.
+
+        Args:
+            encoded: the name of its script and the arguments, if they are known.
+            now: the time that a test tells; "" for that of the server.
+
+        Raises:
+            QueueHintError: it carries too much, or what is not valid.
+        """
+        name, args = self._encoded(operation) if encoded is None else encoded
+        streams, is_numbered = self.streams, not operation.is_repeatable
+        words = (*self._keys, now, "", 0, *self._settings, *args)
+        call = Call(self._calls, script(name), words, streams.take if is_numbered else None)
+        if is_numbered and streams.unknown and (known := streams.take_unknown(operation)) is not None:
+            call.number(known)
+        return call
+
+    def _encoded(self, operation: Operation[Any]) -> tuple[str, codec.Args]:
+        """Return the name of the script of an operation and its arguments, as prepared if they were."""
+        prepared = self._prepared
+        if prepared is not None and prepared[0] is operation:
+            self._prepared = None
+            return prepared[1]
+        return codec.encode(operation)
+
+    # --- replies -----------------------------------------------------------------------------------------------------
+
     def take_in(self, operation: Operation[Any], reply: list[Any], asked_s: float) -> Any:
         """Return the answer to a request, sent then, and note what it says of the store."""
         self._primary_s = asked_s
         now_ms, next_ms = codec.clocked(reply)
         answered_s = time.monotonic()
-        self._see_time(now_ms, answered_s)
-        self.due_s = None if next_ms is None else answered_s + max(0, next_ms - now_ms) / 1000
+        if now_ms != self.time_ms:
+            self.time_ms, self._time_s = now_ms, answered_s
+        else:
+            self._see_time_again(answered_s)
+        if next_ms is None:
+            self.due_s = None
+        else:
+            self.due_s = answered_s if next_ms <= now_ms else answered_s + (next_ms - now_ms) / 1000
         answer = codec.decode(operation, reply)
-        if dropped := codec.dropped(operation, reply):
+        if type(operation) in codec.DROPPED_AT and (dropped := codec.dropped(operation, reply)):
             logger.warning(
                 "%s is short of memory: %d records of ended jobs were dropped before they expired",
                 self.address.shown,
@@ -190,20 +277,6 @@ class Session:
         elif type(answer) is Announced:
             self._watch_history(answer.token)
         return answer
-
-    @property
-    def is_ready(self) -> bool:
-        """True while nothing has to be checked or said before a claim."""
-        is_due = self._checked_s is None or time.monotonic() - self._checked_s >= CHECK_EVERY_S
-        return self._may_write and not (
-            is_due or self._must_state or self._examination.policy or self._clock is not None
-        )
-
-    def call_of(self, operation: Exchange, stream: RequestStream) -> Call:
-        """Return the request of an exchange, as it is sent by the system's clock."""
-        name, args = codec.encode(operation)
-        words = (*self._keys, "", stream.name, stream.request, *self._settings, *args)
-        return Call(self._calls, script(name), words)
 
     def prepare(self, operation: Operation[Any]) -> None:
         """Encode an operation that is executed soon; if it cannot be, that is told then."""
@@ -227,7 +300,7 @@ class Session:
             yield Sleep(STOPPED_S)
         return codec.encode(attrs.evolve(operation, limit=0))
 
-    def _question(self, operation: Operation[Any], now: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def _question(self, operation: Operation[Any], now: Any) -> Talk:
         """Ask, and ask on where a reply was cut: no script may hold the server while it copies hundreds of MiB."""
         whole = None
         while True:
@@ -240,11 +313,9 @@ class Session:
                 return whole
             operation = following
 
-    def _see_time(self, now_ms: int, moment_s: float) -> None:
+    def _see_time_again(self, moment_s: float) -> None:
         """Examine the server again if the store's time stands still."""
-        if now_ms != self.time_ms:
-            self.time_ms, self._time_s = now_ms, moment_s
-        elif moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
+        if moment_s - self._time_s >= STANDS_STILL_S and not self.clock_behind_ms and self._checked_s is not None:
             # In doubt once for each time it stands still: after that, each minute.
             self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
 
@@ -252,42 +323,16 @@ class Session:
         """Warn when the token epoch changes: the server restarted or was replaced."""
         before, self._token = self._token, token
         if before is not None and begins_history(before, token):
-            self._must_state = self._retention is not None
+            self._statement.renew()
             logger.warning(
                 "the token epoch of %s changed: it restarted or was replaced; changes it had not saved are lost",
                 self.address.shown,
                 extra={"event": "redis.new_history"},
             )
 
-    def _state_retention(self) -> Generator[Send | Sleep | Redirect, Any, None]:
-        """
-        Set the retention of the namespace to that of this process.
-
-        The first time they take the place of what is there: the process that has begun last is the one of the newest
-        deploy. After that, once a minute, only of nothing: a server that was started empty learns them again.
-        """
-        assert self._retention is not None
-        stated = codec.retention_text(self._retention)
-        begins, self._has_stated, self._must_state = not self._has_stated, True, False
-        try:
-            said = yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, stated, int(begins)), None)
-        except BaseException:
-            self._must_state, self._has_stated = True, not begins
-            raise
-        before = said.decode("utf-8", "replace")
-        if before in {"", stated, self._other_retention}:
-            return
-        if begins:
-            say_retention_changed(logger, "redis", self.root, codec.shown_retention(before), self._retention)
-            return
-        self._other_retention = before
-        logger.warning(
-            "the retention of %s is (%s), as set by a newer process; this one has (%s)",
-            self.root,
-            codec.shown_retention(before),
-            self._retention,
-            extra={"event": "redis.retention_differs"},
-        )
+    def _retain(self, text: str, *, begins: bool) -> Talk:
+        """Have a retention kept: in place of any other if the process *begins*, else of none; return that before."""
+        return (yield from self._ask(script("retain"), ("", "", 0, 0, 0, 0, 0, 0, text, int(begins)), None))
 
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
@@ -299,7 +344,7 @@ class Session:
         fields = codec.known_of(there, asked).differing_fields(asked) if there is not None else ()
         return DuplicateJobError(error.job_id, fields=fields or ("content",))
 
-    def execute_script(self, name: str, args: tuple[Any, ...]) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def execute_script(self, name: str, args: tuple[Any, ...]) -> Talk:
         """Run a script that is no operation and may be run twice; return its reply as it is."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
         asked_s, which = time.monotonic(), script(name)
@@ -308,31 +353,19 @@ class Session:
             self._primary_s = asked_s
         return reply
 
-    def _ask(
-        self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None, is_numbered: bool = False
-    ) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def _ask(self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None) -> Talk:
+        """Run a script without a stream until it is answered, or for as long as makes sense."""
+        return (yield from self.send(Call(self._calls, which, (*self._keys, *args)), operation))
+
+    def send(self, call: Call | Plain, operation: Operation[Any] | None, failed: Failed | None = None) -> Talk:
         """
-        Send a request until it is answered, or for as long as makes sense.
+        Send a command until it is answered.
 
         Args:
-            is_numbered: it is sent in a stream: as the request that the operation continues, or as one whose stream is
-                taken with the slot in which it is sent. So there are as many streams as requests in flight, however
-                many callers wait.
+            failed: the first attempt, if a direct call has made it.
         """
-        call = Call(self._calls, which, (*self._keys, *args), self.streams.take if is_numbered else None)
-        if is_numbered and self.streams.unknown:
-            assert operation is not None
-            known = self.streams.take_unknown(operation)
-            if known is not None:
-                call.number(known)
-        return (yield from self.send(call, operation))
-
-    def send(
-        self, call: Call | Plain, operation: Operation[Any] | None
-    ) -> Generator[Send | Sleep | Redirect, Any, Any]:
-        """Send a command until it is answered."""
-        ask = call.first()
-        self.outages.asked_s = begun_s = time.monotonic()
+        ask = call.first() if failed is None else failed.sent
+        self.outages.asked_s = begun_s = time.monotonic() if failed is None else failed.begun_s
         attempts = redirections = 0
         asking: Redirect | None = None
         is_unknown = call.stream is not None and call.stream.is_unknown
@@ -340,6 +373,9 @@ class Session:
         try:
             while True:
                 try:
+                    if failed is not None:
+                        before, failed = failed, None
+                        raise before.error()
                     reply = yield ask
                     if ask is call.load:
                         ask = call.first()
@@ -397,7 +433,7 @@ class Session:
 
     # --- the store itself --------------------------------------------------------------------------------------------
 
-    def _check(self) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def _check(self) -> Talk:
         """
         Check the store: version, role, types of our keys, eviction; once, and the settings each minute.
 
@@ -416,9 +452,9 @@ class Session:
             self._checked_s = before
             raise
         self._checked_s = time.monotonic()
-        self._must_state = self._retention is not None
+        self._statement.renew()
 
-    def _look_at_role(self, asked_s: float) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def _look_at_role(self, asked_s: float) -> Talk:
         """
         Find the primary, if the node that is asked is none any more: a replica would answer questions too.
 
@@ -451,7 +487,7 @@ class Session:
             yield Sleep(PAUSE_S[min(attempts, len(PAUSE_S) - 1)])
             attempts += 1
 
-    def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
+    def plain(self, *command: Any) -> Talk:
         """Send a command that may be sent twice."""
         return (yield from self.send(Plain(*command), None))
 

@@ -45,8 +45,10 @@ class Streams:
 
     def take(self) -> RequestStream:
         """Return a stream that no request uses, with its next number."""
-        with self._lock:
-            stream = self.free.pop() if self.free else RequestStream()
+        try:
+            stream = self.free.pop()  # one step, so that no other thread takes the same
+        except IndexError:
+            stream = RequestStream()
         stream.request += 1
         return stream
 
@@ -63,17 +65,16 @@ class Streams:
     def drop(self, stream: RequestStream) -> None:
         """Give back a stream whose newest request was not carried out: the number is free again."""
         stream.request -= 1
-        with self._lock:
-            self.free.append(stream)
+        self.free.append(stream)
 
     def give_back(self, stream: RequestStream, operation: Operation[Any] | None, *, answered: bool) -> None:
         """End a request; the next call with the operation of one that was not *answered* continues it."""
         stream.is_unknown = not answered
-        with self._lock:
-            if answered:
-                self.free.append(stream)
-            elif operation is not None:
-                unknown, at = self.unknown, id(operation)
+        if answered:
+            self.free.append(stream)
+        elif operation is not None:
+            unknown, at = self.unknown, id(operation)
+            with self._lock:
                 # Called wherever memory is freed, with the lock held or not: what it does is one step.
                 unknown[at] = weakref.ref(operation, lambda _: unknown.pop(at, None)), stream
                 if len(unknown) > UNKNOWN_MAX:

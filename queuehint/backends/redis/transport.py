@@ -43,9 +43,30 @@ class Send:
     def command(self) -> tuple[Any, ...]:
         """Return the words, made by now."""
         command = self._command
-        if not isinstance(command, tuple):
-            command = self._command = command()
+        if type(command) is not tuple:
+            command = self._command = command()  # type: ignore[operator]
         return command
+
+
+@attrs.define(eq=False)
+class Failed:
+    """
+    A first attempt that failed.
+
+    Args:
+        sent: what was sent.
+        begun_s: since when it is tried, by `time.monotonic`.
+    """
+
+    sent: Send
+    begun_s: float
+    _error: BaseException | None
+
+    def error(self) -> BaseException:
+        """Return why, once: an error that is kept keeps what all frames it has passed hold."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error
 
 
 @attrs.frozen

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Interest
     from queuehint.backends.redis.connections.sync_link import SyncLink
+    from queuehint.backends.redis.functions.calls import Call
     from queuehint.backends.redis.session import Session
     from queuehint.backends.redis.streams import RequestStream
     from queuehint.backends.redis.transport import Talk
@@ -67,31 +68,33 @@ def in_pairs(job_ids: Iterable[str]) -> list[str]:
 @attrs.define(eq=False)
 class ClaimBehind:
     """
-    A claim that is sent behind a wait; made by `of`.
+    A claim that is sent behind a wait, without the steps of a session; made by `of`.
 
     Args:
-        stream: of its request, the only one in flight there; `resume` may change it.
+        call: its request; `resume` may give it another stream.
         command: what is sent.
-        asked_s: when it was made, by `time.monotonic`.
     """
 
     session: Session
     operation: Exchange
-    stream: RequestStream
+    call: Call
     command: tuple[Any, ...] = attrs.field(repr=False)
-    asked_s: float = attrs.field(factory=time.monotonic)
 
     @classmethod
     def of(cls, session: Session, operation: Exchange) -> ClaimBehind | None:
         """Return one; None while something has to be checked or said before a claim."""
-        if not session.is_ready:
-            return None
-        stream = session.streams.take_for(operation)
-        return cls(session, operation, stream, session.call_of(operation, stream).first().command)
+        call = session.direct_call(operation, waits=True)
+        return None if call is None else cls(session, operation, call, call.first().command)
+
+    @property
+    def stream(self) -> RequestStream:
+        """The stream of its request, the only one in flight there."""
+        assert self.call.stream is not None
+        return self.call.stream
 
     def unsent(self) -> None:
         """Note that it was not sent."""
-        self.session.streams.give_back(self.stream, self.operation, answered=True)
+        self.session.streams.give_back(self.stream, self.operation, answered=not self.stream.is_unknown)
 
     def unanswered(self) -> None:
         """Have the next call with the same operation continue this request: it may have been carried out."""
@@ -108,12 +111,11 @@ class ClaimBehind:
 
         A request that was refused may have another number by now: the call gives a number that was not used to others.
         """
-        self.stream = self.session.streams.take_for(self.operation)
+        self.call.number(self.session.streams.take_for(self.operation))
 
     def answered(self, reply: list[Any]) -> Any:
         """Return the typed reply."""
-        self.session.streams.give_back(self.stream, self.operation, answered=True)
-        return self.session.take_in(self.operation, reply, self.asked_s)
+        return self.session.answered(self.operation, self.call, reply)
 
     def withdraw(self) -> Talk:
         """
@@ -122,7 +124,9 @@ class ClaimBehind:
         Whichever of both the server carries out first leaves a receipt, and with it the reply to the other.
         """
         nothing = attrs.evolve(self.operation, limit=0)
-        return (yield from self.session.send(self.session.call_of(nothing, self.stream), nothing))
+        withdrawal = self.session.call_of(nothing)
+        withdrawal.number_as(self.stream)
+        return (yield from self.session.send(withdrawal, nothing))
 
 
 class Results:

@@ -36,6 +36,7 @@ from queuehint.operations.bounds import LIMITS
 from queuehint.values.spec import JobSpec
 
 __all__ = [
+    "DROPPED_AT",
     "SCHEMA",
     "Args",
     "clocked",
@@ -59,7 +60,7 @@ __all__ = [
 
 PAGE_CUT: Final = 2
 """First item of a page without room for more records, see ``lua/list.lua``."""
-_DROPPED_AT: Final = {Exchange: 6, Tick: 3}
+DROPPED_AT: Final = {Exchange: 6, Tick: 3}
 """Where replies say how many records were dropped."""
 
 
@@ -115,12 +116,9 @@ def clocked(reply: list[Any]) -> tuple[int, int | None]:
 
 
 def dropped(operation: Operation[Any], reply: list[Any]) -> int:
-    """Return how many records a store that is short of memory has dropped before their time."""
-    at = _DROPPED_AT.get(type(operation))
-    if at is None:
-        return 0
+    """Return how many records a store that is short of memory has dropped before their time, by a reply that has it."""
     try:
-        return int(reply[at] + 0)
+        return int(reply[DROPPED_AT[type(operation)]] + 0)
     except DAMAGE as error:
         raise _damaged(error) from error
 

@@ -275,8 +275,8 @@ class SyncLink(Link):
         raise self._nobody(said)
 
 
-def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any]) -> Any:
-    """Carry out the actions of a session until it ends."""
+def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any], sent: Send | None = None) -> Any:
+    """Carry out the actions of a session until it ends; *sent*: what was sent before."""
     try:
         step = next(talk)
         while True:

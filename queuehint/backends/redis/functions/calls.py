@@ -98,7 +98,7 @@ class Call:
             without a stream, or with that in *words*.
     """
 
-    __slots__ = ("_calls", "_loads", "_take", "_way", "_which", "_words", "load", "stream")
+    __slots__ = ("_calls", "_loads", "_take", "_way", "_which", "_words", "asked_s", "load", "stream")
 
     def __init__(
         self, calls: Calls, which: Script, words: tuple[Any, ...], take: Callable[[], RequestStream] | None = None
@@ -109,6 +109,8 @@ class Call:
         """The command that loads the library, if it was sent: its reply is none of the script."""
         self.stream: RequestStream | None = None
         """The stream of the request, from the step in which it is sent; without one it takes another."""
+        self.asked_s = 0.0
+        """When it was made, by `time.monotonic`, if it is a direct call."""
 
     def first(self) -> Send:
         """Return what to send at first, and again after a pause."""
@@ -127,13 +129,22 @@ class Call:
     def _numbered(self) -> tuple[Any, ...]:
         """Take a stream; return the words of the request with its name and its number."""
         assert self._take is not None
-        self.number(self._take())
+        self.stream = stream = self._take()
+        self._name(stream)
         return (*self._way, *self._words)
 
     def number(self, stream: RequestStream) -> None:
         """Make this the newest request of a stream."""
-        words = self._words
         self.stream = stream
+        self._name(stream)
+
+    def number_as(self, stream: RequestStream) -> None:
+        """Give this the number of the newest request of a stream, which stays that of the other request."""
+        self._take = None
+        self._name(stream)
+
+    def _name(self, stream: RequestStream) -> None:
+        words = self._words
         self._words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
 
     def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
