@@ -8,12 +8,13 @@ from queuehint.backends.sending import send, until_whole
 from queuehint.backends.steps import Steps, find_room, tick_until_done
 from queuehint.client.arrangement import arrange, portions
 from queuehint.client.options import bound
-from queuehint.errors import OutcomeUnknownError, QueueFullError
+from queuehint.errors import OutcomeUnknownError, QueueFullError, QueueHintError
 from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Depend, Draw, Enqueue, EnqueuedJob
 from queuehint.values.ids import new_id
 
 if TYPE_CHECKING:
     from queuehint.handlers.codec import Codec
+    from queuehint.operations import Enqueued
     from queuehint.values.spec import JobSpec
 
 
@@ -48,18 +49,8 @@ def submit(
         ConcurrentSubmissionError: one with the same jobs is under way for ten minutes; nothing was enqueued.
         QueueHintError: what the store refuses them with; its `enqueued_ids` are those of the submissions before.
     """
-    if len(specs) == 1 and not whole and _is_plain(specs[0]):
-        operation = Enqueue((specs[0],), None, parent)
-        try:
-            try:
-                enqueued = yield operation
-            except QueueFullError as error:
-                enqueued = yield from find_room(operation, error)
-        except OutcomeUnknownError as error:
-            raise OutcomeUnknownError(error.problem, job_ids=[specs[0].id]) from error
-        if enqueued.more:
-            yield from tick_until_done(more=True, at_most=1)
-        return [*enqueued.jobs]
+    if not whole and (single := single_of(specs, parent)) is not None:
+        return (yield from submit_single(single))
     arranged = arrange(specs, codec=codec, whole=whole, small_parts=small_parts)
     parts = arranged.parts
     if missing := sum([not spec.id for spec in specs]):
@@ -89,6 +80,36 @@ def submit(
     return arranged.as_given((yield from attempt()))
 
 
-def _is_plain(spec: JobSpec) -> bool:
-    """Return whether a checked spec can be sent alone as it is."""
-    return not (spec.depends_on or spec.templates or spec.name or spec.identity) and spec.id != ""
+def single_of(specs: list[JobSpec], parent: tuple[str, int] | None) -> Enqueue | None:
+    """Return the one operation that submits one checked spec as it is; None for more, and if there is more to do."""
+    if len(specs) != 1:
+        return None
+    spec = specs[0]
+    if spec.depends_on or spec.templates or spec.name or spec.identity or not spec.id:
+        return None
+    return Enqueue((spec,), None, parent)
+
+
+def submit_single(single: Enqueue, outcome: Enqueued | QueueHintError | None = None) -> Steps[list[EnqueuedJob]]:
+    """
+    Submit one job as it is.
+
+    Args:
+        outcome: the reply to the operation, or its refusal, if a caller has carried it out without steps.
+
+    Raises:
+        OutcomeUnknownError: naming the id of the job.
+        QueueHintError: what the store refuses it with.
+    """
+    try:
+        try:
+            if isinstance(outcome, QueueHintError):
+                raise outcome
+            enqueued = (yield single) if outcome is None else outcome
+        except QueueFullError as error:
+            enqueued = yield from find_room(single, error)
+    except OutcomeUnknownError as error:
+        raise OutcomeUnknownError(error.problem, job_ids=[single.jobs[0].id]) from error
+    if enqueued.more:
+        yield from tick_until_done(more=True, at_most=1)
+    return [*enqueued.jobs]

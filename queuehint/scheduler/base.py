@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from types import MappingProxyType
@@ -12,9 +13,9 @@ from queuehint.backends.masks import masked
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.event_reader import EventReaders
 from queuehint.client.handle import JobHandle, handles_of
-from queuehint.client.submission import submit
+from queuehint.client.submission import single_of, submit, submit_single
 from queuehint.clock import Clock, SystemClock
-from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, shown
+from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.handlers.codec import JsonCodec
 from queuehint.scheduler.listening import Announcer
 from queuehint.schema.checks import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from queuehint.client.job import Job
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
+    from queuehint.operations import Enqueued
     from queuehint.values.spec import JobSpec
     from queuehint.worker.lifespan import Lifespan
     from queuehint.worker.schedules.firing import Definition
@@ -150,8 +152,24 @@ class SchedulerBase:
         whole: bool = False,
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
-        backend = self.backend
+        """
+        Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`.
+
+        One job as it is goes without steps, for as long as nothing follows from its operation.
+        """
+        backend = self._backend or self.backend
+        if not whole and (single := single_of(specs, parent)) is not None:
+            outcome: Enqueued | QueueHintError
+            try:
+                outcome = await backend.call(single)
+            except QueueHintError as error:
+                outcome = error
+            else:
+                if backend.owes_turn(single):
+                    await asyncio.sleep(0)
+                if not outcome.more:
+                    return handles_of(self, outcome.jobs)
+            return handles_of(self, await run_steps(backend, submit_single(single, outcome)))
         steps = submit(
             specs,
             codec=self.codec,
@@ -172,7 +190,17 @@ class SchedulerBase:
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
-        backend = self.backend
+        backend = self._backend or self.backend
+        if not whole and (single := single_of(specs, parent)) is not None:
+            outcome: Enqueued | QueueHintError
+            try:
+                outcome = backend.call_sync(single)
+            except QueueHintError as error:
+                outcome = error
+            else:
+                if not outcome.more:
+                    return handles_of(self, outcome.jobs)
+            return handles_of(self, run_steps_sync(backend, submit_single(single, outcome)))
         steps = submit(
             specs,
             codec=self.codec,

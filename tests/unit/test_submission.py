@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint import Scheduler
 from queuehint import operations as op
 from queuehint.backends.sending import TRIES, TURN_S
-from queuehint.backends.steps import Abandoned, Ahead, Wait
+from queuehint.backends.steps import Abandoned, Ahead, Wait, run_steps_sync
 from queuehint.client.arrangement import (
     PART_BYTES,
     PART_EDGES,
@@ -24,7 +28,7 @@ from queuehint.client.arrangement import (
     submissions,
 )
 from queuehint.client.options import checked
-from queuehint.client.submission import submit
+from queuehint.client.submission import single_of, submit
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendUnavailableError,
@@ -722,6 +726,102 @@ def test_numbers_that_were_drawn_are_told_too() -> None:
     with pytest.raises(OutcomeUnknownError) as raised:
         steps.throw(OutcomeUnknownError("cut"))
     assert raised.value.job_ids == ("1", "mine")
+
+
+ENQUEUED = [op.Enqueued((op.EnqueuedJob("id-a", 1, JobState.QUEUED, True),), more) for more in (False, True)]
+NO_ROOM = [QueueFullError(None, 1, 1, more=more) for more in (False, True)]
+
+
+class Scripted:
+    """A store that answers calls by a list of replies and refusals."""
+
+    is_local = False
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = [*answers]
+        self.asked: list[Any] = []
+        self.owed = 0
+
+    def call_sync(self, operation: Any) -> Any:
+        self.asked.append(operation)
+        answer = self.answers.pop(0)
+        if isinstance(answer, QueueHintError):
+            raise type(answer)(*answer.args) if type(answer) is OutcomeUnknownError else answer
+        return answer
+
+    async def call(self, operation: Any) -> Any:
+        return self.call_sync(operation)
+
+    def owes_turn(self, _: Any) -> bool:
+        self.owed += 1
+        return True
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [ENQUEUED[0]],
+        [ENQUEUED[1], op.Ticked(more=True, next_ms=None)],
+        [ENQUEUED[1], BackendUnavailableError("gone")],
+        [NO_ROOM[0]],
+        [NO_ROOM[1], op.Ticked(more=True, next_ms=None), ENQUEUED[1], op.Ticked(more=False, next_ms=None)],
+        [NO_ROOM[1], op.Ticked(more=False, next_ms=None), OutcomeUnknownError("cut")],
+        [OutcomeUnknownError("cut")],
+        [BackendUnavailableError("gone")],
+        [DuplicateJobError("id-a", fields=("arguments",))],
+    ],
+)
+def test_single_job_is_submitted_as_by_steps(answers: list[Any], threads: bool) -> None:
+    specs, by_steps, store = [attrs.evolve(job("a"), name=None)], Scripted(answers), Scripted(answers)
+    sched = Scheduler("memory://")
+    sched._backend = cast("Any", store)
+
+    def told(run: Callable[[], Any]) -> Any:
+        try:
+            return [(each.id, each.created) for each in run()]
+        except QueueHintError as error:
+            return type(error), str(error), getattr(error, "job_ids", None)
+
+    expected = told(lambda: run_steps_sync(cast("Any", by_steps), submit(specs)))
+    if threads:
+        assert told(lambda: sched.submit_checked_sync(specs)) == expected
+    else:
+        assert told(lambda: asyncio.run(sched.submit_checked(specs))) == expected
+        assert store.owed == sum(not isinstance(answer, QueueHintError) for answer in answers)
+    assert store.asked == by_steps.asked
+    assert not store.answers
+    sched._backend = None
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "sync"])
+def test_flow_of_a_single_job_is_a_flow(threads: bool) -> None:
+    specs, store, sched = [JobSpec(id="a", task="work", flow="f")], Scripted(ENQUEUED[:1]), Scheduler("memory://")
+    sched._backend = cast("Any", store)
+    if threads:
+        sched.submit_checked_sync(specs, whole=True, flow_timeout_ms=5)
+    else:
+        asyncio.run(sched.submit_checked(specs, whole=True, flow_timeout_ms=5))
+    assert store.asked == [op.Enqueue(tuple(specs), None, None, None, "f", 5)]
+    sched._backend = None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"depends_on": (Dependency("b"),)},
+        {"templates": True, "depends_on": (Dependency("b", data=True),)},
+        {"templates": True},
+        {"name": "b"},
+        {"identity": ("0" * 64,)},
+        {"id": ""},
+    ],
+)
+def test_job_with_more_to_be_done_is_no_single_one(fields: dict[str, Any]) -> None:
+    plain = JobSpec(id="a", task="work")
+    assert single_of([plain], ("parent", 5)) == op.Enqueue((plain,), None, ("parent", 5))
+    assert single_of([attrs.evolve(plain, **fields)], None) is None
+    assert single_of([plain, plain], None) is None
 
 
 def test_independent_jobs_with_large_arguments_are_several_submissions_in_order() -> None:
