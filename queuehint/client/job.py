@@ -283,16 +283,17 @@ class Job(Generic[P, R]):
             extracted = self._checked(arguments, kinds)
         claims = options.claims
         if claims is None:
-            if isinstance(options.path, Unset):
-                claims = self._placement.claims(arguments, options.mode)
+            path = options.path
+            if type(path) is tuple:
+                claims = (Claim(path, options.mode),)
             else:
-                claims = () if options.path is None else (Claim(options.path, options.mode),)
+                claims = () if path is None else self._placement.claims(arguments, options.mode)
         edges: Iterable[Dependency] = ()
         references = () if extracted is None else extracted.references
         if before or options.after or references:
             edges = dict.fromkeys([*before, *self._edges(references, flow)])
         user = options.user
-        if isinstance(user, UserTemplate):
+        if type(user) is UserTemplate:
             user = user.user(arguments)
         headers = options.headers
         if self._inherited or (of_now and self._scheduler.header_sources):
@@ -300,14 +301,15 @@ class Job(Generic[P, R]):
         pointers: tuple[str, ...] = ()
         codec, plain = self._scheduler.codec, _NO_NAMES
         identity: tuple[str, ...] = ()
+        is_plain = True
         if extracted is not None:
             pointers, arguments, plain = extracted.pointers, extracted.arguments, extracted.names
         if type(codec) is JsonCodec:
             payload = self._handler.dumps(codec, arguments, plain)
         else:
             payload, identity = self._handler.dumps_identified(codec, arguments, plain)
-        # The options were checked when they were given; a codec of the application's may return anything.
-        is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
+            # The options were checked when they were given; a codec of the application's may return anything.
+            is_plain = type(payload) is bytes and len(payload) <= PAYLOAD_BYTES_MAX
         return new_spec(
             options.id or (make_id or self._make_id)(),
             self._handler.name,
@@ -406,12 +408,14 @@ class Job(Generic[P, R]):
             UnknownDependencyError, CycleError, TemplateError: it waits for what is not there, or for itself; or a
                 template among its arguments names what it does not wait for.
         """
-        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        make_spec = self._spec if self._options.depends_on else self.build_spec
+        spec = make_spec(self._handler.bind(args, kwargs), self._make_id)
         return (await self._scheduler.submit_checked([spec], parent=self._parent))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without a loop."""
-        spec = self._spec(self._handler.bind(args, kwargs), self._make_id)
+        make_spec = self._spec if self._options.depends_on else self.build_spec
+        spec = make_spec(self._handler.bind(args, kwargs), self._make_id)
         return self._scheduler.submit_checked_sync([spec], parent=self._parent)[0]
 
     async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:

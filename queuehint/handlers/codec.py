@@ -138,10 +138,13 @@ class JsonCodec:
             self._own = converter_for_json(_is_plain)
         return self._own
 
+    def is_plain(self, annotations: Mapping[str, Any]) -> bool:
+        """Return whether values by these annotations are JSON as they are."""
+        return not self._odd_of(annotations)
+
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Turn values by name into one JSON object."""
-        known = self._odd.get(id(annotations))
-        odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
+        odd = self._odd_of(annotations)
         for name in odd:
             if name in values:
                 written = self._unstructure(name, values[name], annotations[name], bytes_max)
@@ -165,7 +168,7 @@ class JsonCodec:
         if not isinstance(values, dict):
             raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
         known = self._odd.get(id(annotations))
-        odd = self._converted(annotations) if known is None or known[0] is not annotations else known[1]
+        odd = self._odd_of(annotations) if known is None or known[0] is not annotations else known[1]
         refusal: PayloadError | None = None
         for name in odd:
             if name in values:
@@ -183,8 +186,11 @@ class JsonCodec:
             raise refusal from None
         return values
 
-    def _converted(self, annotations: Mapping[str, Any]) -> tuple[str, ...]:
+    def _odd_of(self, annotations: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
+        known = self._odd.get(id(annotations))
+        if known is not None and known[0] is annotations:
+            return known[1]
         if not annotations:
             return ()
         odd = tuple([name for name, annotation in annotations.items() if not _is_plain(annotation)])

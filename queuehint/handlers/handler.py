@@ -22,9 +22,10 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.handlers.arguments import Check, checks_of, holds_literal, refuse_unread
-from queuehint.handlers.codec import dump_identified, is_deterministic
+from queuehint.handlers.codec import JsonCodec, dump_identified, is_deterministic
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.conversion.annotations import Unresolved, is_union, resolved
+from queuehint.handlers.conversion.plain_json import encode_flat
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
 from queuehint.values.outcome import RESULT_BYTES_MAX
@@ -101,6 +102,7 @@ class Handler:
         self._nothing: tuple[Codec, bytes] | None = None
         """None as an encoded result, by codec: the result of most handlers."""
         self._positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
+        self._most = len(self._positional)
         self._required = sum(p.kind in _POSITIONAL and p.default is p.empty for p in parameters)
         self._simple = all(p.kind in _POSITIONAL for p in parameters)
         self._names = frozenset(self._positional) if self._simple else None
@@ -120,6 +122,8 @@ class Handler:
         self.checks.update(checks_of(self.annotations, self.parameters))
         self.sure.update({name: check.sure for name, check in self.checks.items()})
         self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
+        self._flat_by: JsonCodec | None = None
+        """The codec that writes all arguments as the JSON they are."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
         """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
 
@@ -181,7 +185,7 @@ class Handler:
         Raises:
             InvalidJobTypeError: the call does not fit the signature.
         """
-        if self._simple and not kwargs and self._required <= len(args) <= len(self._positional):
+        if self._simple and not kwargs and self._required <= len(args) <= self._most:
             return dict(zip(self._positional, args, strict=False))
         try:
             return dict(self.signature.bind(*args, **kwargs).arguments)
@@ -208,6 +212,12 @@ class Handler:
         """
         if self.is_open:
             self.settle(codec)
+        if codec is self._flat_by:
+            payload = encode_flat(arguments, PAYLOAD_BYTES_MAX)
+            if payload is not None:
+                return payload
+        elif type(codec) is JsonCodec and codec.is_plain(self.annotations):
+            self._flat_by = codec
         annotations = self._annotations_less(plain) if plain else self.annotations
         try:
             return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)

@@ -50,17 +50,45 @@ class _Recent:
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
         """Return the claims of a place, if it was used lately."""
         found = self.young.get(place)
-        if found is None and (found := self._old.get(place)) is not None:
-            self.put(place, found)
-        return found
+        return self._renewed(place) if found is None else found
+
+    def of_texts(self, place: tuple[Mode, tuple[str, ...]]) -> tuple[Claim, ...]:
+        """
+        Return the claims of a place that is not of the younger generation, and remember them.
+
+        Args:
+            place: its path may be no valid one.
+
+        Raises:
+            InvalidHintError: it is not.
+        """
+        found = self._renewed(place)
+        if found is not None:
+            return found
+        mode, path = place
+        text = "".join(path)
+        # Of that length in all they are neither too long nor too many; `parse_hint` names what is wrong with others.
+        if not (len(text) <= SEGMENT_BYTES_MAX and text.isascii() and text.isprintable() and "" not in path):
+            return self.put(place, (Claim(parse_hint(path) or (), mode),))
+        self._make_room(len(text))
+        claims = self.young[place] = (Claim(path, mode),)
+        return claims
 
     def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """Remember and return the claims of a place; the older generation is forgotten when the younger is full."""
-        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
-            self.young, self._old, self._bytes = {}, self.young, 0
-        self._bytes += sum(map(len, place[1]))
+        """Remember and return the claims of a place."""
+        self._make_room(sum(map(len, place[1])))
         self.young[place] = claims
         return claims
+
+    def _renewed(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
+        found = self._old.get(place)
+        return None if found is None else self.put(place, found)
+
+    def _make_room(self, size: int) -> None:
+        """Forget the older generation if the younger is full, and count a text of the next place."""
+        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
+            self.young, self._old, self._bytes = {}, self.young, 0
+        self._bytes += size
 
 
 class Placement:
@@ -121,11 +149,8 @@ class Placement:
             except KeyError:  # a default, to be filled in
                 place = (None,)
             if _is_texts(map(type, place)):
-                found = known.young.get((mode, place)) or known.get((mode, place))
-                if found is not None:
-                    return found
                 # As a list of texts it says what the filled template would.
-                return known.put((mode, place), (Claim(parse_hint(place) or (), mode),))
+                return known.young.get((mode, place)) or known.of_texts((mode, place))
         path = self.path(arguments)
         if path is None:
             return ()

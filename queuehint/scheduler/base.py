@@ -80,6 +80,8 @@ class SchedulerBase:
         self.namespace = namespace_of(self.url, check_namespace(namespace))
         check_scheme(self.url)
         self.ids = check_choice(ids, IDS, parameter="ids")
+        self.make_id: Callable[[], str] = new_id if self.ids == "time" else _drawn_later
+        """Makes the id of a new job; ``""`` stands for one that is drawn when the job is submitted."""
         self.lease_ms = check_duration(lease, parameter="lease", least_ms=LEASE_MIN_MS, most_ms=LEASE_MAX_MS)
         self.codec: Codec = JsonCodec() if codec is None else _check_codec(codec)
         self._check_arguments = check_bool(check_arguments, parameter="check_arguments")
@@ -139,10 +141,6 @@ class SchedulerBase:
     def handler(self, task: str) -> Handler | None:
         """Return the handler of a task, if this process has it."""
         return self._handlers.get(task)
-
-    def make_id(self) -> str:
-        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
-        return new_id() if self.ids == "time" else ""
 
     async def submit_checked(
         self,
@@ -237,6 +235,10 @@ class SchedulerBase:
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
+
+
+def _drawn_later() -> str:
+    return ""
 
 
 def _check_codec(codec: object) -> Codec:

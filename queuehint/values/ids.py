@@ -23,29 +23,16 @@ _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 
 
 class _Maker:
-    """Makes the ids of one process; a fork makes a maker of its own."""
+    """What the ids of one process are made from; a fork has a maker of its own."""
 
-    def __init__(self, make: Callable[[], str] | None = None) -> None:
-        if make is not None:
-            self.make = make  # type: ignore[method-assign]
-        self._mark = "".join([_PAIRS[secrets.randbits(10)] for _ in range(3)])
+    def __init__(self, own: Callable[[], str] | None = None) -> None:
+        self.own = own
+        """Makes them in place of `new_id`."""
+        self.mark = "".join([_PAIRS[secrets.randbits(10)] for _ in range(3)])
         # Of 30 bits: at least half of them come before it begins anew.
-        self._count = itertools.count(secrets.randbits(29))
-        self._last = (0, 0, "")
-
-    def make(self) -> str:
-        now_ms = time.time_ns() // 1_000_000
-        count = next(self._count)
-        last_ms, last_high, head = self._last
-        if now_ms != last_ms or count >> 10 != last_high:
-            head = (
-                f"{_DIGITS[now_ms >> 40 & 31]}{_PAIRS[now_ms >> 30 & 1023]}{_PAIRS[now_ms >> 20 & 1023]}"
-                f"{_PAIRS[now_ms >> 10 & 1023]}{_PAIRS[now_ms & 1023]}"
-                f"{_PAIRS[count >> 20 & 1023]}{_PAIRS[count >> 10 & 1023]}"
-            )
-            # One value, so that a thread that looks meanwhile finds parts that belong together.
-            self._last = (now_ms, count >> 10, head)
-        return f"{head}{_PAIRS[count & 1023]}{self._mark}"
+        self.count = itertools.count(secrets.randbits(29))
+        self.last = (0, 0, "")
+        """The ms and the upper bits of the count of the newest id, and what both are written as."""
 
 
 class Process:
@@ -82,7 +69,21 @@ def new_id() -> str:
 
     Ids of one process sort in order of their making; those of several, by the ms.
     """
-    return _maker.make()
+    maker = _maker
+    if maker.own is not None:
+        return maker.own()
+    now_ms = time.time_ns() // 1_000_000
+    count = next(maker.count)
+    last_ms, last_high, head = maker.last
+    if now_ms != last_ms or count >> 10 != last_high:
+        head = (
+            f"{_DIGITS[now_ms >> 40 & 31]}{_PAIRS[now_ms >> 30 & 1023]}{_PAIRS[now_ms >> 20 & 1023]}"
+            f"{_PAIRS[now_ms >> 10 & 1023]}{_PAIRS[now_ms & 1023]}"
+            f"{_PAIRS[count >> 20 & 1023]}{_PAIRS[count >> 10 & 1023]}"
+        )
+        # One value, so that a thread that looks meanwhile finds parts that belong together.
+        maker.last = (now_ms, count >> 10, head)
+    return f"{head}{_PAIRS[count & 1023]}{maker.mark}"
 
 
 @contextlib.contextmanager

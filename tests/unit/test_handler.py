@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import enum
 import functools
 import inspect
@@ -36,7 +37,9 @@ from queuehint.client.options import Options as JobOptions
 from queuehint.handlers.handler import USING, Handler
 from queuehint.handlers.placement import Placement
 from queuehint.handlers.references import Reference, template
+from queuehint.values.hint import Claim
 from queuehint.values.policy import POLICY_OPTIONS, Policy
+from queuehint.values.spec import PAYLOAD_BYTES_MAX
 from tests.each import for_each
 
 if TYPE_CHECKING:  # That it is gone when tests run is what is tested.
@@ -657,6 +660,67 @@ def test_a_lambda_is_no_task_unless_it_is_given_a_name() -> None:
     with pytest.raises(HandlerError, match="write queue_hint=lambda"):
         sched.job(lambda doc: [doc])
     assert sched.job(queue_hint=lambda doc: [doc])(plain).name == "plain"
+
+
+def test_codec_of_an_application_writes_each_call() -> None:
+    class Sealed(JsonCodec):
+        def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
+            return b"sealed"
+
+    it = handler(plain)
+    for codec, written in ((JsonCodec(), b'{"doc":"a"}'), (Sealed(), b"sealed")) * 2:
+        for _ in range(2):
+            assert it.dumps(codec, {"doc": "a"}) == written
+
+
+def test_value_of_an_annotation_that_is_not_plain_is_written_by_it_each_time() -> None:
+    def pay(amount: decimal.Decimal, note: str = "") -> None: ...
+
+    it, codec = handler(pay), JsonCodec()
+    for _ in range(2):
+        assert it.dumps(codec, {"amount": decimal.Decimal("1.50")}) == b'{"amount":"1.50"}'
+        with pytest.raises(PayloadError, match=r"\$\.amount"):
+            it.dumps(codec, {"amount": "1.50"})
+
+
+def test_value_that_is_not_plain_is_refused_each_time_though_its_annotation_is() -> None:
+    def put(value: Any) -> None: ...
+
+    it, codec = handler(put), JsonCodec()
+    for _ in range(2):
+        assert it.dumps(codec, {"value": [1, {"a": None}]}) == b'{"value":[1,{"a":null}]}'
+        with pytest.raises(PayloadError, match=r"\$\.value"):
+            it.dumps(codec, {"value": object()})
+        with pytest.raises(PayloadError, match="limit"):
+            it.dumps(codec, {"value": "x" * (PAYLOAD_BYTES_MAX + 1)})
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\x7f", "\ud800", "x" * 257, "é" * 129, "\u202e"])
+def test_call_that_names_no_segment_is_refused_each_time(value: str) -> None:
+    def edit(a: str, b: str) -> None: ...
+
+    place = Placement(["{a}", "{b}"], handler(edit))
+    for _ in range(2):
+        with pytest.raises(InvalidHintError, match="queue_hint segment 1 "):
+            place.claims({"a": "doc", "b": value}, "exclusive")
+    assert not place._known.young
+
+
+@pytest.mark.parametrize("path", [("a", "b"), ("x" * 256, "y" * 256), ("é" * 128, "日本"), ("x" * 128, "y" * 128)])
+def test_place_is_worked_out_once(path: tuple[str, str]) -> None:
+    def edit(a: str, b: str) -> None: ...
+
+    place = Placement(["{a}", "{b}"], handler(edit))
+    arguments = dict(zip("ab", path, strict=True))
+    claims = place.claims(arguments, "shared")
+    assert claims == (Claim(path, "shared"),)
+    assert place.claims(dict(arguments), "shared") is claims
+    assert place.claims(arguments, "exclusive") == (Claim(path),)
+    known = place._known
+    assert known._bytes == 2 * sum(map(len, path))
+    known._old, known.young = known.young, {}
+    assert place.claims(dict(arguments), "shared") is claims
+    assert known.young == {("shared", path): claims}
 
 
 def test_places_that_are_remembered_are_bounded_in_bytes() -> None:
