@@ -179,6 +179,6 @@ def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
 
 
 def _units(spec: JobSpec) -> int:
-    """Return how much following work it is to have a staged job take effect; its edges are made 250 at a time."""
+    """Return how much following work it is to have a staged job take effect; its edges are made 50 at a time."""
     edges = len(spec.depends_on)
-    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + 2 * edges + edges // 250
+    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + 3 * edges + edges // 50

@@ -23,7 +23,7 @@ import attrs
 
 from queuehint.errors import BackendFullError, BackendUnavailableError, OutcomeUnknownError, QueueHintError
 from queuehint.handlers.partial_result import PartialResult
-from queuehint.operations import NOTES_MAX, Get, Note, Post, Verdict
+from queuehint.operations import Get, Note, Post, Verdict
 from queuehint.schema.checks import check_payload_size
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.worker.failures import qualified_name
@@ -41,8 +41,10 @@ logger = logging.getLogger("queuehint.worker")
 LINES_MAX = 10_000
 """The most lines buffered over all jobs, so that an unreachable store does not fill the memory."""
 LINES_PER_MESSAGE = 200
+NOTES_AT_ONCE = 500
+"""How many messages go in one request: as many as hold up no server for 20 ms."""
 BYTES_AT_ONCE = 1 << 20
-"""How much goes in one exchange, and one message more."""
+"""How much goes in one request, and one message more."""
 LINES_AT_ONCE = 100
 """How many lines go out before others on the loop have their turn: a call to memory never suspends."""
 REST_S = 5.0
@@ -356,7 +358,7 @@ class Outbox:
         notes: list[Note] = []
         size = lines = 0
         lines_max = LINES_AT_ONCE if self._backend.is_local else LINES_MAX
-        while self._waiting and len(notes) < NOTES_MAX and size < BYTES_AT_ONCE and lines < lines_max:
+        while self._waiting and len(notes) < NOTES_AT_ONCE and size < BYTES_AT_ONCE and lines < lines_max:
             message = self._waiting[0]
             if message.token is None:
                 break

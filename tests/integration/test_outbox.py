@@ -658,6 +658,14 @@ async def test_what_many_jobs_say_is_one_exchange(monkeypatch: pytest.MonkeyPatc
     assert await talk.stored() == [ALL] * 3
 
 
+async def test_messages_of_many_jobs_are_sent_in_requests_of_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(monkeypatch)
+    for number in range(1_200):
+        talk.outbox.report(str(number), 1, Progress(1))
+    assert await talk.outbox.send()
+    assert [len(post.notes) for post in talk.asked] == [500, 500, 200]
+
+
 @pytest.mark.parametrize("error", [error for error in REFUSALS if error not in AWAY], ids=name_of)
 async def test_what_one_job_says_is_refused_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(monkeypatch)

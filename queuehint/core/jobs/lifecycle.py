@@ -53,8 +53,10 @@ CANCEL_UNITS = REVIVE_UNITS = 4
 """Units for a job that is canceled because of another one, or revived, besides one unit and its gates."""
 REAP_UNITS, PRUNE_UNITS = 2, 5
 """Units for a lease that has ended and for a record that is dropped, besides that of the timer and its gates."""
-SLICE, NEXT_SLICE = 250, 1_000_000
-"""How many dependencies of a portion are bound in a step, and what stands for such a part in `CommitSweep.bound`."""
+DROP_UNITS, EDGE_UNITS = 2, 3
+"""Units for a job of a submission that is not committed, besides one unit, and for an edge that a commit makes."""
+SLICE, NEXT_SLICE = 50, 1_000_000
+"""How many dependencies of a portion are bound at once, and what stands for such a part in `CommitSweep.bound`."""
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000
@@ -325,7 +327,7 @@ class Lifecycle:
 
     def begin(self, job: Job, sweep: CommitSweep) -> int:
         """
-        Release a job of a committed submission and evaluate its dependencies; return the units used, two for each.
+        Release a job of a committed submission and evaluate its dependencies; return the units used.
 
         Up to `SLICE` dependencies at a time: the job is released with the last of them, or when one cancels it.
         """
@@ -339,20 +341,20 @@ class Lifecycle:
             self.table.bind(job, needs, blocked)
             self.table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])
             sweep.bound = (job.number, (part + 1) * NEXT_SLICE + at if is_cut else at + 1)
-            return 2 * len(needs)
+            return EDGE_UNITS * len(needs)
         commit_ms = staging.unstage(self.table, job)
         if canceled_by is not None:
-            return 2 * len(needs) + self.apply_cancellation(job, canceled_by)
+            return EDGE_UNITS * len(needs) + self.apply_cancellation(job, canceled_by)
         if self.is_shut(job):
-            return 2 * len(needs) + self._shut_out(job)
-        return 2 * len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
+            return EDGE_UNITS * len(needs) + self._shut_out(job)
+        return EDGE_UNITS * len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
         """Remove a job of a submission that was not committed; for its dependents its record has expired."""
         job.gone, job.state = True, CANCELED
         self._resolve_dependents(job)
         staging.remove(self.table, job)
-        return 0
+        return DROP_UNITS
 
     def redrive(self, job: Job, *, downstream: bool) -> None:
         """Requeue a dead job and, if *downstream*, the jobs that its end canceled."""

@@ -1,7 +1,8 @@
 --[[ lifecycle: ends, retries and losses of jobs, and timers that fire; mirrors core.jobs.lifecycle. ]]
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local PREFETCHED_FROM = 8 -- @const
-local CANCEL_UNITS, REVIVE_UNITS, REAP_UNITS, PRUNE_UNITS, SLICE, NEXT_SLICE = 4, 4, 2, 5, 250, 1000000 -- @const
+local CANCEL_UNITS, REVIVE_UNITS, REAP_UNITS, PRUNE_UNITS, DROP_UNITS = 4, 4, 2, 5, 2 -- @const
+local EDGE_UNITS, SLICE, NEXT_SLICE = 3, 50, 1000000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}
 
@@ -209,7 +210,7 @@ function lifecycle.evaluate(needs, coming, is_late)
   return blocked, false, false
 end
 
--- Take up a job of a submission that was committed; return the units used, two for each dependency. Up to SLICE of these at
+-- Take up a job of a submission that was committed; return the units used, some for each dependency. Up to SLICE of these at
 -- a time: it is let go with the last of them, or when one cancels it. The sweep has at [5] the number of that job, at [6] how
 -- many of its portions are bound and, times NEXT_SLICE, how many slices of the next one.
 function lifecycle.begin(job, sweep)
@@ -224,13 +225,13 @@ function lifecycle.begin(job, sweep)
   if not canceled_by and (is_cut or at < (job[PORTIONS] or 0)) then
     transitions.bind(job, needs, blocked)
     sweep[5], sweep[6] = job[NUMBER], is_cut and bound + NEXT_SLICE or at + 1
-    return 2 * #needs
+    return EDGE_UNITS * #needs
   end
   local commit_ms = staging.unstage(job)
-  if canceled_by then return 2 * #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
+  if canceled_by then return EDGE_UNITS * #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
   local last = lifecycle.last_above(job)
-  if last then return 2 * #needs + shut_out(job, last) end
-  return 2 * #needs + staging.begin(job, needs, blocked, commit_ms)
+  if last then return EDGE_UNITS * #needs + shut_out(job, last) end
+  return EDGE_UNITS * #needs + staging.begin(job, needs, blocked, commit_ms)
 end
 
 -- Drop a job of a submission that was never committed; others that wait for it find its record expired.
@@ -238,7 +239,7 @@ function lifecycle.drop(job)
   job[GONE], job[STATE] = true, CANCELED
   if edges.has_dependents(job) then work.push({'r', job.id, 0, S[NUMBERS], 'gone', NOW}) end
   staging.remove(job)
-  return 0
+  return DROP_UNITS
 end
 
 -- Revive a job that was canceled because of another one, if its dependencies allow it; return the units used.
