@@ -44,6 +44,9 @@ WHOLE_JOBS = 500
 """How many jobs that do not depend on one another are one submission: as many as hold up no server for 20 ms."""
 WHOLE_GATES = 6_000
 """How many gates these have at most, for the same reason; one job has at most 4 160."""
+ONE_STEP_JOBS, ONE_STEP_GATES, ONE_STEP_EDGES = 300, 3_000, 500
+"""The limits of those that take effect at once and cannot be sent in parts: beside a million jobs, too, they hold up no
+server for 20 ms."""
 PART_JOBS = 200
 """How many jobs go to a server at a time where there are more than one submission: it serves others in between."""
 PART_BYTES = 1 << 20
@@ -108,7 +111,8 @@ def arrange(
             `PART_EDGES`.
 
     Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them;
-    these go in small parts unless one has a key, or waits for its caller.
+    these go in small parts unless one has a key, waits for its caller, or is of another flow: then they are within
+    `ONE_STEP_JOBS`, `ONE_STEP_GATES` and `ONE_STEP_EDGES`.
 
     Raises:
         InvalidJobError: two have one name; others depend on one whose key may make it another job, or it is in a flow;
@@ -145,7 +149,7 @@ def arrange(
         _check_keys(specs)
     if is_one:
         parts = list(submissions(specs))
-        if is_wide or len(parts) > 1:
+        if is_wide or len(parts) > 1 or not (_may_be_parts(specs) or _are_one_step(specs)):
             _check_parts(specs)
     else:
         edges_max = PART_EDGES if small_parts else EDGES_PER_SUBMISSION_MAX
@@ -285,11 +289,15 @@ def _check_parts(specs: list[JobSpec]) -> None:
             if getattr(spec, parameter) is not None:
                 raise InvalidJobError(
                     f"{_label(spec, index)}: {parameter} is not for jobs that take effect at once with so many others; "
-                    f"at most {JOBS_PER_SUBMISSION_MAX} jobs, {PORTION_MAX} of them before one, "
-                    f"{GATES_PER_SUBMISSION_MAX} gates, "
-                    f"{EDGES_PER_SUBMISSION_MAX} edges and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one "
-                    "submission"
+                    f"at most {ONE_STEP_JOBS} jobs, {ONE_STEP_GATES} gates, {ONE_STEP_EDGES} edges ({PORTION_MAX} of "
+                    f"one job) and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one step"
                 )
+
+
+def _are_one_step(specs: list[JobSpec]) -> bool:
+    """Return whether specs are few enough for one step."""
+    whole = submissions(specs, jobs_max=ONE_STEP_JOBS, gates_max=ONE_STEP_GATES, edges_max=ONE_STEP_EDGES)
+    return sum(1 for _ in whole) <= 1
 
 
 def _may_be_parts(specs: list[JobSpec]) -> bool:

@@ -18,6 +18,9 @@ from queuehint import operations as op
 from queuehint.backends.sending import TRIES, TURN_S
 from queuehint.backends.steps import Abandoned, Ahead, Wait, run_steps_sync
 from queuehint.client.arrangement import (
+    ONE_STEP_EDGES,
+    ONE_STEP_GATES,
+    ONE_STEP_JOBS,
     PART_BYTES,
     PART_EDGES,
     PART_GATES,
@@ -419,6 +422,20 @@ def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
         with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
             arrange(specs)
         arrange(specs[1:])
+
+
+@pytest.mark.parametrize("small_parts", [False, True])
+@pytest.mark.parametrize("fields", [{"key": "k"}, {"presence_ms": 1000}, {"flow": "other"}], ids=str)
+def test_jobs_that_cannot_be_sent_in_parts_are_one_short_step(fields: dict[str, Any], small_parts: bool) -> None:
+    odd, deep = job("odd", **fields), {"claims": (DEEP,)}
+    many = [job(str(n), "odd") for n in range(ONE_STEP_JOBS - 1)]
+    gates = [job(str(n), "odd", **deep) for n in range(ONE_STEP_GATES // (len(DEEP.path) + 1))]
+    edges = [job("a", "odd"), job("b", "a"), *[job(str(n), "a", "b") for n in range((ONE_STEP_EDGES - 2) // 2)]]
+    for within, more in ((many, job("more")), (gates, job("more", **deep)), (edges, job("more", "a"))):
+        specs = [attrs.evolve(odd, on_conflict="reject") if "key" in fields else odd, *within]
+        assert len(arrange(specs, small_parts=small_parts).parts) == 1
+        with pytest.raises(InvalidJobError, match="take effect at once with so many others"):
+            arrange([*specs, more], small_parts=small_parts)
 
 
 def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:

@@ -61,12 +61,13 @@ class Flow(FlowGroup, FlowHandle):
         Submit the flow; ``async with`` does it on leaving.
 
         Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation, on Redis 200 jobs with
-        400 edges; larger flows, up to 100 000 jobs, are sent in parts and take effect at once.
+        400 edges; larger flows, up to 100 000 jobs, are sent in parts and take effect at once. One with a job that has
+        a key is one operation: up to 300 jobs with 3 000 gates and 500 edges.
 
         Raises:
             InvalidJobError: no job was added: a flow without jobs has no record; more than 100 000 jobs; a
-                job with a key in a flow of several parts, or with one by which it may be a job outside the flow; more
-                than 1 000 dependencies of one job.
+                job with a key in a flow that is too large for that, or with one by which it may be a job outside the
+                flow; more than 1 000 dependencies of one job.
             CycleError: the edges close a cycle; it names just the jobs on it.
             UnknownDependencyError: a job depends on one that is neither in the flow nor enqueued.
             TemplateError: a template names a job that its own does not depend on.
