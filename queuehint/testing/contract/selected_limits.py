@@ -17,7 +17,7 @@ from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import ReasonKind
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import Dependency, JobSpec
 
 
 def limit_jobs(store: Store, **kinds: Any) -> bool:
@@ -197,6 +197,16 @@ class LimitsOfJobs:
         store.enqueue(*of("x", "5", pool="x"))
         assert store.unlimit(None, **{kind: "x"})
         store.enqueue(*of("x", "6", "7", pool="x"))
+
+    def test_jobs_of_all_states_are_counted_when_a_limit_is_set(self, store: Store) -> None:
+        store.enqueue(*of("x", *[f"done{at}" for at in range(40)]))
+        store.finish(*store.start())
+        store.enqueue(*of("x", *[f"runs{at}" for at in range(3)]))
+        store.start(3)
+        store.enqueue(*of("x", *[f"later{at}" for at in range(40)], delay_ms=1000))
+        store.enqueue(*of("x", "waits", depends_on=(Dependency("runs0"),)), *of("x", "ready"), *of("other", "o"))
+        limit_jobs(store, task="x", max_pending=1)
+        assert [state.pending for state in store.apply(ListLimits()).limits] == [3 + 40 + 2]
 
     def test_unfinished_jobs_of_a_task_are_counted_through_all_that_becomes_of_them(self, store: Store) -> None:
         def pending() -> int | None:

@@ -23,26 +23,36 @@ function unfinished.count(field)
   return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
 end
 
--- How many bits of a byte are set, added in pairs, then in fours.
-local function ones_in_byte(byte)
-  byte = byte - bit.band(bit.rshift(byte, 1), 0x55)
-  byte = bit.band(byte, 0x33) + bit.band(bit.rshift(byte, 2), 0x33)
-  return bit.band(byte + bit.rshift(byte, 4), 15)
+-- How many bits of a word are set, added in pairs, in fours, then in bytes.
+local function ones_in(word)
+  word = word - bit.band(bit.rshift(word, 1), 0x55555555)
+  word = bit.band(word, 0x33333333) + bit.band(bit.rshift(word, 2), 0x33333333)
+  word = bit.band(word + bit.rshift(word, 4), 0x0f0f0f0f)
+  word = word + bit.rshift(word, 8)
+  return bit.band(word + bit.rshift(word, 16), 63)
+end
+
+local function words_of(packed)
+  local words = {struct.unpack('>' .. string.rep('I4', (#packed - 1) / 4), packed, 2)}
+  -- Behind the words stands where the next one would begin.
+  words[#words] = nil
+  return words
 end
 
 -- How many records have a term and one of others, by what INDEX holds of each of these in a block (lib/formats/record_bits);
 -- false where nothing is.
 local function count_common(packed, others)
   if not packed then return 0 end
-  local any, count, first = {}, 0, string.byte(packed) * 4
+  local any, count, first = {}, 0, string.byte(packed)
   for at = 1, #others do
     local other = others[at]
-    local from = other and string.byte(other) * 4
-    for place = from and math.max(from, first) or 1, from and math.min(from + #other, first + #packed) - 2 or 0 do
-      any[place] = bit.bor(any[place] or 0, string.byte(other, place - from + 2))
-    end
+    local from = other and string.byte(other)
+    for place, word in ipairs(other and words_of(other) or {}) do any[from + place] = bit.bor(any[from + place] or 0, word) end
   end
-  for place, byte in pairs(any) do count = count + ones_in_byte(bit.band(byte, string.byte(packed, place - first + 2))) end
+  for place, word in ipairs(words_of(packed)) do
+    local others_there = any[first + place]
+    if others_there then count = count + ones_in(bit.band(word, others_there)) end
+  end
   return count
 end
 
