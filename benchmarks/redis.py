@@ -111,6 +111,7 @@ class Bench:
     names: list[str] = attrs.field(factory=list)
     drained: dict[Key, float] = attrs.field(factory=dict)
     slow: list[tuple[float, str]] = attrs.field(factory=list)
+    waited_ms: float = 0
     _postgres: PostgresServer = attrs.field(factory=PostgresServer)
     _logs: Path = Path()
 
@@ -168,6 +169,7 @@ class Bench:
             yield server
             if name == OURS:
                 self.slow += server.slow()
+                self.waited_ms += server.waited_ms
 
     def produce(self, name: str, store: Store, mode: str, shape: str, jobs: int) -> float:
         """Enqueue; return the seconds it took, without the start of the process."""
@@ -478,7 +480,7 @@ def _bytes(bench: Bench) -> None:
 
 def _slowest(bench: Bench) -> None:
     if bench.has_ours:
-        redis_server_side.longest(bench.report, bench.slow, bench.repeats)
+        redis_server_side.longest(bench.report, bench.slow, bench.waited_ms, bench.repeats)
 
 
 def _idle(bench: Bench) -> None:

@@ -26,7 +26,20 @@ ON_CLIENT_CPU = ("taskset", "-c", str(_CPUS[1])) if IS_PINNED else ()
 _SCRIPTS = ("evalsha", "evalsha_ro", "eval", "eval_ro", "fcall", "fcall_ro")
 _WAITS = ("bzpopmin",)
 SLOW_US = 1000
+LOADS_S = 60
 _SIGN = re.compile(r"[0-9a-f]{40}$|#!|FCALL ")
+
+
+@contextlib.contextmanager
+def off_the_server_cpu() -> Iterator[None]:
+    """Keep this process off the CPU of servers while the block runs."""
+    if IS_PINNED:
+        os.sched_setaffinity(0, {_CPUS[1]})
+    try:
+        yield
+    finally:
+        if IS_PINNED:
+            os.sched_setaffinity(0, _CPUS)
 
 
 def is_script(sign: str) -> bool:
@@ -42,14 +55,21 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A redis-server that writes nothing to disk, for as long as the block runs."""
+    """
+    A redis-server that writes nothing to disk, for as long as the block runs.
 
-    def __init__(self) -> None:
+    Args:
+        dump: a dump of another server, which this one loads at its start.
+    """
+
+    def __init__(self, dump: Path | None = None) -> None:
         import redis
 
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = tempfile.TemporaryDirectory(prefix="queuehint-bench-")
+        if dump is not None:
+            shutil.copy(dump, Path(self._folder.name, "dump.rdb"))
         options = {"--port": str(self.port), "--bind": "127.0.0.1", "--dir": self._folder.name}
         options |= {"--save": "", "--appendonly": "no", "--loglevel": "warning"}
         self._process = subprocess.Popen(
@@ -61,7 +81,8 @@ class RedisServer:
     def __enter__(self) -> Self:
         import redis
 
-        for _ in range(500):
+        for _ in range(LOADS_S * 100):
+            # One that loads a dump answers that it does, which is such an error too.
             with contextlib.suppress(redis.ConnectionError):
                 self.client.ping()
                 break
@@ -80,6 +101,20 @@ class RedisServer:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def dump(self, path: Path) -> None:
+        """Write all data to a file, for other servers to load."""
+        import redis
+
+        with redis.Redis(port=self.port, socket_timeout=LOADS_S) as client:
+            client.save()
+        shutil.move(Path(self._folder.name, "dump.rdb"), path)
+
+    @property
+    def waited_ms(self) -> float:
+        """For how long its main thread has waited for a CPU."""
+        times = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text(encoding="ascii").split()
+        return int(times[1]) / 1e6
 
     @property
     def used_bytes(self) -> int:

@@ -1,9 +1,10 @@
 """
 The longest script of each operation on Redis, in CPU time of the server: the time for which one call blocks all others.
 
-Each operation is as large as its limits allow. The CPU time of the server's main thread is read from the kernel around
-each request, and scaled by a loop that the server runs before and after, because other load of the machine slows the
-CPU down.
+Each operation is as large as its limits allow, in a store of its own and beside a million jobs that wait behind one.
+The CPU time of the server's main thread is read from the kernel around each request, and scaled by a loop that the
+server runs before and after, because other load of the machine slows the CPU down. Beside it stands the wall time of
+the same request, and for how much of it the server's thread waited for a CPU: what of a long call is no work of ours.
 """
 
 from __future__ import annotations
@@ -11,37 +12,51 @@ from __future__ import annotations
 import itertools
 import shutil
 import statistics
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from benchmarks.servers import RedisServer
-from queuehint import Claim, Dependency, JobSpec, Limit, Outcome, OutcomeKind, Scheduler
+from benchmarks.servers import RedisServer, off_the_server_cpu
+from queuehint import Claim, Dependency, FakeClock, JobSpec, JobState, Limit, Outcome, OutcomeKind, Scheduler
 from queuehint.backends.redis import scripts
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.steps import run_steps_sync
+from queuehint.client.arrangement import ONE_STEP_GATES, ONE_STEP_JOBS
 from queuehint.client.submission import submit
 from queuehint.operations import (
-    GATES_PER_SUBMISSION_MAX,
     JOBS_AT_ONCE,
+    LEASES_AT_ONCE,
     Cancel,
     CancelFlow,
     CancelPath,
+    CanDequeue,
     CountJobs,
+    CountPending,
     CountRecords,
     Delete,
+    Enqueue,
     Exchange,
     Get,
     List,
     ListLines,
+    Note,
+    Pause,
+    Post,
     Redrive,
+    Renew,
+    Resume,
     SetLimit,
     Tick,
     Tree,
     Why,
+    Withdraw,
 )
+from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
+from queuehint.worker.outbox import NOTES_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,32 +65,70 @@ if TYPE_CHECKING:
     from queuehint.backends.base import Backend
     from queuehint.backends.redis.transport import Send
     from queuehint.operations import Operation
+    from queuehint.values.outcome import Grant
 
 MANY = 1_000
 LINES = 20_000
 EDGES = 4
+BESIDE = 1_048_000
+"""So many jobs wait behind one that a thousand more make the tables of the server, of 2**20 places, grow."""
+BRANCHES = 1_000
+FILL_BY = 200
+STEPS_MAX = 200
+"""How many steps of what follows from an operation are looked at."""
+HOUR_MS = 3_600_000
+DAYS_S = 2 * 24 * 3600
 STEP_MS = 20.0
 LOOP_MS = 9.0
 """The time of the loop on a quiet machine, by which figures are scaled."""
 LOOP = "local sum = 0 for at = 1, 1000000 do sum = sum + at % 7 end return sum"
 
 
-class Probe:
-    """A server, a scheduler on it, and of each script the longest time since the last look."""
+@attrs.frozen
+class Cost:
+    """
+    What one request took.
 
-    def __init__(self, server: RedisServer, namespace: str, depth: int) -> None:
+    Args:
+        cpu_ms: for how long the server's thread ran.
+        waited_ms: for how long it waited for a CPU.
+        wall_ms: how long the client waited for the reply.
+    """
+
+    cpu_ms: float
+    waited_ms: float
+    wall_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.cpu_ms:.1f} of CPU, {self.wall_ms:.1f} by the wall, {self.waited_ms:.1f} without a CPU"
+
+
+class Probe:
+    """A server, a scheduler on it, and of each script the request that took the most CPU since the last look."""
+
+    def __init__(self, server: RedisServer, namespace: str, depth: int, holder: Grant | None = None) -> None:
         self.server, self.depth = server, depth
-        self.scheduler = Scheduler(server.url, namespace=namespace)
+        self.holder = holder
+        """The job for which a million others wait, if they are there."""
+        self.clock = FakeClock()
+        self.scheduler = Scheduler(server.url, namespace=namespace, clock=self.clock)
         backend: Any = self.scheduler.backend
         self.backend: Backend = backend
-        self.longest: dict[str, float] = {}
-        self.count = 0
+        self.longest: dict[str, Cost] = {}
+        self.slowest: tuple[str, Cost] = ("", Cost(0, 0, 0))
+        """The request that took longest by the wall, of all."""
         backend._sync = Measured(backend.session.address, self)  # noqa: SLF001 - there is no other way to each request
-        self._cpu = Path(f"/proc/{server.pid}/task/{server.pid}/schedstat")
+        task = Path(f"/proc/{server.pid}/task/{server.pid}")
+        self._times, self._state = task / "schedstat", task / "stat"
         self._names = {each.sha: each.name for each in map(scripts.script, scripts.names())}
 
-    def cpu_ns(self) -> int:
-        return int(self._cpu.read_text(encoding="ascii").split()[0])
+    def used_ns(self) -> tuple[int, int]:
+        """Return for how long the server's thread has run, and waited for a CPU."""
+        # The kernel counts all that it ran only once it sleeps.
+        while self._state.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "S":
+            pass
+        ran, waited, *_ = self._times.read_text(encoding="ascii").split()
+        return int(ran), int(waited)
 
     def name_of(self, command: tuple[Any, ...]) -> str:
         """Return the name of the script of a request; of another request its command."""
@@ -86,25 +139,28 @@ class Probe:
             name = self._names.get(command[1], "script")
         return name
 
-    def note(self, command: tuple[Any, ...], ms: float) -> None:
-        """Keep the time of a request, by the name of its script."""
+    def note(self, command: tuple[Any, ...], cost: Cost) -> None:
+        """Keep what a request took, by the name of its script."""
         name = self.name_of(command)
-        self.longest[name] = max(ms, self.longest.get(name, 0.0))
-        self.count += 1
+        if name not in self.longest or cost.cpu_ms > self.longest[name].cpu_ms:
+            self.longest[name] = cost
+        if cost.wall_ms > self.slowest[1].wall_ms:
+            self.slowest = name, cost
 
     def call(self, operation: Operation[Any]) -> Any:
         """Carry out an operation, and what follows from it."""
         reply = self.backend.call_sync(operation)
         more = getattr(reply, "more", False)
-        while more:
+        for _ in range(STEPS_MAX):
+            if not more:
+                break
             more = self.backend.call_sync(Tick()).more
         return reply
 
     def submit(self, specs: list[JobSpec], *, whole: bool = False) -> None:
         """Submit jobs as the scheduler does."""
         run_steps_sync(self.backend, submit(specs, whole=whole, small_parts=True))
-        while self.backend.call_sync(Tick()).more:
-            pass
+        self.call(Tick())
 
     def jobs(self, count: int = MANY, **fields: Any) -> list[JobSpec]:
         """Return jobs at places of their own, in a hundred documents."""
@@ -113,6 +169,13 @@ class Probe:
             JobSpec(id=str(n), task="t", claims=(Claim((f"doc-{n % 100}", *levels, f"leaf-{n}")),), **fields)
             for n in range(count)
         ]
+
+    def claimed(self, lease_ms: int = HOUR_MS) -> list[Grant]:
+        """Claim all that is ready, as many at once as a worker does."""
+        grants: list[Grant] = []
+        while got := self.call(Exchange("w", limit=JOBS_AT_ONCE, lease_ms=lease_ms)).grants:
+            grants += got
+        return grants
 
     def settled(self, kind: OutcomeKind, **fields: Any) -> None:
         """Claim and settle all that is ready, as many at once as a worker does."""
@@ -125,29 +188,37 @@ class Probe:
             if not outcomes:
                 return
 
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and have done what is due then."""
+        self.longest.clear()
+        self.clock.advance(seconds=seconds)
+        self.call(Tick())
+
     def loop_ms(self) -> float:
         """Return what the server needs for a loop of a million turns: the yardstick."""
         times = []
         for _ in range(3):
-            begin_ns = self.cpu_ns()
+            begin_ns, _ = self.used_ns()
             self.server.client.eval(LOOP, 0)
-            times.append((self.cpu_ns() - begin_ns) / 1e6)
+            times.append((self.used_ns()[0] - begin_ns) / 1e6)
         return statistics.median(times)
 
 
 class Measured(SyncLink):
-    """A connection that tells a probe what each request cost."""
+    """A connection that tells a probe what each request took."""
 
     def __init__(self, address: Any, probe: Probe) -> None:
         super().__init__(address)
         self._probe = probe
 
     def ask(self, send: Send) -> Any:
-        begin_ns = self._probe.cpu_ns()
+        (ran, waited), begin_s = self._probe.used_ns(), time.perf_counter()
         try:
             return super().ask(send)
         finally:
-            self._probe.note(send.command, (self._probe.cpu_ns() - begin_ns) / 1e6)
+            wall_ms = (time.perf_counter() - begin_s) * 1e3
+            ran_then, waited_then = self._probe.used_ns()
+            self._probe.note(send.command, Cost((ran_then - ran) / 1e6, (waited_then - waited) / 1e6, wall_ms))
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
@@ -167,7 +238,7 @@ def _flow(probe: Probe) -> None:
 
 def _flow_with_keys(probe: Probe) -> None:
     # They go in one step, as many as one takes.
-    count = min(MANY, GATES_PER_SUBMISSION_MAX // (probe.depth + 1))
+    count = min(ONE_STEP_JOBS, ONE_STEP_GATES // (probe.depth + 1))
     jobs = [attrs.evolve(spec, key=f"key-{spec.id}", on_conflict="reject") for spec in probe.jobs(count, flow="f")]
     probe.submit(jobs, whole=True)
 
@@ -195,7 +266,7 @@ def _fan_in_flow(probe: Probe) -> None:
     probe.submit([*jobs, JobSpec(id="last", task="t", flow="f", depends_on=needs)], whole=True)
 
 
-def _enqueue_and_run(probe: Probe) -> None:
+def enqueue_and_run(probe: Probe) -> None:
     probe.submit(probe.jobs())
     probe.settled(OutcomeKind.FINISHED, result=b"1")
 
@@ -208,6 +279,54 @@ def _orders(probe: Probe) -> None:
     for operation in (Redrive, Cancel, Delete):
         for begin in range(0, MANY, JOBS_AT_ONCE):
             probe.call(operation(tuple(ids[begin : begin + JOBS_AT_ONCE])))
+
+
+def run_and_drop(probe: Probe) -> None:
+    enqueue_and_run(probe)
+    probe.pass_time(DAYS_S)
+
+
+def _due(probe: Probe) -> None:
+    probe.submit(probe.jobs(delay_ms=1_000))
+    probe.pass_time(1)
+
+
+def _leases(probe: Probe) -> None:
+    probe.submit(probe.jobs())
+    grants = probe.claimed()
+    held = [(grant.spec.id, grant.token) for grant in grants]
+    for begin in range(0, len(held), LEASES_AT_ONCE):
+        probe.call(Renew(tuple(held[begin : begin + LEASES_AT_ONCE]), HOUR_MS))
+    probe.call(Post(tuple([Note(*each, ("a line",)) for each in held[:NOTES_AT_ONCE]])))
+    probe.clock.advance(ms=2 * HOUR_MS)
+    probe.call(Tick())
+
+
+def _behind_a_dead_one(probe: Probe) -> None:
+    first, *rest = probe.jobs()
+    policy = Policy(on_dependency_failure="cancel")
+    probe.submit([first, *[attrs.evolve(spec, depends_on=(Dependency(first.id),), policy=policy) for spec in rest]])
+    probe.longest.clear()
+    (grant,) = probe.call(Exchange("w", limit=1)).grants
+    failed = Outcome(job_id=first.id, token=grant.token, kind=OutcomeKind.FAILED, final=True)
+    probe.call(Exchange("w", settle=(failed,)))
+    probe.call(Redrive((first.id,), downstream=True))
+
+
+def _withdrawn(probe: Probe) -> None:
+    jobs = probe.jobs(flow="f")
+    for begin in range(0, MANY, FILL_BY):
+        probe.call(Enqueue(tuple(jobs[begin : begin + FILL_BY]), staged="s", is_further=begin > 0))
+    probe.call(Withdraw("s"))
+
+
+def _paused(probe: Probe) -> None:
+    probe.submit(probe.jobs())
+    probe.longest.clear()
+    for selection in (RecordFilter(task="t"), RecordFilter(path=("doc-1",))):
+        probe.call(Pause(selection))
+        probe.call(Exchange("w", limit=JOBS_AT_ONCE))
+        probe.call(Resume(selection))
 
 
 def _cancel_path(probe: Probe) -> None:
@@ -266,13 +385,19 @@ def _deep_tree(probe: Probe) -> None:
 
 
 WHAT: dict[str, Callable[[Probe], None]] = {
-    "1 000 jobs enqueued, claimed and settled": _enqueue_and_run,
+    "1 000 jobs enqueued, claimed and settled": enqueue_and_run,
     "a flow of 1 000": _flow,
-    "a flow of 1 000 with keys": _flow_with_keys,
+    f"a flow of {ONE_STEP_JOBS} with keys": _flow_with_keys,
     "a flow that is a chain of 1 000": _chain,
     "a flow of 999 and one behind them": _fan_in_flow,
     "one job with 1 000 dependencies": _fan_in,
     "1 000 jobs with 4 000 edges": _edges,
+    "1 000 records dropped": run_and_drop,
+    "1 000 jobs come to be due": _due,
+    "1 000 leases renewed, noted and expired": _leases,
+    "999 jobs behind a dead one, canceled and revived": _behind_a_dead_one,
+    "a flow of 1 000 sent and withdrawn": _withdrawn,
+    "1 000 jobs paused and resumed": _paused,
     "redrive, cancel and delete 1 000 ids": _orders,
     "cancel a path of 1 000": _cancel_path,
     "cancel a flow of 1 000": _cancel_flow,
@@ -284,31 +409,146 @@ WHAT: dict[str, Callable[[Probe], None]] = {
 }
 
 
+def _end_of_holder(probe: Probe) -> None:
+    assert probe.holder is not None
+    probe.call(Exchange("holder", settle=(_finished(probe.holder),), pools=("holder",)))
+
+
+def _finished(grant: Grant) -> Outcome:
+    return Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
+
+
+def _cancel_all(probe: Probe) -> None:
+    probe.call(CancelPath(("hot",)))
+
+
+def _pause_all(probe: Probe) -> None:
+    probe.call(Pause(RecordFilter(path=("hot",))))
+    probe.call(Resume(RecordFilter(path=("hot",))))
+
+
+def _limit_all(probe: Probe) -> None:
+    for per_s in (10, 20):
+        probe.call(SetLimit(Limit(path=("hot",), each=True, rate=(per_s, 1000))))
+    for limit in (Limit(path=("hot",), max_pending=2 * BESIDE), Limit(task="t", max_pending=2 * BESIDE)):
+        probe.call(SetLimit(limit))
+    probe.submit(probe.jobs())
+
+
+def _ask_all(probe: Probe) -> None:
+    hot, inside = RecordFilter(path=("hot",)), RecordFilter(path=("hot", "all", "branch-7"))
+    queued, task = RecordFilter(states=(JobState.QUEUED,)), RecordFilter(task="t")
+    for selection in (RecordFilter(), hot, inside, queued, task):
+        probe.call(CountRecords(selection))
+        for newest_first in (False, True):
+            probe.call(List(selection, newest_first=newest_first, limit=200))
+    probe.call(Get(tuple([f"b{n}" for n in range(200)])))
+    probe.call(CountJobs())
+    probe.call(Why(f"b{BRANCHES}"))
+    for path in ((), ("hot",), ("hot", "all")):
+        for depth in (1, 64):
+            probe.call(Tree(path, depth=depth))
+        probe.call(CanDequeue(path))
+        probe.call(CountPending(path))
+        for is_longest in (False, True):
+            probe.call(ListLines(path, depth=64, longest=is_longest))
+
+
+OF_ALL: dict[str, Callable[[Probe], None]] = {
+    "the job before all of them ends": _end_of_holder,
+    "cancel the path of all": _cancel_all,
+    "pause and resume the path of all": _pause_all,
+    "limits of all": _limit_all,
+    "questions about all": _ask_all,
+}
+"""What is done to all the jobs beside which the rest is measured."""
+
+
 def run(report: Report, *, quick: bool) -> None:
-    """Measure each operation at two depths; it takes two minutes."""
+    """Measure each operation at two depths, and beside a million jobs; it takes a quarter of an hour and 1 GB."""
     if shutil.which("redis-server") is None:
         report.miss("redis-server")
         return
+    with off_the_server_cpu():
+        _measure(report, quick=quick)
+
+
+def _measure(report: Report, *, quick: bool) -> None:
     report.title("the longest script of each operation: ms of the server's CPU, and the slowest scripts in it")
-    loops = []
+    bench = _Bench(report, repeats=1 if quick else 3)
     with RedisServer() as server:
-        _enqueue_and_run(Probe(server, "first", 1))
+        enqueue_and_run(Probe(server, "first", 1))
         names = itertools.count()
         for depth in (3,) if quick else (3, 16):
             for what, act in WHAT.items():
-                found = []
-                for _ in range(1 if quick else 3):
-                    probe = Probe(server, f"n{next(names)}", depth)
-                    before_ms = probe.loop_ms()
-                    act(probe)
-                    loops.append((before_ms + probe.loop_ms()) / 2)
-                    found.append({name: ms * LOOP_MS / loops[-1] for name, ms in probe.longest.items()})
-                    probe.scheduler.close_sync()
+
+                def alone(act: Callable[[Probe], None] = act, depth: int = depth) -> Taken:
+                    taken = bench.taken(Probe(server, f"n{next(names)}", depth), act)
                     server.client.flushdb()
-                slowest = sorted(
-                    ((statistics.median(each[name] for each in found), name) for name in found[0]), reverse=True
-                )
-                note = ", ".join([f"{name} {ms:.1f}" for ms, name in slowest[:3]])
-                figure = report.add(f"{what}, depth {depth}", "ms", *[max(each.values()) for each in found], note=note)
-                report.aim(figure.name, figure.median, STEP_MS, at_most=True)
-    report.add("yardstick: a loop of 1 000 000 turns in Lua", "ms", *loops, note=f"figures are as if it took {LOOP_MS}")
+                    return taken
+
+                bench.measure(f"{what}, depth {depth}", alone)
+    many = 20_000 if quick else BESIDE
+    report.title(f"the same beside {many:,} jobs that wait behind one, at depth 3")
+    with tempfile.TemporaryDirectory(prefix="queuehint-bench-") as folder:
+        dump = Path(folder, "dump.rdb")
+        with RedisServer() as server:
+            holder = bench.fill(Probe(server, "beside", 3), many)
+            server.dump(dump)
+        for what, act in (WHAT | OF_ALL).items():
+
+            def beside(act: Callable[[Probe], None] = act) -> Taken:
+                with RedisServer(dump) as server:
+                    probe = Probe(server, "beside", 3, holder)
+                    probe.call(CountJobs())
+                    return bench.taken(probe, act)
+
+            bench.measure(f"{what}, beside {many:,}", beside)
+    report.add(
+        "yardstick: a loop of 1 000 000 turns in Lua", "ms", *bench.loops, note=f"figures are as if it took {LOOP_MS}"
+    )
+    name, cost = bench.slowest
+    report.add("the request that took longest by the wall", "ms", cost.wall_ms, note=f"{name}: {cost}")
+
+
+Taken = dict[str, tuple[float, Cost]]
+"""Of each script the ms of CPU as if the yardstick took `LOOP_MS`, and what was measured."""
+
+
+@attrs.define
+class _Bench:
+    report: Report
+    repeats: int
+    loops: list[float] = attrs.field(factory=list)
+    slowest: tuple[str, Cost] = ("", Cost(0, 0, 0))
+
+    def fill(self, probe: Probe, many: int) -> Grant:
+        """Enqueue a job, claim it, and enqueue as many more that wait for it."""
+        probe.call(Enqueue((JobSpec(id="holder", task="hold", claims=(Claim(("hot", "all")),), pool="holder"),)))
+        grant: Grant
+        (grant,) = probe.call(Exchange("holder", pools=("holder",), limit=1, lease_ms=HOUR_MS)).grants
+        claims = [(Claim(("hot", "all", f"branch-{n}")),) for n in range(BRANCHES)]
+        for begin in range(0, many, FILL_BY):
+            jobs = [JobSpec(id=f"b{n}", task="t", claims=claims[n % BRANCHES]) for n in range(begin, begin + FILL_BY)]
+            probe.call(Enqueue(tuple(jobs)))
+        return grant
+
+    def taken(self, probe: Probe, act: Callable[[Probe], None]) -> Taken:
+        """Do what is measured; return what it took."""
+        probe.longest.clear()
+        before_ms = probe.loop_ms()
+        act(probe)
+        self.loops.append((before_ms + probe.loop_ms()) / 2)
+        self.slowest = max(self.slowest, probe.slowest, key=lambda each: each[1].wall_ms)
+        probe.scheduler.close_sync()
+        return {name: (cost.cpu_ms * LOOP_MS / self.loops[-1], cost) for name, cost in probe.longest.items()}
+
+    def measure(self, title: str, run: Callable[[], Taken]) -> None:
+        """Measure some times; show the slowest scripts, and of the first what else its request took."""
+        found = [run() for _ in range(self.repeats)]
+        medians = {name: statistics.median(each[name][0] for each in found) for name in found[0]}
+        first, *others = sorted(medians, key=lambda name: -medians[name])[:3]
+        middle = sorted([each[first] for each in found], key=lambda taken: taken[0])[len(found) // 2][1]
+        note = "; ".join([f"{first}: {middle}", *[f"{name} {medians[name]:.1f}" for name in others]])
+        figure = self.report.add(title, "ms", *[max(ms for ms, _ in each.values()) for each in found], note=note)
+        self.report.aim(figure.name, figure.median, STEP_MS, at_most=True)
