@@ -21,6 +21,13 @@ from queuehint.values.record import JobRecord
 from tests.folders import quick_folder
 
 
+def leave_journal(store: Any) -> None:
+    """Have the file of a store closed without a snapshot, as if its process had died."""
+    if store._compaction is not None:
+        store._compaction.stop()
+        store._compaction.is_changed = False
+
+
 class Shelf:
     """A file, a clock, and the stores that were opened on it one after the other."""
 
@@ -48,7 +55,7 @@ class Shelf:
         """Lose all that is not in the file, as a killed process does."""
         store = self.stores[-1]
         assert store._file is not None
-        store._is_changed = False
+        leave_journal(store)
         store.close_sync()
 
     def close(self) -> None:

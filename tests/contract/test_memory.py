@@ -5,7 +5,7 @@ from __future__ import annotations
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.memory import MemoryBackend
-from queuehint.backends.sqlite.snapshot import freeze, pack
+from queuehint.backends.sqlite.freezing import freeze
 from queuehint.testing.contract import BackendConformance, Store, Tokens
 
 
@@ -15,7 +15,7 @@ class TestMemory(BackendConformance):
 
     def kept(self, backend: Backend) -> object:
         assert isinstance(backend, MemoryBackend)
-        return list(pack(freeze(backend.engine)))
+        return list(freeze(backend.engine))
 
 
 class TestTokensOfMemory(Tokens):

@@ -10,8 +10,8 @@ from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.freezing import freeze
 from queuehint.backends.sqlite.sharing import guest, host
-from queuehint.backends.sqlite.snapshot import freeze, pack
 from queuehint.operations import Peek
 from queuehint.testing.contract import BackendConformance, Binding, Store, Tokens
 from tests.folders import quick_folder
@@ -35,7 +35,7 @@ class Files(Binding):
 class TestSqlite(Files, BackendConformance):
     def kept(self, backend: Backend) -> object:
         assert isinstance(backend, SqliteBackend)
-        return list(pack(freeze(backend.engine)))
+        return list(freeze(backend.engine))
 
 
 class Guests(Files):
@@ -63,7 +63,7 @@ class TestSqliteOverTheSocket(Guests, BackendConformance):
     def kept(self, backend: Backend) -> object:
         owner = self.owners[-1]
         assert isinstance(owner, SqliteBackend)
-        return list(pack(freeze(owner.engine)))
+        return list(freeze(owner.engine))
 
 
 class TestTokensOfSqlite(Files, Tokens):

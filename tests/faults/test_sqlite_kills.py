@@ -19,9 +19,10 @@ import pytest
 
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite import compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.compaction import Compaction
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
@@ -41,6 +42,14 @@ FILE_POINTS = (
     "journal.written",
     "journal.committed",
     "journal.applied",
+    "copy.begun",
+    "copy.forked",
+    "copy.written",
+    "copy.committed",
+    "switch.written",
+    "switch.committed",
+    "clear.written",
+    "clear.committed",
     "snapshot.begun",
     "snapshot.written",
     "snapshot.committed",
@@ -179,7 +188,8 @@ def die_around_the_file(reach: Callable[[str], None]) -> None:
     around(JournalFile, "__init__", after=at("file.made"))
     around(SqliteBackend, "_do", after=at("journal.applied"))
     around(SqliteBackend, "_end", before=at("file.closing"))
-    around(SqliteBackend, "_make_snapshot", before=at("snapshot.begun"))
+    around(Compaction, "_make_at_once", before=at("snapshot.begun"))
+    around(Compaction, "_begin", before=at("copy.begun"), after=at("copy.forked"))
     transaction = JournalFile._transaction
     of_what = ""
 
@@ -190,7 +200,13 @@ def die_around_the_file(reach: Callable[[str], None]) -> None:
             reach(f"{of_what}.written")
 
     JournalFile._transaction = transaction_to_its_end  # type: ignore[method-assign]
-    for method, name, begun in (("append", "journal", at("journal.begun")), ("replace", "snapshot", lambda: None)):
+    for method, name, begun in (
+        ("append", "journal", at("journal.begun")),
+        ("replace", "snapshot", lambda: None),
+        ("put", "copy", lambda: None),
+        ("switch", "switch", lambda: None),
+        ("clear", "clear", lambda: None),
+    ):
 
         def begin(name: str = name, begun: Callable[[], None] = begun) -> None:
             nonlocal of_what
@@ -202,7 +218,9 @@ def die_around_the_file(reach: Callable[[str], None]) -> None:
 
 def main(path: Path, life: int) -> None:
     """Enqueue, claim and finish, and say what was answered; the disk is slow, so that it is killed while it writes."""
-    backend_module.SNAPSHOT_ROWS = 40  # type: ignore[misc]
+    compaction.SNAPSHOT_ROWS = 40  # type: ignore[misc]
+    compaction.SMALL_JOBS = 0  # type: ignore[misc]
+    compaction.SLICE_BYTES, compaction.SLICE_EVERY_S = 1, 0.0  # type: ignore[misc]
     reach = armed(os.environ.get(VARIABLE), FILE_POINTS)
     if reach is not None:
         die_around_the_file(reach)

@@ -19,6 +19,7 @@ from queuehint.values.spec import JobSpec
 from queuehint.worker.leases.helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
+from tests.sqlite_store import leave_journal
 
 KEPT = Retention(finished=10, failed=20, canceled=30, service=40, services={"mail": 50, "a b": 0.5})
 ENDS = [
@@ -248,7 +249,7 @@ def test_a_file_knows_after_a_crash_who_waited() -> None:
         store: Any = house.open(Retention(finished=0))
         store.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
         store.wait_sync(Interest(jobs=("a",)), 0.001)
-        store._is_changed = False  # no snapshot: the journal is read again
+        leave_journal(store)
         again = house.open()
         (grant,) = again.call_sync(op.Exchange("w", limit=1)).grants
         again.call_sync(op.Exchange("w", (Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED),)))

@@ -22,6 +22,7 @@ from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite import compaction
 from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
@@ -362,7 +363,7 @@ def test_each_namespace_has_a_file_of_its_own(shelf: Shelf) -> None:
 
 
 def test_a_long_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 50)
+    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 50)
     store = shelf.open()
     for n in range(120):
         enqueue(store, f"a{n}")
@@ -377,7 +378,7 @@ def test_a_long_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pyt
 
 
 def test_a_heavy_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SNAPSHOT_BYTES", 20_000)
+    monkeypatch.setattr(compaction, "SNAPSHOT_BYTES", 20_000)
     store = shelf.open()
     for n in range(30):
         enqueue(store, f"a{n}", arguments=b"x" * 2000)
@@ -527,7 +528,7 @@ def test_a_second_close_waits_until_the_file_is_closed(shelf: Shelf, monkeypatch
     store = shelf.open()
     enqueue(store, "a")
     go_on = threading.Event()
-    monkeypatch.setattr(store, "_make_snapshot", go_on.wait)
+    monkeypatch.setattr(compaction.Compaction, "close", lambda *_: go_on.wait(20))
 
     async def close() -> None:
         first = asyncio.create_task(store.close())

@@ -20,7 +20,7 @@ from queuehint import JobState
 from queuehint import operations as op
 from queuehint.backends.base import release
 from queuehint.backends.sqlite import backend as backend_module
-from queuehint.backends.sqlite import recovery, snapshot
+from queuehint.backends.sqlite import compaction, recovery, snapshot
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.writer import Ticket
@@ -73,10 +73,10 @@ def test_a_file_of_a_newer_release_is_refused_by_number(shelf: Shelf) -> None:
 
 
 def test_a_snapshot_of_another_layout_is_refused_by_number(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SCHEMA", 77)
+    monkeypatch.setattr(compaction, "SCHEMA", 77)
     enqueue(shelf.open(), "a")
     shelf.stores[-1].close_sync()
-    monkeypatch.setattr(backend_module, "SCHEMA", snapshot.SCHEMA)
+    monkeypatch.setattr(compaction, "SCHEMA", snapshot.SCHEMA)
     with pytest.raises(BackendDeniedError, match="has a snapshot of layout 77") as caught:
         shelf.open().call_sync(op.Peek())
     assert f"have release {release()} finish its jobs" in str(caught.value)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite import compaction
 from queuehint.core.engine import Engine
 from queuehint.operations import BUDGET
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED, Style
@@ -43,7 +43,7 @@ def compare_redis(program: Path, seed: int, style: Style, steps: int, budget: in
 
 def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is closed, or cut off, and opened again now and then."""
-    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
     compare_sqlite(trie_program, 3, 150)
 
 
@@ -52,7 +52,7 @@ def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, mon
 def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
     trie_program: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
     compare_sqlite(trie_program, seed, 400)
 
 

@@ -23,7 +23,7 @@ import pytest
 
 import queuehint
 from queuehint import JobContext, Outcome, OutcomeKind, QueueHintError, Scheduler
-from queuehint.backends.sqlite.snapshot import freeze
+from queuehint.backends.sqlite.freezing import freeze
 from queuehint.client.options import TASK_OPTIONS
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Exchange
@@ -193,7 +193,7 @@ class World:
     def _stored(self) -> object:
         backend: Any = self.sched.backend
         if hasattr(backend, "engine"):
-            return repr(freeze(backend.engine))
+            return repr(list(freeze(backend.engine)))
         server = shared_server()
         client = server.client()
         names = sorted(client.scan_iter(match=f"{backend.session.root}*", count=1000))

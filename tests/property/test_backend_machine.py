@@ -34,6 +34,7 @@ from queuehint.values.outcome import Grant
 from queuehint.values.spec import JobSpec
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
+from tests.sqlite_store import leave_journal
 
 
 class OnMemory(BackendStateMachine):
@@ -60,7 +61,7 @@ class OnSqlite(BackendStateMachine):
     def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
         assert isinstance(backend, SqliteBackend)
         if clock.now_ms() % 2:
-            backend._is_changed = False  # cut off: no snapshot is made
+            leave_journal(backend)
         backend.close_sync()
         return SqliteBackend(self.address, BackendOptions(clock=clock))
 

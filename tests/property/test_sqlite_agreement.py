@@ -11,15 +11,16 @@ import pytest
 from queuehint import FakeClock
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.sqlite import backend as backend_module
+from queuehint.backends.sqlite import compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.snapshot import freeze, pack, thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.errors import QueueHintError
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.folders import quick_folder
+from tests.snapshots import thawed
+from tests.sqlite_store import leave_journal
 
 
 def answer(call: Any, operation: op.Operation[Any], *more: int) -> Any:
@@ -45,7 +46,7 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
         store = opened()
         store.call_sync(op.Peek())
         # The same beginning: tokens count from when the file was made.
-        engine = thaw(pack(freeze(store.engine)), options)
+        engine = thawed(store.engine, options)
         see = None if watch is None else watch(engine)
         generator = OperationGenerator(engine, random, random.choice((*STYLES, ALL_AT_ONCE)))
         for _ in range(steps):
@@ -60,7 +61,7 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
                 after = reply.after
             if random.random() < 0.05:
                 if random.random() < 0.5:
-                    store._is_changed = False  # cut off: no snapshot is made
+                    leave_journal(store)
                 store.close_sync()
                 store = opened()
         store.call_sync(op.Peek())
@@ -70,12 +71,12 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_reopened_file_gives_the_same_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
     walk(seed, 150)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_in_many_walks_who_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
     walk(seed, 400)

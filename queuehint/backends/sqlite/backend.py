@@ -39,16 +39,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import attrs
 
-from queuehint.backends.base import BackendOptions, release, say_retention_changed
+from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import OWN_LEASE_MS
 from queuehint.backends.sqlite.address import Address, parse_url
+from queuehint.backends.sqlite.compaction import Compaction
 from queuehint.backends.sqlite.doctor import Examine, examine
-from queuehint.backends.sqlite.file import Header, JournalFile
+from queuehint.backends.sqlite.file import JournalFile
 from queuehint.backends.sqlite.lock import take_lock
 from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, without_collector
 from queuehint.backends.sqlite.sharing.messages import UNWRITTEN
 from queuehint.backends.sqlite.sharing.store import SharedStore
-from queuehint.backends.sqlite.snapshot import SCHEMA, freeze, pack
 from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
@@ -63,7 +63,7 @@ from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import QUESTIONS, Await, Extend, PlaceAnew, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from queuehint.backends.waiters import Waiter
 
@@ -71,11 +71,8 @@ Reply = TypeVar("Reply")
 T = TypeVar("T")
 
 MISSED_MAX: Final = 1000
-SNAPSHOT_ROWS: Final = 20_000
 SAY_EVERY_S: Final = 60.0
 """How often it is logged that the file is gone."""
-SNAPSHOT_BYTES: Final = 64 << 20
-"""A journal is replaced by a snapshot when it has so much, and twice as much as the snapshot."""
 
 _process: Final = secrets.token_hex(8)
 
@@ -111,11 +108,7 @@ class SqliteBackend(SharedStore):
         self._closing: Ticket | None = None
         self._until_ms: int | None = None
         """The time of the operation being written."""
-        self._journaled_bytes = 0
-        self._snapshot_bytes = 0
-        self._snapshot_number = 0
-        """Up to where the journal was when a snapshot was last made, or tried."""
-        self._is_changed = False
+        self._compaction: Compaction | None = None
         self._said_gone_s = -SAY_EVERY_S
 
     @classmethod
@@ -212,7 +205,7 @@ class SqliteBackend(SharedStore):
         self.call_sync(Await(job_ids))
 
     async def close(self) -> None:
-        """Make a snapshot, close the file, and wake all waiters."""
+        """Close the file, with a snapshot if that is soon made, and wake all waiters."""
         mine = Ticket(None, asyncio.get_running_loop())
         ticket = self._begin_to_close(mine)
         try:
@@ -257,7 +250,7 @@ class SqliteBackend(SharedStore):
                 self._begin_use()
                 writer = threading.Thread(
                     target=write,
-                    args=(self._queue, self._do_together, self._tidy_up, self._end),
+                    args=(self._queue, self._do_together, self._patience_s, self._tidy_up, self._end),
                     daemon=True,
                     name="queuehint-sqlite",
                 )
@@ -345,8 +338,8 @@ class SqliteBackend(SharedStore):
         except OutcomeUnknownError:
             self._is_open = False
             raise
-        self._journaled_bytes += sum([len(data) for _, data in rows])
-        self._is_changed = self._is_changed or owner is None
+        assert self._compaction is not None
+        self._compaction.wrote(sum([len(data) for _, data in rows]), is_change=owner is None)
 
     def _check_there(self) -> None:
         """Refuse to go on with a file that its name leads to no more, and say so."""
@@ -362,10 +355,14 @@ class SqliteBackend(SharedStore):
                 self.logger.log(logging.ERROR, message, extra=extra)
             raise
 
-    def _tidy_up(self) -> None:
-        """Leave the file if another process is to run its jobs, else make a snapshot if one is due."""
+    def _patience_s(self) -> float | None:
+        return self._compaction.patience_s if self._compaction is not None and self._is_open else None
+
+    def _tidy_up(self, *, is_idle: bool) -> None:
+        """Leave the file if another process is to run its jobs, else go on with its compaction."""
         if not self._is_wanted:
-            self._make_snapshot_if_due()
+            if self._is_open and self._compaction is not None:
+                self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
             return
         self._is_wanted = False
         if self._is_open and self._file_lock is not None and not self._adopted:
@@ -373,13 +370,13 @@ class SqliteBackend(SharedStore):
             self._await_next()
 
     def _leave_file(self) -> None:
-        """Make a snapshot, and close the file."""
+        """Close the file, with a last snapshot if that is soon done."""
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
                     self._check_there()
-                    if self._is_changed:
-                        self._make_snapshot()
+                    if self._compaction is not None:
+                        self._compaction.close(self._lock)
         finally:
             with self._lock:
                 self._is_open = False
@@ -413,9 +410,8 @@ class SqliteBackend(SharedStore):
             self._file = JournalFile(self.address, self.namespace)
             with without_collector():
                 found = recover(self._file, self._engine_options)
-            self._snapshot_number, self._snapshot_bytes = found.snapshot_number, found.snapshot_bytes
-            self._journaled_bytes = found.journaled_bytes
-            self._take_over(found.engine, self._file)
+            self._compaction = Compaction(self.logger, found.engine, self._file, found)
+            self._take_over(found.engine, self._file, found.snapshot_number)
         except BaseException:
             self._let_go(keep_lock=had_lock)
             raise
@@ -424,9 +420,9 @@ class SqliteBackend(SharedStore):
             self._is_open = True
             self._waiting.call_all()
         if found.is_of_others:
-            self._make_snapshot()  # or the next release would make something else again of what is answered now
+            self._tidy_up(is_idle=False)
 
-    def _take_over(self, engine: Engine, file: JournalFile) -> None:
+    def _take_over(self, engine: Engine, file: JournalFile, covered: int) -> None:
         """Journal that this process has opened the file, with its options."""
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
@@ -440,11 +436,14 @@ class SqliteBackend(SharedStore):
         begin_engine(engine, begin, now_ms)
         if stated is not None and kept is not None and stated.in_ms() != kept.in_ms():
             say_retention_changed(self.logger, "sqlite", str(file.path), kept, stated)
-        extra = {"event": "sqlite.opened", "path": str(file.path), "replayed": rows - self._snapshot_number}
+        extra = {"event": "sqlite.opened", "path": str(file.path), "replayed": rows - covered}
         self.logger.info("file opened", extra=extra)
 
     def _let_go(self, *, keep_lock: bool = False) -> None:
         file, self._file = self._file, None
+        compaction, self._compaction = self._compaction, None
+        if compaction is not None:
+            compaction.stop()
         if file is not None:
             try:
                 file.close()
@@ -456,37 +455,3 @@ class SqliteBackend(SharedStore):
             self._file_lock.clear()
             self._file_lock.release()
             self._file_lock = None
-
-    # --- snapshots -----------------------------------------------------------------------------------------------
-
-    def _make_snapshot_if_due(self) -> None:
-        """Make a snapshot when the journal is long, and longer than the snapshot."""
-        if not self._is_open or self._file is None:
-            return
-        rows = self._file.number - self._snapshot_number
-        is_long = rows >= max(SNAPSHOT_ROWS, 2 * len(self.engine.table.jobs))
-        if is_long or self._journaled_bytes >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes):
-            self._make_snapshot()
-
-    def _make_snapshot(self) -> None:
-        """Put a snapshot in place of the journal; if that fails the journal is there still, and it is tried later."""
-        assert self._file is not None
-        file = self._file
-        self._snapshot_number, self._journaled_bytes = file.number, 0
-        try:
-            with self._lock, without_collector():
-                frozen = freeze(self.engine)
-            self._snapshot_bytes = 0
-            options = encode(begin_with(self.engine.state.options, None)).decode("ascii")
-            header = Header(number=file.number, layout=SCHEMA, release=release(), options=options)
-            file.replace(self._counted(pack(frozen)), header)
-            self._is_changed = False
-        except Exception as error:  # noqa: BLE001 - nobody waits for it
-            extra = {"event": "sqlite.snapshot_failed", "path": str(file.path), "error": str(error)}
-            self.logger.warning("no snapshot could be made; the journal grows on", extra=extra)
-            self._is_open = self._is_open and not isinstance(error, OutcomeUnknownError)
-
-    def _counted(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        for part in parts:
-            self._snapshot_bytes += len(part)
-            yield part

@@ -2,7 +2,11 @@
 The database: a snapshot, and the journal of the operations after it.
 
 Three tables. ``journal`` has a row for each operation, numbered without a gap; ``snapshot`` the parts of the newest
-snapshot; ``meta`` facts about the whole. A snapshot replaces the older one and the rows it covers in one transaction.
+snapshot; ``meta`` facts about the whole. A small snapshot replaces the older one and the rows it covers in one
+transaction. A large one is put beside the older one in many, none of which takes long; from `switch` on it counts, and
+`clear` removes what it has replaced a little at a time. If the process ends in between, the older snapshot and its
+journal are as they were.
+
 The database is in WAL mode: a commit appends to one file and, if asked for, waits for the disk once.
 """
 
@@ -57,6 +61,7 @@ class Header:
     Args:
         number: of the last row of the journal that it covers.
         layout: the number of the layout of its parts.
+        first: the number of its first part.
         parts: how many there are.
         release: the version of queuehint that made it.
         options: the operation `Begin`, encoded, that says with what options its engine goes on.
@@ -64,6 +69,7 @@ class Header:
 
     number: int = 0
     layout: int = 0
+    first: int = 0
     parts: int = 0
     release: str = ""
     options: str = ""
@@ -119,7 +125,8 @@ class JournalFile:
                 f"{self.path}: a write-ahead log is not possible there, as on a network file system"
             )
         full = address.durability == "full"
-        db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        self._synchronous = "FULL" if full else "NORMAL"
+        db.execute(f"PRAGMA synchronous = {self._synchronous}")
         db.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: else the disk may keep it in a cache of its own
         if is_new:
             self._make(namespace)
@@ -132,8 +139,9 @@ class JournalFile:
         self.owner = meta.get("owner")
         if "snapshot" in meta:
             self.header = Header(**json.loads(meta["snapshot"]))
-        first, last, count = db.execute("SELECT min(number), max(number), count(*) FROM journal").fetchone()
         covered = self.header.number if self.header is not None else 0
+        rows = "SELECT min(number), max(number), count(*) FROM journal WHERE number > ?"
+        first, last, count = db.execute(rows, (covered,)).fetchone()
         if count and (first != covered + 1 or last != covered + count):
             raise CorruptStateError(f"{self.path}: rows of the journal are missing between {covered} and {last}")
         self.number = covered + count
@@ -153,18 +161,37 @@ class JournalFile:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def parts(self) -> list[bytes]:
+    def description(self) -> bytes:
         """
-        Return the parts of the snapshot.
+        Return the last part of the snapshot.
 
         Raises:
-            CorruptStateError: some are missing, or the file is damaged.
+            CorruptStateError: some parts are missing, or the file is damaged.
         """
+        header = self.header
+        assert header is not None
         with self._judged():
-            found = [data for (data,) in self._db.execute("SELECT data FROM snapshot ORDER BY part")]
-        if len(found) != (self.header.parts if self.header is not None else 0):
+            inside = (header.first, header.first + header.parts)
+            (count,) = self._db.execute("SELECT count(*) FROM snapshot WHERE part >= ? AND part < ?", inside).fetchone()
+            last = self._db.execute("SELECT data FROM snapshot WHERE part = ?", (inside[1] - 1,)).fetchone()
+        if count != header.parts or last is None:
             raise CorruptStateError(f"{self.path}: parts of the snapshot are missing")
-        return found
+        data: bytes = last[0]
+        return data
+
+    def parts(self) -> Iterator[bytes]:
+        """
+        Yield all parts of the snapshot but the last one.
+
+        Raises:
+            CorruptStateError: the file is damaged.
+        """
+        header = self.header
+        assert header is not None
+        with self._judged():
+            parts = "SELECT data FROM snapshot WHERE part >= ? AND part < ? ORDER BY part"
+            for (data,) in self._db.execute(parts, (header.first, header.first + header.parts - 1)):
+                yield data
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
@@ -173,8 +200,11 @@ class JournalFile:
         Raises:
             CorruptStateError: the file is damaged.
         """
+        covered = self.header.number if self.header is not None else 0
         with self._judged():
-            yield from self._db.execute("SELECT at_ms, operation FROM journal ORDER BY number")
+            yield from self._db.execute(
+                "SELECT at_ms, operation FROM journal WHERE number > ? ORDER BY number", (covered,)
+            )
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -202,7 +232,7 @@ class JournalFile:
         Put a snapshot in place of the older one and of the rows it covers.
 
         Args:
-            header: without the number of parts, which is counted.
+            header: without the number of parts, which are counted, and begin at 0.
 
         Raises:
             BackendError: as of `append`; all is as it was.
@@ -213,11 +243,67 @@ class JournalFile:
             for part in parts:
                 db.execute("INSERT INTO snapshot VALUES (?, ?)", (count, part))
                 count += 1
-            header = attrs.evolve(header, parts=count)
-            said = json.dumps(attrs.asdict(header))
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
+            header = attrs.evolve(header, first=0, parts=count)
+            self._write_header(header)
             db.execute("DELETE FROM journal WHERE number <= ?", (header.number,))
         self.header = header
+
+    def after_snapshot(self) -> int:
+        """Return the number that the first part of another snapshot has."""
+        return 0 if self.header is None else self.header.first + self.header.parts
+
+    def put(self, first: int, parts: Sequence[bytes]) -> None:
+        """
+        Write some parts of a snapshot to come; the disk is not waited for.
+
+        Raises:
+            BackendError: as of `append`.
+        """
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            with self._transaction():
+                self._db.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", list(enumerate(parts, first)))
+        finally:
+            self._db.execute(f"PRAGMA synchronous = {self._synchronous}")
+
+    def switch(self, header: Header) -> None:
+        """
+        Have a snapshot count whose parts were put; all of them are on the disk then if that was asked for.
+
+        Raises:
+            BackendError: as of `append`; the older one counts.
+        """
+        with self._transaction():
+            self._write_header(header)
+        self.header = header
+
+    def clear(self, parts: int, rows: int) -> bool:
+        """
+        Remove some of what the snapshot has replaced, and of one that was never finished.
+
+        Return whether more may be left.
+
+        Args:
+            parts, rows: how many at most, of snapshots and of the journal.
+        """
+        header = self.header
+        if header is None:
+            return False
+        first, end = header.first, header.first + header.parts
+        with self._transaction():
+            gone = self._db.execute(
+                "DELETE FROM journal WHERE number IN (SELECT number FROM journal WHERE number <= ? LIMIT ?)",
+                (header.number, rows),
+            ).rowcount
+            gone += self._db.execute(
+                "DELETE FROM snapshot WHERE part IN (SELECT part FROM snapshot WHERE part < ? OR part >= ? LIMIT ?)",
+                (first, end, parts),
+            ).rowcount
+        return gone > 0
+
+    def _write_header(self, header: Header) -> None:
+        said = json.dumps(attrs.asdict(header))
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
 
     def close(self) -> None:
         """Close the file; move the write-ahead log to the database if possible."""

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.backends.base import release
-from queuehint.backends.sqlite.snapshot import SCHEMA, thaw
+from queuehint.backends.sqlite.snapshot import SCHEMA
+from queuehint.backends.sqlite.thawing import thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
 from queuehint.errors import BackendDeniedError, CorruptStateError, QueueHintError
@@ -64,12 +65,19 @@ def recover(file: JournalFile, options: EngineOptions) -> Recovered:
             f"have release {header.release} finish its jobs, or go on with that one"
         )
     else:
-        parts = file.parts()
-        snapshot_bytes = sum(map(len, parts))
         begin = decode(header.options.encode())
         if not isinstance(begin, Begin):
             raise CorruptStateError(f"{file.path} is damaged: its snapshot has no options")
-        engine = thaw(parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
+        description = file.description()
+        snapshot_bytes = len(description)
+
+        def parts() -> Iterator[bytes]:
+            nonlocal snapshot_bytes
+            for part in file.parts():
+                snapshot_bytes += len(part)
+                yield part
+
+        engine = thaw(description, parts(), attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
     releases = set()
     for at_ms, data in file.rows():
         operation = decode(data)

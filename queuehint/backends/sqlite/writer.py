@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from queuehint.operations import Operation
 
 T = TypeVar("T")
+
+
+class TidyUp(Protocol):
+    """Does what is to be done between two batches."""
+
+    def __call__(self, *, is_idle: bool) -> None:
+        """Do it; *is_idle* says that no ticket has come for a while."""
+
 
 TOGETHER_MAX: Final = 500
 """How many operations are written in one transaction."""
@@ -65,7 +73,8 @@ class Ticket:
 def write(
     tickets: queue.SimpleQueue[Ticket],
     do_together: Callable[[list[Ticket]], None],
-    is_written: Callable[[], None],
+    patience_s: Callable[[], float | None],
+    tidy_up: TidyUp,
     end: Callable[[Ticket], None],
 ) -> None:
     """
@@ -73,11 +82,16 @@ def write(
 
     Args:
         do_together: writes, applies and answers.
-        is_written: called after each batch, once its callers have their answers.
+        patience_s: says how long to wait for tickets before tidying up without any; None for ever.
+        tidy_up: called after each batch, once its callers have their answers, and after each wait in vain.
         end: closes the file, and answers tickets that came too late.
     """
     while True:
-        batch = [tickets.get()]
+        try:
+            batch = [tickets.get(timeout=patience_s())]
+        except queue.Empty:
+            tidy_up(is_idle=True)
+            continue
         while len(batch) < TOGETHER_MAX and batch[-1].operation is not None:
             try:
                 batch.append(tickets.get_nowait())
@@ -89,7 +103,7 @@ def write(
         if last is not None:
             end(last)
             return
-        is_written()
+        tidy_up(is_idle=False)
 
 
 async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:

@@ -1,0 +1,200 @@
+"""
+Compaction: a snapshot of the engine replaces the journal, so that the file is opened soon and does not grow for ever.
+
+A small engine is written down at once, in the time of a few calls. Of a larger one a copy is made beside the work, see
+`queuehint.backends.sqlite.copying`, and put into the file a little between two batches: no call waits for more than one
+such slice. Where that is not possible, all is written down at once, and callers wait.
+
+A snapshot is due when reading the journal would take longer than reading the snapshot, and sooner when nobody asks for
+anything.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from queuehint.backends.base import release
+from queuehint.backends.sqlite import copying
+from queuehint.backends.sqlite.file import Header
+from queuehint.backends.sqlite.freezing import freeze
+from queuehint.backends.sqlite.recovery import begin_with, without_collector
+from queuehint.backends.sqlite.snapshot import SCHEMA
+from queuehint.errors import OutcomeUnknownError
+from queuehint.operations.wire import encode
+
+if TYPE_CHECKING:
+    import logging
+    import threading
+
+    from queuehint.backends.sqlite.file import JournalFile
+    from queuehint.backends.sqlite.recovery import Recovered
+    from queuehint.core.engine import Engine
+
+SNAPSHOT_ROWS: Final = 20_000
+SNAPSHOT_BYTES: Final = 64 << 20
+"""A journal is replaced when it has so many rows, and as many as there are jobs, or so many bytes, and as many as the
+snapshot before it is packed."""
+PACKED: Final = 5
+"""How many times as long a snapshot is before it is packed."""
+IDLE_S: Final = 1.0
+IDLE_SHARE: Final = 8
+"""After so long without a call, an eighth of that is enough."""
+SMALL_JOBS: Final = 1_000
+"""Up to so many jobs are written down at once; some 20 ms."""
+CLOSING_JOBS: Final = 50_000
+"""Up to so many also when the file is closed; of more the journal is left as it is, for that would take seconds."""
+COLLECTED_JOBS: Final = 50_000
+"""A pass of the garbage collector stops all threads for a second or more a million jobs, and finds none of theirs. So,
+whenever there are so many more, it is told to leave alone what there is."""
+SLICE_EVERY_S: Final = 0.01
+SLICE_BYTES, SLICE_PARTS, SLICE_ROWS = 256 << 10, 8, 16
+"""What is put into the file, and what is removed of it, between two batches."""
+
+
+class Compaction:
+    """
+    When the journal of a file is replaced, and how far that is; used by one thread.
+
+    Attributes:
+        is_changed: whether the journal has operations that no snapshot covers.
+    """
+
+    def __init__(self, logger: logging.Logger, engine: Engine, file: JournalFile, found: Recovered) -> None:
+        self._logger = logger
+        self._engine = engine
+        self._file = file
+        self._is_wanted = found.is_of_others
+        """Whether the next step makes a snapshot in any case: the next release would decide anew what is answered."""
+        self._journaled_bytes = found.journaled_bytes
+        self._snapshot_bytes = found.snapshot_bytes
+        self._covered = found.snapshot_number
+        """Up to where the journal was when a snapshot was last begun."""
+        self._copying: copying.Copying | None = None
+        self._header = Header()
+        """Of the snapshot under way."""
+        self._put_parts = self._put_bytes = 0
+        self._next_s = 0.0
+        self._is_clearing = True
+        self._kept_jobs = 0
+        """How many jobs there were when the collector was last told to leave alone what there is."""
+        self.is_changed = False
+
+    @property
+    def patience_s(self) -> float | None:
+        """For how long, if no call comes, nothing is to be done; None for ever."""
+        if self._copying is not None or self._is_clearing:
+            return SLICE_EVERY_S
+        return IDLE_S if self._is_due(IDLE_SHARE) else None
+
+    def wrote(self, size: int, *, is_change: bool) -> None:
+        """Count the bytes of operations that were written; to begin to use a file is no change."""
+        self._journaled_bytes += size
+        self.is_changed = self.is_changed or is_change
+
+    def go_on(self, lock: threading.RLock, *, is_idle: bool) -> bool:
+        """
+        Do what is to be done now, for a short time; return False if the file may differ from what is known of it.
+
+        Args:
+            lock: taken while the engine must not change.
+            is_idle: whether nobody has asked for anything for `patience_s`.
+        """
+        jobs = len(self._engine.table.jobs)
+        if jobs >= self._kept_jobs + COLLECTED_JOBS:
+            self._kept_jobs = jobs
+            gc.freeze()
+        try:
+            if self._copying is not None:
+                self._put_slice(self._copying)
+            elif self._is_wanted:
+                self._begin(lock)
+            elif self._is_clearing:
+                self._clear_slice()
+            elif self._is_due(IDLE_SHARE if is_idle else 1):
+                self._begin(lock)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it
+            return self._failed(error)
+        return True
+
+    def close(self, lock: threading.RLock) -> None:
+        """Make a last snapshot if that is soon done; the journal has all else."""
+        self.stop()
+        if self.is_changed and len(self._engine.table.jobs) <= CLOSING_JOBS:
+            try:
+                self._make_at_once(lock)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(error)
+
+    def stop(self) -> None:
+        """Give up the snapshot under way, if there is one."""
+        under_way, self._copying = self._copying, None
+        if under_way is not None:
+            under_way.end()
+            self.is_changed = True
+
+    def _is_due(self, share: int) -> bool:
+        rows = self._file.number - self._covered
+        if rows >= max(SNAPSHOT_ROWS, len(self._engine.table.jobs)) / share:
+            return True
+        return self._journaled_bytes >= max(SNAPSHOT_BYTES, PACKED * self._snapshot_bytes) / share
+
+    def _begin(self, lock: threading.RLock) -> None:
+        self._is_wanted = False
+        if len(self._engine.table.jobs) <= SMALL_JOBS or not copying.IS_POSSIBLE:
+            self._make_at_once(lock)
+            return
+        header = self._begun()
+        try:
+            with lock:
+                self._copying = copying.Copying(self._engine)
+        except OSError:
+            self._make_at_once(lock)
+        else:
+            self._header, self._put_bytes, self._put_parts = header, 0, 0
+
+    def _begun(self) -> Header:
+        """Return the header of a snapshot of now, and count the journal from here on."""
+        self._covered, self._journaled_bytes, self.is_changed = self._file.number, 0, False
+        options = encode(begin_with(self._engine.state.options, None)).decode("ascii")
+        first = self._file.after_snapshot()
+        return Header(number=self._file.number, layout=SCHEMA, release=release(), options=options, first=first)
+
+    def _make_at_once(self, lock: threading.RLock) -> None:
+        header = self._begun()
+        with lock, without_collector():
+            parts = list(freeze(self._engine))
+        self._file.replace(parts, header)
+        self._snapshot_bytes = sum(map(len, parts))
+
+    def _put_slice(self, under_way: copying.Copying) -> None:
+        """Put some of the copy into the file; have it count once all has come."""
+        if time.monotonic() < self._next_s:
+            return
+        parts = under_way.parts(SLICE_BYTES)
+        if parts:
+            self._file.put(self._header.first + self._put_parts, parts)
+            self._put_parts += len(parts)
+            self._put_bytes += sum(map(len, parts))
+        elif under_way.is_at_end:
+            self._copying = None
+            if not under_way.end():
+                raise RuntimeError("the process that copies has died")
+            self._file.switch(attrs.evolve(self._header, parts=self._put_parts))
+            self._snapshot_bytes, self._is_clearing = self._put_bytes, True
+        self._next_s = time.monotonic() + SLICE_EVERY_S
+
+    def _clear_slice(self) -> None:
+        if time.monotonic() >= self._next_s:
+            self._is_clearing = self._file.clear(SLICE_PARTS, SLICE_ROWS)
+            self._next_s = time.monotonic() + SLICE_EVERY_S
+
+    def _failed(self, error: Exception) -> bool:
+        self.stop()
+        self.is_changed = True
+        extra = {"event": "sqlite.snapshot_failed", "path": str(self._file.path), "error": str(error)}
+        self._logger.warning("no snapshot could be made; the journal grows on", extra=extra)
+        return not isinstance(error, OutcomeUnknownError)
