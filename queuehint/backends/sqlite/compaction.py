@@ -47,7 +47,7 @@ SMALL_JOBS: Final = 1_000
 """Up to so many jobs are written down at once; some 20 ms."""
 CLOSING_JOBS: Final = 50_000
 """Up to so many also when the file is closed; of more the journal is left as it is, for that would take seconds."""
-COLLECTED_JOBS: Final = 50_000
+COLLECTED_JOBS: Final = 10_000
 """A pass of the garbage collector stops all threads for a second or more a million jobs, and finds none of theirs. So,
 whenever there are so many more, it is told to leave alone what there is."""
 SLICE_EVERY_S: Final = 0.01
