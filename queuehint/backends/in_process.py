@@ -278,7 +278,7 @@ class LocalBackend(Backend):
             self._waiting.call_workers(engine.now_ms)
         if not self._adopted and not self._said_unserved:
             self._watch_unserved(now_ms)
-        return self._say_blocked(reply)
+        return self._say_blocked(reply) if type(reply) is Chain else reply
 
     def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
         """Return the leases to be renewed before something is reaped; none while nothing is due."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import attrs
 
@@ -18,12 +18,17 @@ from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.clock import SteadyClock, SystemClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.operations import CountRecords, Enqueue, List, Operation
+from queuehint.values.ids import this_process
 from queuehint.values.record import OVER, JobState
 
 Reply = TypeVar("Reply")
 
 ENQUEUED_AT_ONCE = 10
 """How many single jobs a caller may enqueue in a row before others on its loop have their turn."""
+
+
+_BY_PATH: Final = frozenset({List, CountRecords})
+"""Questions that may be by path."""
 
 
 class MemoryBackend(LocalBackend):
@@ -61,8 +66,8 @@ class MemoryBackend(LocalBackend):
 
     async def call(self, operation: Operation[Reply]) -> Reply:
         """Do one operation; suspends only before a question by path, while records are indexed for it."""
-        if isinstance(operation, (List, CountRecords)):
-            await self._prepare(operation)
+        if type(operation) in _BY_PATH:
+            await self._prepare(cast("List | CountRecords", operation))
         return self.call_sync(operation)
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
@@ -72,10 +77,11 @@ class MemoryBackend(LocalBackend):
         Raises:
             BackendUnavailableError: the backend was closed, or this process was forked from the one that made it.
         """
-        self._check_usable()
+        if self._closed or self._process is not this_process.mark:
+            self._check_usable()
         with self._lock:
             now_ms = self._clock.now_ms()
-            if leases := self._own_leases(now_ms):
+            if self._adopted and (leases := self._own_leases(now_ms)):
                 self.engine.extend(leases, OWN_LEASE_MS, now_ms)
             reply = self._apply(operation, now_ms)
             if type(operation) is Enqueue and not self._said_volatile:

@@ -29,7 +29,7 @@ from queuehint.values.report import Reason
 from queuehint.values.spec import Dependency, When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
@@ -103,15 +103,13 @@ class InFlow(Protocol):
 _new = object.__new__
 
 
-def handles_of(client: Client, jobs: Iterable[EnqueuedJob]) -> list[JobHandle[Any]]:
+def handles_of(client: Client, jobs: Collection[EnqueuedJob]) -> list[JobHandle[Any]]:
     """Return a handle of each enqueued job, as its class makes them, in half the time."""
-    handles: list[JobHandle[Any]] = []
-    for job in jobs:
-        handle = _new(JobHandle)
+    handles: list[JobHandle[Any]] = [_new(JobHandle) for _ in jobs]
+    for handle, job in zip(handles, jobs, strict=True):
         handle._client = client  # noqa: SLF001 - its own class
         handle.id = job.id
         handle.created = job.created
-        handles.append(handle)
     return handles
 
 

@@ -17,7 +17,7 @@ hold up a short line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from queuehint.core import operating, producing, working
 from queuehint.core.asking import chain, places, questions, why
@@ -103,7 +103,8 @@ class Engine:
         state = self.state
         state.see_time(now_ms)
         state.table.begin_step()
-        return cast("Reply", HANDLERS[type(operation)](state, operation))
+        reply: Reply = HANDLERS[type(operation)](state, operation)
+        return reply
 
     def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
         """

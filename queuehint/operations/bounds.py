@@ -17,10 +17,10 @@ from queuehint import operations as op
 from queuehint.errors import CycleError, DuplicateJobError, InvalidJobError, InvalidJobTypeError, shown
 from queuehint.schema.checks import check_payload_size
 from queuehint.schema.compiled import Check, check_of, check_size
-from queuehint.values.hint import Path, key_of
+from queuehint.values.hint import CLAIMS_MAX, DEPTH_MAX, Path, key_of
 from queuehint.values.record_filter import ALL_RECORDS
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
-from queuehint.values.spec import PORTION_MAX, JobSpec
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, PORTION_MAX, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -62,28 +62,25 @@ LIMITS: Final = _Limits()
 """For each operation what `check_limits` does, without a call of a function for those who are asked all the time."""
 
 
+_FITTING: Final = min(
+    op.BYTES_PER_SUBMISSION_MAX // PAYLOAD_BYTES_MAX, op.GATES_PER_SUBMISSION_MAX // (CLAIMS_MAX * (DEPTH_MAX + 1))
+)
+"""So few jobs never have too many bytes or gates together."""
+
+
 def _check_enqueue(operation: op.Enqueue) -> None:
     specs = operation.jobs
-    size = gates = 0
-    has_edges = False
-    for spec in specs:
-        size += len(spec.arguments)
-        for claim in spec.claims:
-            gates += len(claim.path) + 1
-        if spec.depends_on:
-            has_edges = True
-    if size > op.BYTES_PER_SUBMISSION_MAX:
-        raise InvalidJobError(f"a submission has {size} bytes of arguments, limit {op.BYTES_PER_SUBMISSION_MAX}")
-    if gates > op.GATES_PER_SUBMISSION_MAX:
-        raise InvalidJobError(
-            f"a submission visits {gates} gates (depth + 1 a claim), limit {op.GATES_PER_SUBMISSION_MAX}"
-        )
-    if len(specs) > 1:
+    count = len(specs)
+    if count > _FITTING:
+        _check_sizes(specs)
+    if count > 1:
         _check_ids(specs)
     if operation.staged is not None:
         _check_part(specs)
-    if has_edges:
-        _check_edges(specs, is_part=operation.staged is not None)
+    for spec in specs:
+        if spec.depends_on:
+            _check_edges(specs, is_part=operation.staged is not None)
+            break
     if operation.staged is not None:
         if operation.flow_timeout_ms is not None:
             raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
@@ -92,9 +89,23 @@ def _check_enqueue(operation: op.Enqueue) -> None:
     if operation.flow_timeout_ms is not None:
         _check_flow_timeout(operation)
     if operation.firing is not None:
-        check_size("firings", len(specs), FIRINGS_MAX)
+        check_size("firings", count, FIRINGS_MAX)
     if operation.closing is not None:
         _check_closing(operation, operation.closing)
+
+
+def _check_sizes(specs: Sequence[JobSpec]) -> None:
+    size = gates = 0
+    for spec in specs:
+        size += len(spec.arguments)
+        for claim in spec.claims:
+            gates += len(claim.path) + 1
+    if size > op.BYTES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(f"a submission has {size} bytes of arguments, limit {op.BYTES_PER_SUBMISSION_MAX}")
+    if gates > op.GATES_PER_SUBMISSION_MAX:
+        raise InvalidJobError(
+            f"a submission visits {gates} gates (depth + 1 a claim), limit {op.GATES_PER_SUBMISSION_MAX}"
+        )
 
 
 def _check_flow_timeout(operation: op.Enqueue | op.Commit) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from queuehint import BackendUnavailableError, FakeClock, JobState, Scheduler, open_backend
 from queuehint import operations as op
+from queuehint.backends import in_process
 from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
 from queuehint.testing.driver import job
@@ -438,6 +439,26 @@ async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their
     assert await asyncio.to_thread(backend.owes_turn, enqueue)
     assert backend.owes_turn(enqueue)
     assert not backend.owes_turn(enqueue)
+
+
+async def test_question_by_path_leaves_turns_to_others_while_records_are_indexed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_process, "INDEXED_AT_ONCE", 10)
+    sched = Scheduler("memory://")
+
+    @sched.job(queue_hint=["doc"])
+    async def nothing() -> None: ...
+
+    await nothing.enqueue_many([()] * 100)
+    await sched.drain()
+    for is_indexed in (False, True):
+        asked, count = asyncio.ensure_future(sched.records.list(path=["doc"])), 0
+        while not asked.done():
+            await asyncio.sleep(0)
+            count += 1
+        assert len(asked.result()) == 100
+        assert (count < 10) == is_indexed
 
 
 # --- jobs that are lost ----------------------------------------------------------------------------------------------

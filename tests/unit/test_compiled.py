@@ -31,7 +31,7 @@ from queuehint.schema.checks import TEN_YEARS_MS
 from queuehint.schema.compiled import check_of, kinds_of, maker, option_of, source_of
 from queuehint.schema.kinds import JobId, Kind, Single
 from queuehint.testing.contract.wrong_values import wrong_operations
-from queuehint.values.hint import Claim
+from queuehint.values.hint import CLAIMS_MAX, DEPTH_MAX, Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import POLICY_OPTIONS, Backoff, Policy
@@ -217,6 +217,14 @@ def test_what_stores_are_asked_all_the_time_takes_few_calls_of_functions() -> No
     one = op.Enqueue((checked(claims=(Claim(("doc", "part")),)),))
     assert calls_of(one) == ["check_limits", "check", "_check_enqueue"]
     assert calls_of(op.Renew((("a", 1),) * 99)) == ["check_limits", "check"]
+
+
+def test_sizes_of_few_jobs_are_added_up_where_they_may_be_too_many() -> None:
+    claims = tuple([Claim((f"{number}", *"x" * (DEPTH_MAX - 1))) for number in range(CLAIMS_MAX)])
+    specs = tuple([checked(id=f"{number}", claims=claims) for number in range(4)])
+    check_limits(op.Enqueue(specs[:3]))
+    with pytest.raises(InvalidJobError, match="a submission visits 16640 gates"):
+        check_limits(op.Enqueue(specs))
 
 
 def checked(**fields: Any) -> JobSpec:

@@ -21,6 +21,7 @@ from queuehint.backends.redis import keys
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.codec import codec, replies, requests
+from queuehint.backends.redis.scripts import STATES
 from queuehint.clock import FakeClock
 from queuehint.core.engine import Engine
 from queuehint.errors import (
@@ -35,6 +36,7 @@ from queuehint.errors import (
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy, Retention
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import DEAD_RECORDS, RecordFilter
 from queuehint.values.spec import ON_CONFLICT, JobSpec
 from tests.each import for_each
@@ -157,6 +159,29 @@ def test_what_no_script_says_is_no_refusal(message: str) -> None:
 @pytest.mark.parametrize("message", ["DUPLICATE_JOB 0", "KEY_TAKEN 0 a", "PATH_CLOSED 0 0 0"])
 def test_what_only_a_submission_is_refused_for_is_no_refusal_of_anything_else(message: str) -> None:
     assert codec.refusal(op.Tick(), message) is None
+
+
+# --- submissions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter, state", STATES.items())
+def test_reply_to_one_new_job_is_its_number_and_state(letter: str, state: JobState) -> None:
+    one = attrs.evolve(ASKED, jobs=ASKED.jobs[:1])
+    for more in (False, True):
+        answer = codec.decode(one, [int(more), 5, -1, 7, letter.encode()])
+        assert answer == op.Enqueued((op.EnqueuedJob("first", 7, state, created=True),), more)
+
+
+def test_reply_to_one_job_that_is_there_is_that_job() -> None:
+    one = attrs.evolve(ASKED, jobs=ASKED.jobs[:1])
+    answer = codec.decode(one, [0, 5, -1, 7, b"other 3 Q 0 2.5"])
+    assert answer == op.Enqueued((op.EnqueuedJob("other", 3, JobState.QUEUED, False, (2 << 32) + 5),), more=False)
+
+
+@pytest.mark.parametrize("jobs, lines", [(2, b"Q"), (0, b"Q"), (1, b"Q\nQ"), (1, b""), (1, b"?"), (1, [b"Q"])])
+def test_reply_with_other_lines_than_jobs_is_damaged(jobs: int, lines: Any) -> None:
+    with pytest.raises(CorruptStateError):
+        codec.decode(attrs.evolve(ASKED, jobs=ASKED.jobs[:jobs]), [0, 5, -1, 7, lines])
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

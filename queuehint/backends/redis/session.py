@@ -172,18 +172,6 @@ class Session:
 
     # --- direct calls ------------------------------------------------------------------------------------------------
 
-    def is_ready(self, asked_s: float) -> bool:
-        """Return whether nothing has to be checked or stated before a change of this moment."""
-        checked_s = self._checked_s
-        return not (
-            checked_s is None
-            or asked_s - checked_s >= CHECK_EVERY_S
-            or not self._may_write
-            or self._statement.is_due
-            or self._clock is not None
-            or self._examination.policy is not None
-        )
-
     def direct_call(self, operation: Operation[Any], *, waits: bool = False) -> Call | None:
         """
         Return the request of a change that is sent without the steps of `execute`; its time is set.
@@ -197,8 +185,16 @@ class Session:
         Raises:
             QueueHintError: the operation carries too much, or what is not valid; nothing is sent.
         """
-        asked_s = time.monotonic()
-        if operation.is_question or not self.is_ready(asked_s):
+        asked_s, checked_s = time.monotonic(), self._checked_s
+        if (
+            operation.is_question
+            or checked_s is None
+            or asked_s - checked_s >= CHECK_EVERY_S
+            or not self._may_write
+            or self._statement.is_due
+            or self._clock is not None
+            or self._examination.policy is not None
+        ):
             return None
         call = self.call_of(operation)
         call.asked_s = asked_s
@@ -233,7 +229,9 @@ class Session:
         Raises:
             QueueHintError: it carries too much, or what is not valid.
         """
-        name, args = self._encoded(operation) if encoded is None else encoded
+        if encoded is None:
+            encoded = codec.encode(operation) if self._prepared is None else self._encoded(operation)
+        name, args = encoded
         streams, is_numbered = self.streams, not operation.is_repeatable
         words = (*self._keys, now, "", 0, *self._settings, *args)
         call = Call(self._calls, script(name), words, streams.take if is_numbered else None)

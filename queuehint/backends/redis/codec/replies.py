@@ -73,10 +73,17 @@ _VERDICTS: Final = {
 }
 
 
+_NEW: Final = {letter.encode(): state for letter, state in STATES.items()}
+"""The state of a job that is new and alone, by the line that tells it."""
+
+
 @reads(op.Enqueued)
 def _enqueued(operation: op.Enqueue, reply: list[Any]) -> op.Enqueued:
-    jobs = []
     following = reply[3] + 0
+    if reply[4] in _NEW and len(operation.jobs) == 1:
+        job = new_enqueued_job(operation.jobs[0].id, following, _NEW[reply[4]], created=True)
+        return op.Enqueued((job,), bool(reply[0]))
+    jobs = []
     for spec, line in zip(operation.jobs, reply[4].decode().split("\n") if reply[4] else (), strict=True):
         if len(line) == 1:
             jobs.append(new_enqueued_job(spec.id, following, STATES[line], created=True))

@@ -51,6 +51,9 @@ def parse_token(text: str) -> int | None:
 
 def claims_text(claims: tuple[Claim, ...]) -> str:
     """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    if len(claims) == 1:
+        claim = claims[0]
+        return _claim_text(claim.path, claim.mode)
     return "\n".join([_claim_text(claim.path, claim.mode) for claim in claims])
 
 

@@ -130,8 +130,9 @@ class Call:
         """Take a stream; return the words of the request with its name and its number."""
         assert self._take is not None
         self.stream = stream = self._take()
-        self._name(stream)
-        return (*self._way, *self._words)
+        words = self._words
+        self._words = words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
+        return (*self._way, *words)
 
     def number(self, stream: RequestStream) -> None:
         """Make this the newest request of a stream."""
