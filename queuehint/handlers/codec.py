@@ -111,6 +111,19 @@ def _declares(codec: Codec, name: str) -> bool:
     return hasattr(codec, name)
 
 
+def load_object(payload: bytes) -> dict[str, Any]:
+    """
+    Return a JSON object as it is.
+
+    Raises:
+        PayloadError: it is none.
+    """
+    values = decode_json(payload)
+    if type(values) is not dict:
+        raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
+    return values
+
+
 class JsonCodec:
     """
     JSON through cattrs.
@@ -164,11 +177,8 @@ class JsonCodec:
 
     def loads(self, payload: bytes, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """Turn a JSON object back into values by name."""
-        values = decode_json(payload)
-        if not isinstance(values, dict):
-            raise PayloadError(f"must be a JSON object, got {type(values).__name__}")
-        known = self._odd.get(id(annotations))
-        odd = self._odd_of(annotations) if known is None or known[0] is not annotations else known[1]
+        values = load_object(payload)
+        odd = self._odd_of(annotations)
         refusal: PayloadError | None = None
         for name in odd:
             if name in values:

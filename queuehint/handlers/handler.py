@@ -22,7 +22,7 @@ from queuehint.errors import (
     shown,
 )
 from queuehint.handlers.arguments import Check, checks_of, holds_literal, refuse_unread
-from queuehint.handlers.codec import JsonCodec, dump_identified, is_deterministic
+from queuehint.handlers.codec import JsonCodec, dump_identified, is_deterministic, load_object
 from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
 from queuehint.handlers.conversion.annotations import Unresolved, is_union, resolved
 from queuehint.handlers.conversion.plain_json import encode_flat
@@ -123,7 +123,7 @@ class Handler:
         self.sure.update({name: check.sure for name, check in self.checks.items()})
         self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
         self._flat_by: JsonCodec | None = None
-        """The codec that writes all arguments as the JSON they are."""
+        """The codec that writes and reads all arguments as the JSON they are."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
         """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
 
@@ -212,18 +212,23 @@ class Handler:
         """
         if self.is_open:
             self.settle(codec)
-        if codec is self._flat_by:
+        if codec is self._flat_by or self._is_flat_by(codec):
             payload = encode_flat(arguments, PAYLOAD_BYTES_MAX)
             if payload is not None:
                 return payload
-        elif type(codec) is JsonCodec and codec.is_plain(self.annotations):
-            self._flat_by = codec
         annotations = self._annotations_less(plain) if plain else self.annotations
         try:
             return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
         except PayloadError as error:
             self._name_unresolved(error)
             raise
+
+    def _is_flat_by(self, codec: Codec) -> bool:
+        """Return whether a codec writes and reads all arguments as the JSON they are, and remember it if it does."""
+        if type(codec) is not JsonCodec or not codec.is_plain(self.annotations):
+            return False
+        self._flat_by = codec
+        return True
 
     def _name_unresolved(self, error: PayloadError) -> None:
         """
@@ -271,7 +276,10 @@ class Handler:
             self.settle(codec)
         try:
             try:
-                values = codec.loads(payload, self.annotations)
+                if codec is self._flat_by or self._is_flat_by(codec):
+                    values = load_object(payload)
+                else:
+                    values = codec.loads(payload, self.annotations)
             except UnknownToReleaseError:
                 raise
             except PayloadError:

@@ -50,7 +50,9 @@ class _Recent:
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
         """Return the claims of a place, if it was used lately."""
         found = self.young.get(place)
-        return self._renewed(place) if found is None else found
+        if found is None and (found := self._old.get(place)) is not None:
+            self.put(place, found)
+        return found
 
     def of_texts(self, place: tuple[Mode, tuple[str, ...]]) -> tuple[Claim, ...]:
         """
@@ -62,33 +64,32 @@ class _Recent:
         Raises:
             InvalidHintError: it is not.
         """
-        found = self._renewed(place)
+        found = self._old.get(place)
         if found is not None:
-            return found
+            return self.put(place, found)
         mode, path = place
         text = "".join(path)
+        size = len(text)
         # Of that length in all they are neither too long nor too many; `parse_hint` names what is wrong with others.
-        if not (len(text) <= SEGMENT_BYTES_MAX and text.isascii() and text.isprintable() and "" not in path):
+        if not (size <= SEGMENT_BYTES_MAX and text.isascii() and text.isprintable() and "" not in path):
             return self.put(place, (Claim(parse_hint(path) or (), mode),))
-        self._make_room(len(text))
+        if self._bytes >= _KNOWN_BYTES_MAX or len(self.young) >= _KNOWN_MAX:
+            self._forget()
+        self._bytes += size
         claims = self.young[place] = (Claim(path, mode),)
         return claims
 
     def put(self, place: tuple[Mode, Path], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """Remember and return the claims of a place."""
-        self._make_room(sum(map(len, place[1])))
+        if self._bytes >= _KNOWN_BYTES_MAX or len(self.young) >= _KNOWN_MAX:
+            self._forget()
+        self._bytes += sum(map(len, place[1]))
         self.young[place] = claims
         return claims
 
-    def _renewed(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        found = self._old.get(place)
-        return None if found is None else self.put(place, found)
-
-    def _make_room(self, size: int) -> None:
-        """Forget the older generation if the younger is full, and count a text of the next place."""
-        if len(self.young) >= _KNOWN_MAX or self._bytes >= _KNOWN_BYTES_MAX:
-            self.young, self._old, self._bytes = {}, self.young, 0
-        self._bytes += size
+    def _forget(self) -> None:
+        """Forget the older generation: the younger is full."""
+        self.young, self._old, self._bytes = {}, self.young, 0
 
 
 class Placement:

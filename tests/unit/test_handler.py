@@ -662,15 +662,19 @@ def test_a_lambda_is_no_task_unless_it_is_given_a_name() -> None:
     assert sched.job(queue_hint=lambda doc: [doc])(plain).name == "plain"
 
 
-def test_codec_of_an_application_writes_each_call() -> None:
+def test_codec_of_an_application_writes_and_reads_each_call() -> None:
     class Sealed(JsonCodec):
         def dumps(self, values: Any, annotations: Any, *, bytes_max: int) -> bytes:
             return b"sealed"
 
+        def loads(self, payload: bytes, annotations: Any) -> dict[str, Any]:
+            return {"doc": payload.decode()}
+
     it = handler(plain)
-    for codec, written in ((JsonCodec(), b'{"doc":"a"}'), (Sealed(), b"sealed")) * 2:
+    for codec, written, read in ((JsonCodec(), b'{"doc":"a"}', "a"), (Sealed(), b"sealed", "sealed")) * 2:
         for _ in range(2):
             assert it.dumps(codec, {"doc": "a"}) == written
+            assert it.loads(codec, written) == ((read, "all"), {})
 
 
 def test_value_of_an_annotation_that_is_not_plain_is_written_by_it_each_time() -> None:
@@ -679,6 +683,7 @@ def test_value_of_an_annotation_that_is_not_plain_is_written_by_it_each_time() -
     it, codec = handler(pay), JsonCodec()
     for _ in range(2):
         assert it.dumps(codec, {"amount": decimal.Decimal("1.50")}) == b'{"amount":"1.50"}'
+        assert it.loads(codec, b'{"amount":"1.50"}') == ((decimal.Decimal("1.50"), ""), {})
         with pytest.raises(PayloadError, match=r"\$\.amount"):
             it.dumps(codec, {"amount": "1.50"})
 
@@ -723,12 +728,13 @@ def test_place_is_worked_out_once(path: tuple[str, str]) -> None:
     assert known.young == {("shared", path): claims}
 
 
-def test_places_that_are_remembered_are_bounded_in_bytes() -> None:
+@pytest.mark.parametrize("size", [120, 250])
+def test_places_that_are_remembered_are_bounded_in_bytes(size: int) -> None:
     def edit(a: str, b: str) -> None: ...
 
     place = Placement(["{a}", "{b}"], handler(edit))
     for number in range(20_000):
-        (claim,) = place.claims({"a": f"{number}".ljust(250), "b": "x" * 250}, "exclusive")
+        (claim,) = place.claims({"a": f"{number}".ljust(size), "b": "x" * size}, "exclusive")
         assert claim.path[0].startswith(f"{number}")
     known = place._known
     text = sum(len(segment) for kept in (known.young, known._old) for _, path in kept for segment in path)
