@@ -41,7 +41,7 @@ NEVER_S = float("inf")
 TEN_YEARS_S = 10 * 366 * 24 * 3600
 FIXED = {"meta", "sessions", "receipts", "seen", "workers"}
 """Keys that an idle and pruned namespace may have: counters, sessions and workers seen lately, pools asked for."""
-RECORDED = {"past", "index", "blocks", "tallies", "tallied"}
+RECORDED = {"past", "index", "blocks", "facts", "tallies", "tallied"}
 FINAL = (
     FIXED | RECORDED | {"jobs", "specs", "results", "prunes", "dead", "errors:", "log:", "progress", "asked", "timers"}
 )

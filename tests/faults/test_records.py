@@ -80,7 +80,7 @@ def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() 
         pass
     assert other.call_sync(op.List()).records == ()
     client: Any = shared_server().client()
-    names = ("index", "blocks", "tallies", "tallied", "past", "paths")
+    names = ("index", "blocks", "facts", "tallies", "tallied", "past", "paths")
     assert not [name for name in names if client.exists(keys.redis_key(namespace, name))]
     assert diagnose(other).is_clean
     store.close_sync()

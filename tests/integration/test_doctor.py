@@ -73,6 +73,7 @@ SEEN_AT = {
     "shared_ends": ("shared",),
     "shared_names": ("shared",),
     "looks": ("gauges:",),
+    "facts": ("jobs",),
     "gauges:": ("gauges:", "looks"),
     "crowds": ("gates",),
     "schedules": ("schedule_names", "meta"),

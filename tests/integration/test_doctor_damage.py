@@ -20,7 +20,7 @@ from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
 from tests.doctor_store import Store, base, job, open_store, schedules
-from tests.heads import specs_in_heads
+from tests.heads import common_facts, facts_id, specs_in_heads
 
 pytestmark = pytest.mark.redis
 
@@ -140,8 +140,10 @@ def stored(store: Store) -> dict[str, Any]:
         ("index", "uu\x000", b"\x00\x60\x00\x00\x00"),  # number 2 too
         ("index", "uu\x000", b"\x00\x20\x00\x00\x00"),  # number 2 for number 1
         ("index", "uu\x000", b"\x1f\x40\x00\x00\x00\x00\x00\x00\x00"),  # beyond the block
-        ("index", "a\x000", struct.pack(">dd", 2**50, 2**50) + b"\x00\x60\x00\x00\x00"),
+        ("index", "a\x000", struct.pack(">dd", 2**50, 2**50)),
+        ("index", "a\x000", struct.pack(">dd", 0, 0)),
         ("index", "a\x000", b"x"),
+        ("index", "a\x009", struct.pack(">dd", 0, 2**50)),  # of a block without records
         ("index", "#0", b"\x022\x032"),  # number 1 is 2 too
         ("index", "#0", b"x"),
         ("tallies", "s\0u", b"5"),
@@ -160,8 +162,65 @@ def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
         # Times of a block may be too wide, never too narrow.
         before["index"][b"a\x000"] = after["index"][b"a\x000"]
     assert {each: after.get(each) for each in before} == before
+    assert after["index"].keys() == before["index"].keys()
     since_ms = store.clock.now_ms()
     assert [record.id for record in store.do(op.List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
+
+
+def facts_of(store: Store) -> dict[bytes, bytes]:
+    """Return what is held of facts."""
+    client: Any = store.server.client()
+    return dict(client.hgetall(store.key("facts")))
+
+
+def test_facts_that_no_record_names_are_found_and_go(store: Store) -> None:
+    store.do(op.Enqueue((job("1", "a"),)))
+    before = facts_of(store)
+    other = common_facts(job("2", "a", priority=1))
+    client: Any = store.server.client()
+    stray = {facts_id(other): other, b"sixsix": other, b"1": other, b"twelve bytes": b""}
+    client.hset(store.key("facts"), mapping=stray)
+    assert {each.kind for each in store.look().errors} == {"stray", "unnamed"}
+    assert store.is_put_right()
+    assert facts_of(store) == before
+
+
+@pytest.mark.parametrize("names", [("blocks",), ("index",), ("index", "blocks")])
+def test_facts_outlive_the_index_that_leads_to_them(store: Store, names: tuple[str, ...]) -> None:
+    store.do(op.Enqueue(tuple(job(str(number), "a", priority=1 + number % 3) for number in range(9))))
+    before = stored(store)
+    store.server.client().delete(*[store.key(name) for name in names])
+    assert store.is_put_right()
+    assert stored(store) == before
+    assert len(store.do(op.List(RecordFilter(task="t"))).records) == 9
+
+
+@pytest.mark.parametrize("text", [None, b"", b"1\np\nt\n\n", b"x"], ids=["none", "empty", "another", "no facts"])
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_jobs_whose_facts_are_lost_are_lost(store: Store, text: bytes | None, is_plain: bool) -> None:
+    more = {} if is_plain else {"key": "k"}
+    store.do(op.Enqueue((job("1", "a", **more), job("2", "a", priority=1))))
+    lost, client = facts_id(common_facts(job("1", "a"))), store.server.client()
+    if text is None:
+        client.hdel(store.key("facts"), lost)
+    else:
+        client.hset(store.key("facts"), lost, text)
+    found = store.look().errors
+    assert [finding.job_id for finding in found if finding.kind == "damaged"] == ["1"]
+    assert any(finding.where == store.key("facts") for finding in found) == (text is not None)
+    assert store.is_put_right()
+    assert list(facts_of(store).values()) == [common_facts(job("2", "a", priority=1))]
+    assert [grant.spec.id for grant in store.do(op.Exchange("w", limit=5)).grants] == ["2"]
+
+
+def test_a_head_that_names_no_facts_is_a_lost_job(store: Store) -> None:
+    store.do(op.Enqueue((job("1", "a", key="k"), job("2", "a", key="l"))))
+    for damage in ("value[19] = false", "value[19] = 5", "value[19] = ''", "value[19] = 'nobody'"):
+        store.do(op.Enqueue((job("1", "a", key="k"),)))
+        store.change_packed("jobs", "1", damage)
+        assert "damaged" in store.put_right()
+    store.drain()
+    assert not facts_of(store)
 
 
 def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:

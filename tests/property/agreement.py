@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Generator
 from random import Random
@@ -32,6 +33,7 @@ from queuehint.backends.redis.streams import RequestStream
 from queuehint.backends.redis.transport import Redirect, Send, Sleep, Talk
 from queuehint.clock import FakeClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
+from queuehint.core.structures.job import Job
 from queuehint.core.structures.ready_queue import queue_of, releases_of
 from queuehint.errors import QueueHintError
 from queuehint.testing.invariants import check_cycles, check_empty, undo_marks
@@ -49,7 +51,7 @@ from queuehint.values.record_filter import DEAD_RECORDS
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT, forget_scripts, script_of
-from tests.heads import specs_in_heads
+from tests.heads import CROWD, FACTS_MAX, common_facts, crowd_facts, crowd_of, facts_id, names_of_facts, specs_in_heads
 from tests.servers import Server, new_namespace, shared_server
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
@@ -142,11 +144,15 @@ class RedisLockstep:
         budget: of both.
         start_ms: when the clock starts; the history of tokens begins in that second.
         server: where the store is; the shared one if not given.
+        room: how many facts may stand in the hash of facts, beside others that are none of a record.
     """
 
     session_class = Wiretap
 
-    def __init__(self, *, budget: int = op.BUDGET, start_ms: int = 0, server: Server | None = None) -> None:
+    def __init__(
+        self, *, budget: int = op.BUDGET, start_ms: int = 0, server: Server | None = None, room: int = FACTS_MAX
+    ) -> None:
+        self.room, self.is_crowded = room, room < FACTS_MAX
         self.server = server or shared_server()
         self.namespace = new_namespace("lockstep")
         self.clock = FakeClock(start_ms)
@@ -170,7 +176,18 @@ class RedisLockstep:
 
     def _begin(self) -> None:
         """Take the first steps."""
+        self._crowd(self.namespace)
         self._take_token()
+
+    def _crowd(self, namespace: str) -> None:
+        """Leave *room* in the hash of facts."""
+        crowd_facts(self.server, namespace, FACTS_MAX - self.room)
+
+    def leave_room(self, room: int) -> None:
+        """Leave more room there."""
+        client: Any = self.server.client()
+        client.hdel(keys.redis_key(self.namespace, "facts"), *list(crowd_of(FACTS_MAX - self.room))[FACTS_MAX - room :])
+        self.room = room
 
     def close(self) -> None:
         """Close all connections and remove the namespace."""
@@ -216,6 +233,10 @@ class RedisLockstep:
                 self.sweeps.discard(number)
                 self.do(op.Pull(op.TALLIES, str(number)))
         return expected
+
+    def limit(self, limit: Limit) -> None:
+        """Set a limit."""
+        self.do(op.SetLimit(limit))
 
     @staticmethod
     def _try(act: Any) -> Any:
@@ -392,36 +413,51 @@ class RedisLockstep:
 
     def recount_records(self) -> None:
         """Compare the bits of each term with the records that should have it."""
-        expected: dict[str, set[int]] = {}
+        expected: dict[bytes, set[int]] = {}
+        named: dict[bytes, bytes] = {}
+        names = names_of_facts(self.server, self.namespace)
         for job in self.engine.table.jobs.values():
-            spec = job.spec
-            terms = (
-                "a",
-                f"s{LETTERS[job.state]}",
-                f"t{spec.task}",
-                f"p{spec.pool}",
-                f"u{spec.user}",
-                f"v{spec.service}",
-            )
-            said = terms[:4] + terms[4:5] * (spec.user is not None) + terms[5:] * (spec.service is not None)
-            said += tuple(f"g{tag}" for tag in spec.tags) + (f"m{spec.parent}",) * (spec.parent is not None)
-            for term in said if job.block is not None else ():
-                expected.setdefault(f"{term}\0{job.number // op.RECORDS_PER_BLOCK}", set()).add(job.number)
+            spec, name = job.spec, names[job.id.encode()]
+            if job.block is None:
+                assert not name
+                continue
+            terms = [f"t{spec.task}", f"p{spec.pool}"] + [f"v{spec.service}"] * (spec.service is not None)
+            said = [b"f" + name[:6]] if name else [term.encode() for term in terms]
+            if name:
+                common = named[name[:6]] = common_facts(spec)
+                assert name == facts_id(common) + "\t".join([spec.user or "", *spec.tags]).encode()
+            terms = [f"s{LETTERS[job.state]}"] + [f"u{spec.user}"] * (spec.user is not None)
+            terms += [f"g{tag}" for tag in spec.tags] + [f"m{spec.parent}"] * (spec.parent is not None)
+            for term in said + [term.encode() for term in terms]:
+                expected.setdefault(b"%b\0%d" % (term, job.number // op.RECORDS_PER_BLOCK), set()).add(job.number)
         client: Any = self.server.client()
+        facts = client.hgetall(keys.redis_key(self.namespace, "facts"))
+        held = {facts_id: text for facts_id, text in facts.items() if not text.startswith(CROWD)}
+        assert held == named, f"{held} in place of {named}"
+        assert len(named) <= self.room
+        assert self.is_crowded or all(names[job.id.encode()] for job in self._listed() if not is_long(job.spec))
         stored = client.hgetall(keys.redis_key(self.namespace, "index"))
         ids = {field: packed for field, packed in stored.items() if field.startswith(b"#")}
-        bits = {field.decode(): bits_of(field, packed) for field, packed in stored.items() if field not in ids}
+        times = {int(field[2:]): struct.unpack(">dd", stored[field]) for field in stored if field.startswith(b"a\0")}
+        assert times.keys() == {job.number // op.RECORDS_PER_BLOCK for job in self._listed()}
+        for job in self._listed():
+            first_ms, last_ms = times[job.number // op.RECORDS_PER_BLOCK]
+            assert first_ms <= job.enqueued_ms <= last_ms
+        others = (ids.keys(), {field for field in stored if field.startswith(b"a\0")})
+        bits = {field: bits_of(field, stored[field]) for field in stored.keys() - set().union(*others)}
         assert bits == expected
         found = {
             int(field[1:]) * 16 + mark[0] - 1: key for field, packed in ids.items() for mark, key in IDS.findall(packed)
         }
         assert sum(map(len, ids.values())) == sum(1 + len(job_id) for job_id in found.values())
-        listed = [job for job in self.engine.table.jobs.values() if job.block is not None]
-        assert found == {job.number: job.id.encode() for job in listed}
+        assert found == {job.number: job.id.encode() for job in self._listed()}
         blocks = client.zrange(keys.redis_key(self.namespace, "blocks"), 0, -1)
-        assert sorted(member.decode() for member in blocks) == sorted(
-            f"{term}\0{chr(64 + len(block))}{block}" for term, block in (field.split("\0") for field in expected)
+        assert sorted(blocks) == sorted(
+            b"%b\0%c%b" % (term, 64 + len(block), block) for term, block in (field.split(b"\0") for field in expected)
         )
+
+    def _listed(self) -> list[Job]:
+        return [job for job in self.engine.table.jobs.values() if job.block is not None]
 
     # --- the namespace as it is --------------------------------------------------------------------------------------
 
@@ -596,6 +632,8 @@ class RedisLockstep:
             left = self.dump()
             if len(left["receipts"]) <= 1 and len(left["sessions"]) <= 1:
                 break
+        if self.room < FACTS_MAX:
+            assert len(left.pop("facts")) == FACTS_MAX - self.room
         assert left.keys() <= FIXED, f"{left.keys() - FIXED} is left"
         assert {"meta", "sessions", "receipts"} <= left.keys()
         assert len(left["receipts"]) == len(left["sessions"]) == 1
@@ -608,10 +646,15 @@ IDS = re.compile(rb"([\x01-\x10])([^\x00-\x1f]+)")
 """The place and the id of a record, in a field of `index` that has ids."""
 
 
+def is_long(spec: JobSpec) -> bool:
+    """Return whether the facts of a job are too long for a name: it stands in the head behind its length, one byte."""
+    own, tags = spec.user or "", "".join(f"\t{tag}" for tag in spec.tags)
+    return len((own + tags).encode()) > 249 or len(common_facts(spec) + (own + tags).encode()) > 500
+
+
 def bits_of(field: bytes, packed: bytes) -> set[int]:
     """Return the numbers whose bits a field of `index` holds; none of its ends is a word without any."""
-    term, block = field.split(b"\0")
-    packed = packed[16:] if term == b"a" else packed
+    _, block = field.split(b"\0")
     first, data = packed[0], packed[1:]
     assert len(data) % 4 == 0 and any(data[:4]) and any(data[-4:]) and first * 4 + len(data) <= 128
     begin = int(block) * op.RECORDS_PER_BLOCK + first * 32

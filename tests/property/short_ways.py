@@ -102,6 +102,7 @@ class TwoWays(RedisLockstep):
 
     def _begin(self) -> None:
         self.session.second = self
+        self._crowd(self.long_namespace)
         self.backend._sync_results._session = self.session
         super()._begin()
 

@@ -7,7 +7,7 @@ By default 20 000 steps of random walks and 2 000 of a state machine, whose fail
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -28,6 +28,8 @@ from queuehint.testing.state_machine.styles import (
     ALL_AT_ONCE,
     CROWDED,
     FLOWS,
+    IN_PARTS,
+    KEYED,
     LEASE_MS,
     MINUTE,
     MIXED,
@@ -36,13 +38,15 @@ from queuehint.testing.state_machine.styles import (
     Style,
 )
 from queuehint.values.hint import Claim
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
+from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import Dependency, JobSpec
 from tests.calls import STATE_FORMAT
 from tests.conftest import StartServer
-from tests.heads import spec_of, specs_in_heads
+from tests.heads import CROWD, FACTS_MAX, common_facts, facts_id, names_of_facts, spec_of, specs_in_heads
 from tests.property.agreement import (
     ALPHABETS,
     FIXED,
@@ -833,3 +837,308 @@ TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)
 TestAgreement.settings = settings(
     max_examples=max(12, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+PRUNED = Policy(retention_ms=1_000)
+Make = Callable[..., RedisLockstep]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """A maker of pairs, each with so much room for facts."""
+    made: list[RedisLockstep] = []
+
+    def make_one(room: int = FACTS_MAX) -> RedisLockstep:
+        made.append(RedisLockstep(start_ms=1_600_000_000_000, room=room))
+        return made[-1]
+
+    yield make_one
+    for lockstep in made:
+        lockstep.close()
+
+
+def facts_held(lockstep: RedisLockstep) -> set[bytes]:
+    """Return the tasks of the facts that are held, once all that is stored agrees."""
+    lockstep.compare_all()
+    client: Any = lockstep.server.client()
+    found = client.hvals(keys.redis_key(lockstep.namespace, "facts"))
+    return {text.split(b"\n")[2] for text in found if not text.startswith(CROWD)}
+
+
+def jobs_named(lockstep: RedisLockstep) -> set[str]:
+    """Return the ids of the jobs whose heads name their facts, once all that is stored agrees."""
+    lockstep.compare_all()
+    return {job_id.decode() for job_id, name in names_of_facts(lockstep.server, lockstep.namespace).items() if name}
+
+
+def end_some(lockstep: RedisLockstep, *, count: int = 100) -> None:
+    """Claim so many jobs and settle them, then let a second pass, after which none of them is kept."""
+    grants = lockstep.do(op.Exchange("w", limit=count)).grants
+    done = [Outcome(job_id=each.spec.id, token=each.token, kind=OutcomeKind.FINISHED) for each in grants]
+    lockstep.do(op.Exchange("w", settle=tuple(done)))
+    lockstep.go_to(lockstep.now_ms + 1_000)
+    while lockstep.do(op.Tick()).more:
+        pass
+
+
+def pruned_specs(prefix: str, count: int, task: str, **more: Any) -> tuple[JobSpec, ...]:
+    return tuple(JobSpec(id=f"{prefix}{at}", task=task, policy=PRUNED, **more) for at in range(count))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("room", [0, 1, 3])
+@pytest.mark.parametrize("style", [ALL_AT_ONCE, IN_PARTS, KEYED], ids=["all at once", "in parts", "keyed"])
+def test_walks_agree_with_little_room_for_facts(make: Make, style: Style, room: int) -> None:
+    lockstep = make(room)
+    walk_together(lockstep, Random(room), style, STEPS)
+    lockstep.compare_all()
+    lockstep.wind_down()
+    lockstep.check_residue()
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_facts_go_with_the_last_block_of_records_that_have_them(make: Make, one_by_one: bool) -> None:
+    lockstep = make()
+    first, last = pruned_specs("first", 1, "a"), pruned_specs("last", 1, "a")
+    lockstep.do(op.Enqueue(first))
+    for at in range(0, 1_100, 100):
+        lockstep.do(op.Enqueue(pruned_specs(f"{at}-", 100, "b")))
+    lockstep.do(op.Enqueue(last))
+    if not one_by_one:
+        lockstep.do(op.Enqueue(pruned_specs("more", 5, "c")))
+    assert facts_held(lockstep) == {b"a", b"b"} | (set() if one_by_one else {b"c"})
+    end_some(lockstep, count=50)
+    assert facts_held(lockstep) >= {b"a", b"b"}
+    while lockstep.engine.table.jobs:
+        end_some(lockstep)
+    assert not facts_held(lockstep)
+    lockstep.do(op.Enqueue(pruned_specs("again", 1 if one_by_one else 2, "a")))
+    assert facts_held(lockstep) == {b"a"}
+
+
+def test_a_step_that_drops_the_last_record_of_facts_and_takes_in_another_keeps_them(make: Make) -> None:
+    lockstep = make()
+    lockstep.do(op.Enqueue(pruned_specs("a", 1, "a")))
+    (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
+    lockstep.do(op.Exchange("w", (Outcome(job_id="a0", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    lockstep.go_to(lockstep.now_ms + 1_000)
+    lockstep.do(op.Enqueue(pruned_specs("b", 1, "a")))
+    assert facts_held(lockstep) == {b"a"}
+    assert jobs_named(lockstep) == {"b0"}
+
+
+def test_no_facts_stay_of_a_job_that_comes_and_goes_in_one_step(make: Make) -> None:
+    lockstep = make()
+    lockstep.do(op.Enqueue((JobSpec(id="a", task="fails", policy=Policy(retention_ms=0)),)))
+    lockstep.do(op.Cancel(("a",)))
+    late = JobSpec(id="b", task="late", run_at_ms=1, policy=Policy(retention_ms=0, start_within_ms=1))
+    lockstep.do(op.Enqueue((late,)))
+    lockstep.go_to(lockstep.now_ms + 5)
+    lockstep.do(op.Tick())
+    lockstep.go_to(lockstep.now_ms + 600_000)
+    lockstep.do(op.Tick())
+    assert not facts_held(lockstep)
+
+
+def test_a_job_that_is_replaced_or_amended_leaves_its_facts(make: Make) -> None:
+    lockstep = make()
+    keyed = JobSpec(id="k", task="a", key="k", on_conflict="replace")
+    changes: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("a", {}),
+        ("b", {}),
+        ("b", {"priority": 1}),
+        ("c", {"pool": "p", "user": "u", "tags": ("x",)}),
+    )
+    for task, more in changes:
+        lockstep.do(op.Enqueue((attrs.evolve(keyed, id=f"k{task}", task=task, **more),)))
+        assert facts_held(lockstep) == {task.encode()}
+        assert jobs_named(lockstep) == {"ka"}
+    plain = JobSpec(id="p", task="d", service="s", user="u", tags=("y",))
+    lockstep.do(op.Enqueue((plain,)))
+    amended: tuple[dict[str, Any], ...] = ({"service": "t"}, {"user": "v"}, {"service": None}, {"user": None})
+    for version, changed in enumerate(amended, 1):
+        plain = attrs.evolve(plain, **changed)
+        lockstep.do(op.Amend(plain, version))
+        assert facts_held(lockstep) == {b"c", b"d"}
+        assert jobs_named(lockstep) == {"ka", "p"}
+
+
+def test_what_is_no_record_names_no_facts(make: Make) -> None:
+    lockstep = make()
+    lockstep.do(op.Enqueue(pruned_specs("s", 2, "staged"), staged="parts"))
+    assert not facts_held(lockstep)
+    lockstep.do(op.Commit("parts", 2))
+    while lockstep.do(op.Tick()).more:
+        pass
+    assert facts_held(lockstep) == {b"staged"}
+    assert jobs_named(lockstep) == {"s0", "s1"}
+    lockstep.do(op.Cancel(("s0",)))
+    lockstep.do(op.Delete(("s0",)))
+    assert jobs_named(lockstep) == {"s1"}
+    lockstep.do(op.Cancel(("s1",)))
+    lockstep.do(op.Delete(("s1",)))
+    assert not facts_held(lockstep)
+    assert set(names_of_facts(lockstep.server, lockstep.namespace)) >= {b"s0", b"s1"}
+    lockstep.wind_down()
+    lockstep.check_residue()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_facts_that_find_no_room_stand_in_heads_until_there_is_some(make: Make, at_once: bool) -> None:
+    lockstep = make(1)
+    jobs = (*pruned_specs("b", 2, "b", user="u", service="s", tags=("x", "y")), *pruned_specs("c", 1, "c"))
+    lockstep.do(op.Enqueue(pruned_specs("a", 2, "a")))
+    for part in [jobs] if at_once else [(job,) for job in jobs]:
+        lockstep.do(op.Enqueue(part))
+    assert jobs_named(lockstep) == {"a0", "a1"}
+    lockstep.leave_room(2)
+    lockstep.do(op.Enqueue(pruned_specs("d", 1, "b")))
+    assert jobs_named(lockstep) == {"a0", "a1", "d0"}
+    lockstep.do(op.Enqueue(pruned_specs("e", 1, "c")))
+    assert jobs_named(lockstep) == {"a0", "a1", "d0"}
+    lockstep.leave_room(3)
+    lockstep.do(op.Cancel(("c0",)))
+    assert jobs_named(lockstep) == {"a0", "a1", "d0"}
+    while lockstep.engine.table.jobs:
+        end_some(lockstep, count=1)
+        lockstep.compare_all()
+    lockstep.wind_down()
+    lockstep.check_residue()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_facts_too_long_for_a_name_stand_in_heads(make: Make, at_once: bool) -> None:
+    lockstep = make()
+    tags = tuple(sorted(f"{at}" + "t" * 40 for at in range(8)))
+    jobs = (
+        JobSpec(id="fits", task="t", user="u" * 249),
+        JobSpec(id="long-user", task="t", user="u" * 250),
+        JobSpec(id="tags", task="t", tags=tags),
+        JobSpec(id="long", task="t" * 256, pool="p" * 256),
+        JobSpec(id="fits-too", task="t", user="ü" * 124),
+    )
+    for part in [jobs] if at_once else [(job,) for job in jobs]:
+        lockstep.do(op.Enqueue(part))
+    assert jobs_named(lockstep) == {"fits", "fits-too"}
+    grants = lockstep.do(op.Exchange("w", pools=("default", "p" * 256), limit=10)).grants
+    assert {grant.spec for grant in grants} == set(jobs)
+    lockstep.compare_all()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_another_text_of_the_same_id_is_left_alone(make: Make, is_known: bool, at_once: bool) -> None:
+    lockstep, jobs = make(), pruned_specs("a", 2, "a")
+    client: Any = lockstep.server.client()
+    key, text = keys.redis_key(lockstep.namespace, "facts"), common_facts(jobs[0])
+    if is_known:
+        lockstep.do(op.Enqueue(pruned_specs("before", 2, "a")))
+        end_some(lockstep)
+    lockstep.is_crowded = True
+    client.hset(key, facts_id(text), CROWD + b"\n\n")
+    for part in [jobs] if at_once else [(job,) for job in jobs]:
+        lockstep.do(op.Enqueue(part))
+    assert not any(names_of_facts(lockstep.server, lockstep.namespace).values())
+    assert [grant.spec for grant in lockstep.do(op.Exchange("w", limit=5)).grants] == list(jobs)
+    client.hdel(key, facts_id(text))
+    lockstep.compare_all()
+
+
+def all_filters() -> list[RecordFilter]:
+    """Return each selection of a user, a service, a task, a pool, a tag and states."""
+    values = {"task": "t1", "pool": "p1", "service": "s1", "user": "u1", "tag": "x"}
+    found = []
+    for count in range(len(values) + 1):
+        for names in itertools.combinations(values, count):
+            selected: dict[str, Any] = {name: values[name] for name in names}
+            found += [RecordFilter(**selected), RecordFilter(**selected, states=(JobState.CANCELED, JobState.QUEUED))]
+    return found
+
+
+@pytest.mark.parametrize("room", [FACTS_MAX, 6, 0])
+def test_every_question_finds_what_stands_in_heads_and_what_is_named(make: Make, room: int) -> None:
+    lockstep = make(room)
+    choices = itertools.product(("t1", "t2"), ("p1", "p2"), ("s1", None), ("u1", None), ((), ("x",), ("x", "y")))
+    jobs = [
+        JobSpec(id=f"j{at}", task=task, pool=pool, service=service, user=user, tags=tags)
+        for at, (task, pool, service, user, tags) in enumerate(choices)
+    ]
+    Random(room).shuffle(jobs)
+    for job in jobs:
+        lockstep.do(op.Enqueue((job,)))
+        lockstep.go_to(lockstep.now_ms + 1)
+    lockstep.do(op.Cancel(tuple([job.id for job in jobs[::5]])))
+    middle_ms = lockstep.now_ms - len(jobs) // 2
+    for wanted in all_filters():
+        for newest_first, since_ms in itertools.product((False, True), (None, middle_ms)):
+            asked = attrs.evolve(wanted, since_ms=since_ms)
+            after: Any = ("", 0) if not newest_first else ("", lockstep.engine.table.last_number + 1)
+            while after is not None:
+                after = lockstep.do(op.List(asked, newest_first, after, 7)).after
+            lockstep.do(op.CountRecords(asked))
+            lockstep.do(op.CountRecords(asked, ("", len(jobs) // 3)))
+
+
+@pytest.mark.parametrize("room", [FACTS_MAX, 1])
+def test_a_limit_counts_the_unfinished_jobs_of_all_facts(make: Make, room: int) -> None:
+    lockstep = make(room)
+    jobs = [
+        JobSpec(id=f"j{at}", task="t", pool=("p", "q")[at % 2], priority=1 + at % 3, service=("s", None)[at % 4 == 0])
+        for at in range(12)
+    ]
+    lockstep.do(op.Enqueue(tuple(jobs)))
+    lockstep.do(op.Cancel(("j0", "j1", "j2")))
+    for limit in (Limit(task="t", max_pending=10), Limit(pool="p", max_pending=5)):
+        lockstep.limit(limit)
+    lockstep.compare_all()
+    lockstep.do(op.Enqueue((JobSpec(id="one", task="t", pool="p"),)))
+    assert lockstep.do(op.Enqueue((JobSpec(id="more", task="t", pool="p"),))) is None
+
+
+def test_a_question_that_many_facts_pass_looks_at_fewer_blocks(make: Make) -> None:
+    lockstep = make(10)
+    skip = (
+        STATE_FORMAT
+        + """local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
+        state[3] = state[3] + 1023
+        redis.call('HSET', KEYS[1], 'state', pack_state(state))"""
+    )
+    for at in range(40):
+        lockstep.do(op.Enqueue((JobSpec(id=str(at), task="t", pool="none"),)))
+        lockstep.server.call("EVAL", skip, 1, keys.redis_key(lockstep.namespace, "meta"))
+        lockstep.engine.table.last_number += 1_023
+    pages: list[int] = []
+    after = None
+    while not pages or after is not None:
+        page = lockstep.backend.call_sync(op.List(RecordFilter(pool="none"), False, after, 200))
+        pages.append(len(page.records))
+        after = page.after
+    # 247 of facts pass: 4 096 fields are those of 17 blocks.
+    assert pages == [17, 17, 6]
+    assert lockstep.backend.call_sync(op.CountRecords(RecordFilter(pool="none"))).total == 17
+    lockstep.compare_all()
+
+
+@pytest.mark.parametrize("counter", ["number", "place"])
+def test_a_number_too_great_for_a_plain_head_stands_in_an_array(make: Make, counter: str) -> None:
+    lockstep = make()
+    raise_it = (
+        STATE_FORMAT
+        + """local state = unpack_state(redis.call('HGET', KEYS[1], 'state'))
+        state[tonumber(ARGV[1])] = 2 ^ 48 - 2
+        redis.call('HSET', KEYS[1], 'state', pack_state(state))"""
+    )
+    at = {"number": 3, "place": 4}[counter]
+    lockstep.server.call("EVAL", raise_it, 1, keys.redis_key(lockstep.namespace, "meta"), at)
+    if counter == "number":
+        lockstep.engine.table.last_number = 2**48 - 2
+    else:
+        lockstep.engine.table.last_seq = 2**48 - 2
+    for at in range(3):
+        lockstep.do(op.Enqueue((JobSpec(id=str(at), task="t"),)))
+    lockstep.do(op.Enqueue(pruned_specs("more", 3, "t")))
+    assert len(jobs_named(lockstep)) == 6
+    end_some(lockstep)
+    lockstep.compare_all()

@@ -14,6 +14,7 @@ from queuehint.testing.state_machine.styles import CROWDED, SHARING, SPREAD, Sty
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.spec import JobSpec
+from tests.heads import FACTS_MAX
 from tests.property.short_ways import TwoWays, walk_two_ways
 from tests.support import thorough
 
@@ -25,11 +26,11 @@ WALKS = thorough(40, quick=2)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("style", [CROWDED, SPREAD, SHARING])
-def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style) -> None:
+@pytest.mark.parametrize("style, room", [(CROWDED, FACTS_MAX), (SPREAD, FACTS_MAX), (SHARING, FACTS_MAX), (SPREAD, 2)])
+def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style, room: int) -> None:
     taken: Counter[str] = Counter()
     for seed in range(WALKS):
-        lockstep = TwoWays(start_ms=1_600_000_000_000)
+        lockstep = TwoWays(start_ms=1_600_000_000_000, room=room)
         try:
             walk_two_ways(lockstep, Random(seed), style, STEPS)
             lockstep.wind_down()

@@ -234,6 +234,10 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
         ("lib/request/asked", "local last_text, last_common = '', false"),
         ("lib/formats/head_format", "local UNSAID = {"),
         ("lib/formats/head_format", "local facts_known, facts_count = {}, 0"),
+        # What heads of the namespace of the last call name: an id is made of the text that it stands for.
+        ("lib/formats/head_format", "local named_known, named_count = {}, 0"),
+        ("lib/formats/head_format", "local common_parts, common_parts_count = {}, 0"),
+        ("lib/formats/head_format", "local named_in = ''"),
     }
 
 

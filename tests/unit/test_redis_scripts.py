@@ -452,6 +452,7 @@ OF_THE_DOCTOR = "HSCAN ZSCAN SSCAN PTTL PERSIST LREM"
 # Reads whose size no argument limits, by what they read, and what limits it.
 WHOLE = {
     ("HGETALL", "pools"): "pools with ready jobs",
+    ("HGETALL", "facts"): "256 facts",
     ("HGETALL", "weights"): "1 000 users with a weight",
     ("HVALS", "pauses"): "10 000 pauses",
     ("HGETALL", "pauses"): "10 000 pauses",

@@ -62,8 +62,14 @@ KEYS: Final = (
     Key(
         "index",
         "hash",
-        "term (a state, user, service, task, pool, tag or parent) and block of numbers"
-        " -> bits of the records that have it; 16 numbers in a row -> ids of their records",
+        "term (a state, user, tag or parent, an id of facts, or a service, task or pool) and block of numbers"
+        " -> bits of the records that have it; block -> its times; 16 numbers in a row -> ids of their records",
+        "the last record",
+    ),
+    Key(
+        "facts",
+        "hash",
+        "id, of six bytes -> priority, pool, task, service and policy, which the heads of jobs name by it; 256 at most",
         "the last record",
     ),
     Key("blocks", "zset", "term and block of each entry of `index`, in lexical order", "the last record"),

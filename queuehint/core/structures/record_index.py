@@ -9,7 +9,8 @@ its first and last time of enqueue, so that a filter by time skips blocks outsid
 
 Bits are computed on demand and dropped when a record of their block changes: a job that is never listed costs no more
 than its entry in its block. A query visits exactly the blocks in which some record has the *driver*, the first term
-that the filter names: their number is bounded, and the bound has the same effect on every backend.
+that the filter names: their number is bounded, and the bound has the same effect on every backend, but that Redis
+visits fewer where a service, a task or a pool is that of jobs with many different facts.
 
 Complexity: O(1) to add, move or remove a record.
 """

@@ -72,7 +72,7 @@ _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
     "shared_ends", "shared_names", "schedules", "schedule_names", "schedule_dues",
     "weights", "limits", "looks", "crowds",
-    "index", "blocks", "tallies", "tallied",
+    "index", "blocks", "facts", "tallies", "tallied",
 )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ _TEXTS: Final = {
     "tallied": "the records of {about!r} are counted and not listed",
     "stray": "holds an entry that nothing leads to",
     "nameless": "the value at {about!r} is not listed: an older release has written it, or its entry is lost",
+    "unnamed": "no record has the facts {about!r}",
     "unlisted": "the schedule {about!r} is not where its name and its due time belong",
     "unparked": "{about} was put aside by a pause or a limit that no longer exists",
     "unreleased": "{about} is over, and its dependencies are kept for it for ever",
@@ -53,7 +54,7 @@ _NOTES: Final = {
 _OF_NO_JOB: Final = frozenset(
     {
         *("block", "crowd", "ending", "endless", "gauge", "limit", "line", "nameless", "pool", "refused", "schedule"),
-        *("session", "stalled", "strays", "tallied", "unlisted", "user"),
+        *("session", "stalled", "strays", "tallied", "unlisted", "unnamed", "user"),
     }
 )
 _REPAIR_OF: Final = {
@@ -91,7 +92,8 @@ _ORDER: Final = (
         ),
         *("bit", "strays", "block", "tally", "tallied"),
     ),
-    ("user", "gauge", "unfinished", "crowd"),
+    # Facts are known by the index of records.
+    ("user", "gauge", "unfinished", "crowd", "unnamed"),
     ("pool",),
     ("refused",),
     ("amend",),

@@ -29,6 +29,7 @@ local is_offered = job[OFFER] == 'r' and job[USER] ~= ask[P_USER]
 local is_kept_anew = OVER[job[STATE]] and job[SERVICE] ~= ask[P_SERVICE]
 if is_offered then ready_queue.remove(job) end
 job[USER], job[SERVICE], job[VERSION] = ask[P_USER], ask[P_SERVICE], job[VERSION] + 1
+heads.see_other_facts(job)
 jobs.dirty[job.id] = job
 if is_put_aside then job[OFFER] = false end
 if is_offered or is_put_aside then ready_queue.add(job) end

@@ -36,7 +36,7 @@ local STATE_TERMS = {}
 for at, letter in ipairs(LETTERS) do STATE_TERMS[at] = 's' .. letter end
 
 local function count_by_number()
-  local left, edge = COUNTED_MAX, 0
+  local left, edge = math.min(COUNTED_MAX, BLOCK_COUNTS_AS * filter.blocks_max), 0
   for block in filter.blocks(after, false) do
     if left < BLOCK_COUNTS_AS then return counted(true, '', edge) end
     left = left - BLOCK_COUNTS_AS

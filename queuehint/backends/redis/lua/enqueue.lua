@@ -337,6 +337,7 @@ local function respec(job, ask)
   end
   job[PRIORITY], job[POOL], job[USER] = ask[P_PRIORITY], ask[P_POOL], ask[P_USER]
   job[TASK], job[SERVICE], job[POLICY] = ask[P_TASK], ask[P_SERVICE], ask[P_POLICY]
+  heads.see_other_facts(job)
   if job[LEVEL] and job[LEVEL] <= job[PRIORITY] then job[LEVEL] = false end
   job[FLOW], job[MADE_BY] = ask[P_FLOW] ~= '' and ask[P_FLOW], ask[P_PARENT]
   jobs.set_spec(job, ask[SPEC])

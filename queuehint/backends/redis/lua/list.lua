@@ -20,7 +20,7 @@ end
 local function page_by_number()
   local looked_at, edge, place = 0, 0, 0
   for block in filter.blocks(after, newest_first) do
-    if place == BLOCKS_MAX or #records == limit then return page(1, '', edge) end
+    if place == filter.blocks_max or #records == limit then return page(1, '', edge) end
     local words = filter.bits(block, after, newest_first)
     for number in filter.numbers(words, block, newest_first) do
       if looked_at == LOOKED_AT_MAX or #records == limit then return page(1, '', edge) end

@@ -25,7 +25,7 @@ local WRITE = {
 }
 local TYPE_OF = {['blocked:'] = 'hash', closed = 'hash', left = 'list', jobs = 'hash', specs = 'hash', asked = 'hash', results = 'hash',
   needs = 'hash', shared = 'hash', schedules = 'hash', weights = 'hash', limits = 'hash', ['gauges:'] = 'hash',
-  index = 'hash', tallies = 'hash',
+  index = 'hash', tallies = 'hash', facts = 'hash',
   progress = 'hash', gates = 'hash', pools = 'hash', users = 'hash', pauses = 'hash', selections = 'hash', receipts = 'hash', untold = 'hash', refused = 'hash'}
 
 local turns, joined = {}, {}
@@ -146,6 +146,11 @@ end
 function REPAIR.block(_, field)
   local _, term, block = examine.listed(field, redis.call('HGET', store.index, field) or '')
   if term then later('add', 'blocks', term .. '\0' .. form.sortable(block), 0) end
+end
+
+-- Facts that no record names, as the index is once it is whole.
+function REPAIR.unnamed(_, id)
+  if examine.check('facts', id, redis.call('HGET', store.facts, id) or '') == 'unnamed' then later('hash', 'facts', id) end
 end
 
 -- How many records a service and a user have: what was seen, a line break, what it has to be.

@@ -77,11 +77,10 @@ function examine.due_of(schedule) return not schedule[IS_PAUSED] and schedule[NE
 
 -- The numbers whose bits a field of INDEX holds, with its term and block; nil if it makes no sense.
 function examine.listed(field, packed)
-  local term, block = string.match(field, '^([asuvtpgm]%Z*)%z(%d+)$')
+  local term, block = string.match(field, '^([suvtpgmf]%Z*)%z(%d+)$')
   block = tonumber(block)
   local bits = packed
-  if term == 'a' then bits = select(3, record_bits.split(packed)) end
-  if not block or not bits or #bits < 5 or #bits % 4 ~= 1 or string.byte(bits) * 4 + #bits > 129 then return nil end
+  if not block or #bits < 5 or #bits % 4 ~= 1 or string.byte(bits) * 4 + #bits > 129 then return nil end
   local numbers, from = {}, block * PER_BLOCK + string.byte(bits) * 32 - 16
   for at = 2, #bits do
     local byte = string.byte(bits, at)

@@ -131,13 +131,17 @@ function examine.has_term(number, term)
   return false
 end
 
--- A field of the index that has bits: the text, the byte that stands before that of the first number, and the times of its term.
-local function bits_of(field, term)
-  local packed, first_ms, last_ms = redis.call('HGET', store.index, field) or '', nil, nil
-  local bits = packed
-  if term == 'a' then first_ms, last_ms, bits = record_bits.split(packed) end
-  if not bits or #bits < 5 or #bits % 4 ~= 1 then return {bits = ''} end
-  return {bits = bits, before = string.byte(bits) * 4 - 2, first_ms = first_ms, last_ms = last_ms}
+-- A field of the index that has bits: the text, and the byte that stands before that of the first number.
+local function bits_of(field)
+  local bits = redis.call('HGET', store.index, field) or ''
+  if #bits < 5 or #bits % 4 ~= 1 then return {bits = ''} end
+  return {bits = bits, before = string.byte(bits) * 4 - 2}
+end
+
+-- The times of a block.
+local function times_of(field)
+  local first_ms, last_ms = record_bits.times(redis.call('HGET', store.index, field))
+  return {first_ms = first_ms or 0, last_ms = last_ms or -1}
 end
 
 -- Where a record is missing from the index of records; nil if it is complete.
@@ -145,13 +149,16 @@ function examine.unlisted(id, job)
   if record_index.id_of(job[NUMBER]) ~= id then return 'index' end
   local place = job[NUMBER] % PER_BLOCK
   local block, mask = (job[NUMBER] - place) / PER_BLOCK, MASKS[place % 8]
+  local times_field = record_index.field(TIMES, block)
+  local times = fields_read[times_field] or times_of(times_field)
+  fields_read[times_field] = times
+  if job[ENQUEUED] < times.first_ms or job[ENQUEUED] > times.last_ms then return 'index' end
   for _, term in ipairs(record_index.terms(job)) do
     local field = record_index.field(term, block)
-    local found = fields_read[field] or bits_of(field, term)
+    local found = fields_read[field] or bits_of(field)
     fields_read[field] = found
     local byte = found.before and math.floor(place / 8) >= found.before + 2 and string.byte(found.bits, math.floor(place / 8) - found.before) or 0
-    local is_timed = term ~= 'a' or (found.first_ms and found.first_ms <= job[ENQUEUED] and job[ENQUEUED] <= found.last_ms)
-    if byte % (2 * mask) < mask or not is_timed then return 'index' end
+    if byte % (2 * mask) < mask then return 'index' end
   end
 end
 

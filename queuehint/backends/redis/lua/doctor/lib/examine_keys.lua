@@ -165,6 +165,11 @@ function CHECK.index(_, _, field, packed)
     end
     return
   end
+  local block_of_times = string.match(field, '^a%z(%d+)$')
+  if block_of_times then
+    if not record_bits.times(packed) or not record_index.has_records(tonumber(block_of_times)) then return 'stray', field end
+    return
+  end
   local numbers, term, block = examine.listed(field, packed)
   if not numbers or #numbers == 0 then return 'stray', field end
   if not redis.call('ZSCORE', store.blocks, term .. '\0' .. form.sortable(block)) then return 'block', field end
@@ -172,6 +177,12 @@ function CHECK.index(_, _, field, packed)
   for _, number in ipairs(numbers) do
     if not examine.has_term(number, term) then return 'strays', field end
   end
+end
+
+-- Facts that no record names. They are known by the index as by their blocks: what follows from damage to one of these is not that.
+function CHECK.facts(_, _, id, text)
+  if #id ~= FACTS_ID_SIZE or heads.id_of_common(text) ~= id then return 'stray', id end
+  if redis.call('ZLEXCOUNT', store.blocks, '[f' .. id .. '\0', '(f' .. id .. '\1') == 0 then return 'unnamed', id end
 end
 
 function CHECK.blocks(_, _, member)

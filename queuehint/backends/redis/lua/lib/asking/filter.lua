@@ -1,25 +1,53 @@
 --[[ filter: which records pass a filter, found by the bits of lib/structures/record_index or along paths; mirrors core.structures.record_index.
   A script that includes this takes the filter in ARGV[9..20]. A block's bits are 32 words, the first number's bit is the
-  highest of the first. ]]
+  highest of the first. Records of a service, a task and a pool are those that have the terms of these, and those of the facts in
+  FACTS that have them (lib/formats/head_format): so many terms of facts are read in a block as there are such facts. ]]
 -- @include lib/structures/paths
 -- @include lib/structures/record_index
 local PER_BLOCK, BLOCKS_MAX, LOOKED_AT_MAX, COUNTED_MAX, BLOCK_COUNTS_AS = 1024, 2048, 4000, 1024, 8 -- @const
-local WORDS, READ_AT_ONCE = 32, 64 -- @const
+local WORDS, READ_AT_ONCE, FACTS_FIELDS_MAX = 32, 64, 4096 -- @const
 local filter = {}
 args.count(20, 1)
 
 do
-local terms, state_terms, driver = {}, {}, nil
+-- Terms that each record has to have; those of which it has to have one; and service, task and pool: their terms, and those of
+-- the facts that have all of them, of which a block may have the present ones.
+local terms, state_terms, driver, common_terms, facts_terms = {}, {}, nil, {}, {}
+local passes_by, present = {}, facts_terms
 local tag = ARGV[18] ~= '' and ARGV[18]
 if tag then terms[1] = 'g' .. tag end
 local parent = ARGV[19] ~= '' and ARGV[19]
 if parent then terms[#terms + 1] = 'm' .. parent end
-for at, letter in ipairs({'u', 'v', 't', 'p'}) do
-  if ARGV[8 + at] ~= '' then terms[#terms + 1] = letter .. ARGV[8 + at] end
-end
+if ARGV[9] ~= '' then terms[#terms + 1] = 'u' .. ARGV[9] end
 for letter in string.gmatch(args.like(13, '^[SDQRFXC]*$'), '%u') do state_terms[#state_terms + 1] = 's' .. letter end
--- The first term that is named; else all states that are; else every record.
-driver = terms[1] and {terms[1]} or state_terms[1] and state_terms or {'a'}
+-- The first term that is named, where facts may have it, with these; else all states that are named; else all there are.
+driver = terms[1] and {terms[1]} or false
+do
+  local first = false
+  for at, letter in ipairs({'v', 't', 'p'}) do
+    if ARGV[9 + at] ~= '' then common_terms[#common_terms + 1], first = letter .. ARGV[9 + at], first or at + 1 end
+  end
+  if first then
+    local drives = not driver
+    if drives then driver = {common_terms[1]} end
+    local stored = redis.call('HGETALL', store.facts)
+    for at = 1, #stored, 2 do
+      local _, pool, task, service = string.match(stored[at + 1], COMMON_FACTS_FORM)
+      local values, passes = {'', service, task, pool}, true
+      for place = 2, 4 do passes = passes and (ARGV[8 + place] == '' or ARGV[8 + place] == values[place]) end
+      local term = 'f' .. stored[at]
+      if passes then facts_terms[#facts_terms + 1], passes_by[term] = term, true end
+      if drives and values[first] == ARGV[8 + first] then driver[#driver + 1] = term end
+    end
+    if drives then present = {} end
+  end
+end
+if not driver and not state_terms[1] then
+  for at, letter in ipairs(STATES) do state_terms[at] = 's' .. letter end
+end
+driver = driver or state_terms
+-- How many blocks a call looks at: fewer where more than two facts pass.
+filter.blocks_max = math.min(BLOCKS_MAX, math.ceil(FACTS_FIELDS_MAX / math.max(#facts_terms, 1)))
 filter.path, filter.flow = args.path(14, '') or false, ARGV[17] ~= '' and ARGV[17]
 filter.waits_for = ARGV[20] ~= '' and ARGV[20]
 -- No other condition: the first twelve arguments are all of this filter.
@@ -28,18 +56,20 @@ filter.is_flow_alone, filter.is_dead_alone = said == filter.flow, said == FAILED
 filter.is_by_entry = filter.path or filter.flow or filter.waits_for
 local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
-for _, term in ipairs(state_terms) do asked_terms[#asked_terms + 1] = term end
-if #asked_terms == 0 or since_ms or until_ms then asked_terms[#asked_terms + 1] = 'a' end
+for _, list in ipairs({state_terms, common_terms}) do
+  for _, term in ipairs(list) do asked_terms[#asked_terms + 1] = term end
+end
+if since_ms or until_ms then asked_terms[#asked_terms + 1] = TIMES end
 
 function filter.is_in_time(at_ms) return (not since_ms or at_ms >= since_ms) and (not until_ms or at_ms < until_ms) end
 
 -- The members of a sorted set between two bounds, in lexical order: a function that returns the next, nil at the end.
-local function members_between(set, low, high, newest_first)
+local function members_between(set, low, high, newest_first, at_once)
   local members, position = {}, 1
   return function()
     if position > #members then
-      if newest_first then members = redis.call('ZREVRANGEBYLEX', set, high, low, 'LIMIT', 0, READ_AT_ONCE)
-      else members = redis.call('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, READ_AT_ONCE) end
+      if newest_first then members = redis.call('ZREVRANGEBYLEX', set, high, low, 'LIMIT', 0, at_once)
+      else members = redis.call('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, at_once) end
       position = 1
       if #members == 0 then return nil end
       if newest_first then high = '(' .. members[#members] else low = '(' .. members[#members] end
@@ -54,7 +84,8 @@ local function blocks_of(term, from, newest_first)
   local low, high = '[' .. term .. '\0', '(' .. term .. '\1'
   if from and newest_first then high = '[' .. term .. '\0' .. form.sortable(from)
   elseif from then low = '[' .. term .. '\0' .. form.sortable(from) end
-  local next_member, skip = members_between(store.blocks, low, high, newest_first), #term + 2
+  local at_once = math.max(math.floor(READ_AT_ONCE / #driver), 4)
+  local next_member, skip = members_between(store.blocks, low, high, newest_first, at_once), #term + 2
   return function()
     local member = next_member()
     return member and (form.split(member, skip))
@@ -86,8 +117,12 @@ function filter.blocks(after, newest_first)
         nearest = block
       end
     end
+    if present ~= facts_terms then present = {} end
     for at = 1, #streams do
-      if nearest and fronts[at] == nearest then fronts[at] = streams[at]() end
+      if nearest and fronts[at] == nearest then
+        fronts[at] = streams[at]()
+        if passes_by[driver[at]] then present[#present + 1] = driver[at] end
+      end
     end
     return nearest
   end
@@ -115,16 +150,17 @@ local function words_of(packed)
 end
 
 -- Read the entries of INDEX for a block and some terms at once; return them by term.
-local function read(block, asked, more)
-  local fields, names = {}, {}
-  for _, list in ipairs({asked, more}) do
-    for _, term in ipairs(list) do
-      fields[#fields + 1], names[#names + 1] = record_index.field(term, block), term
+local function read(block, ...)
+  local fields, names, count, text = {}, {}, 0, record_index.field('', block)
+  for _, list in ipairs({...}) do
+    for at = 1, #list do
+      count = count + 1
+      fields[count], names[count] = list[at] .. text, list[at]
     end
   end
   local stored, packed = redis.call('HMGET', store.index, unpack(fields)), {}
   for at, term in ipairs(names) do packed[term] = stored[at] end
-  if packed.a then packed.first_ms, packed.last_ms, packed.a = record_bits.split(packed.a) end
+  packed.first_ms, packed.last_ms = record_bits.times(packed[TIMES])
   return packed
 end
 
@@ -144,13 +180,28 @@ end
 local function any_of(asked, packed)
   local all = nil
   for _, term in ipairs(asked) do
-    local words = words_of(packed[term])
-    if not all then all = words
-    elseif words then
-      for at = 1, WORDS do all[at] = bit.bor(all[at], words[at]) end
+    local bits = packed[term]
+    if not all then
+      all = words_of(bits)
+    elseif bits and #bits > 4 then
+      local first, size = string.byte(bits), (#bits - 1) / 4
+      local stored = {struct.unpack(format_of(size), bits, 2)}
+      for at = 1, size do
+        local word = stored[at]
+        if word ~= 0 then all[first + at] = bit.bor(all[first + at], word) end
+      end
     end
   end
   return all
+end
+
+-- The records of a service, a task and a pool.
+local function of_common_terms(packed)
+  local words, others = words_of(packed[common_terms[1]]), any_of(present, packed)
+  for at = 2, #common_terms do words = words and common(words, words_of(packed[common_terms[at]])) end
+  if not words or not others then return words or others end
+  for at = 1, WORDS do words[at] = bit.bor(words[at], others[at]) end
+  return words
 end
 
 -- Leave out the numbers up to one; from it on with *newest_first*.
@@ -165,12 +216,20 @@ end
 -- Return the records of a block after *after* that may pass, before the time of each is checked, nil if there are none; and
 -- the entries of INDEX for the block: those read for this, and those of *more* terms.
 function filter.bits(block, after, newest_first, more)
-  local packed = read(block, asked_terms, more or {})
+  local packed = read(block, asked_terms, present, more or {})
   local first_ms, last_ms = packed.first_ms or 0, packed.last_ms or 2 ^ 52
   if (since_ms and last_ms < since_ms) or (until_ms and first_ms >= until_ms) then return nil, packed end
-  local words = any_of(driver, packed)
-  for at = 2, #terms do words = words and common(words, words_of(packed[terms[at]])) end
-  if words and terms[1] and state_terms[1] then words = common(words, any_of(state_terms, packed)) end
+  local words
+  if terms[1] then
+    words = words_of(packed[terms[1]])
+    for at = 2, #terms do words = words and common(words, words_of(packed[terms[at]])) end
+    if words and common_terms[1] then words = common(words, of_common_terms(packed)) end
+  elseif common_terms[1] then
+    words = of_common_terms(packed)
+  else
+    words = any_of(driver, packed)
+  end
+  if words and state_terms[1] and (terms[1] or common_terms[1]) then words = common(words, any_of(state_terms, packed)) end
   if words and after then
     local offset = after - block * PER_BLOCK + (newest_first and 0 or 1)
     if offset > 0 and offset < PER_BLOCK then cut(words, offset, newest_first) end
@@ -236,10 +295,10 @@ function filter.counts(words, packed, states, is_whole)
   end
   for _, term in ipairs(words and there or {}) do
     -- Packed bits are counted fastest without unpacking.
-    if is_whole and #terms == 0 then
+    if is_whole and #terms == 0 and #common_terms == 0 then
       if ARGV[13] == '' or string.find(ARGV[13], string.sub(term, 2), 1, true) then counts[term] = ones_of(packed[term]) end
-    elseif is_whole and #terms == 1 and #there == 1 and ARGV[13] == '' then
-      counts[term] = ones_of(packed[terms[1]])
+    elseif #there == 1 then
+      counts[term] = ones_in(words)
     else
       local found = common({unpack(words)}, words_of(packed[term]))
       counts[term] = found and ones_in(found) or 0
@@ -333,7 +392,7 @@ local function entries_of_flow(after_number, newest_first)
   local low, high = '(' .. filter.flow .. '\0', '(' .. filter.flow .. '\1'
   if after_number and newest_first then high = low .. form.sortable(after_number)
   elseif after_number then low = low .. form.sortable(after_number) .. '\255' end
-  local next_member = members_between(store.flow_jobs, low, high, newest_first)
+  local next_member = members_between(store.flow_jobs, low, high, newest_first, READ_AT_ONCE)
   return function()
     local member = next_member()
     if not member then return nil end

@@ -39,41 +39,64 @@ local function words_of(packed)
   return words
 end
 
--- How many records have a term and one of others, by what INDEX holds of each of these in a block (lib/formats/record_bits);
--- false where nothing is.
-local function count_common(packed, others)
-  if not packed then return 0 end
-  local any, count, first = {}, 0, string.byte(packed)
-  for at = 1, #others do
-    local other = others[at]
-    local from = other and string.byte(other)
-    for place, word in ipairs(other and words_of(other) or {}) do any[from + place] = bit.bor(any[from + place] or 0, word) end
+-- The words, by their place, of the records of a block that have one of some terms, by what INDEX holds of each of these
+-- (lib/formats/record_bits), false where nothing is.
+local function words_of_any(list)
+  local any = {}
+  for at = 1, #list do
+    local packed = list[at]
+    local from = packed and string.byte(packed)
+    for place, word in ipairs(packed and words_of(packed) or {}) do any[from + place] = bit.bor(any[from + place] or 0, word) end
   end
-  for place, word in ipairs(words_of(packed)) do
-    local others_there = any[first + place]
-    if others_there then count = count + ones_in(bit.band(word, others_there)) end
+  return any
+end
+
+-- How many records have one of some terms and one of others.
+local function count_common(some, others)
+  local others_there, count = words_of_any(others), 0
+  for place, word in pairs(words_of_any(some)) do
+    if others_there[place] then count = count + ones_in(bit.band(word, others_there[place])) end
   end
   return count
 end
 
 local UNFINISHED = {'sS', 'sD', 'sQ', 'sR'}
 
+-- Call a function with each block that has a term.
+local function each_block(term, call)
+  local low = '[' .. term .. '\0'
+  repeat
+    local members = redis.call('ZRANGEBYLEX', store.blocks, low, '(' .. term .. '\1', 'LIMIT', 0, 1000)
+    for _, member in ipairs(members) do call((form.split(member, #term + 2))) end
+    low = '(' .. (members[#members] or '')
+  until #members == 0
+end
+
 -- How many unfinished jobs the index of records has of a task or a pool, the first letter of which is that of its term;
--- O(blocks that have unfinished jobs).
+-- O(blocks that have unfinished jobs, and facts of the task or the pool in each).
 function unfinished.count_listed(field)
-  local blocks, count = {}, 0
+  local blocks, count, terms = {}, 0, {field}
   for _, term in ipairs(UNFINISHED) do
-    local low = '[' .. term .. '\0'
-    repeat
-      local members = redis.call('ZRANGEBYLEX', store.blocks, low, '(' .. term .. '\1', 'LIMIT', 0, 1000)
-      for _, member in ipairs(members) do blocks[form.split(member, #term + 2)] = true end
-      low = '(' .. (members[#members] or '')
-    until #members == 0
+    each_block(term, function(block) blocks[block] = blocks[block] or {} end)
   end
-  for block in pairs(blocks) do
+  local stored = redis.call('HGETALL', store.facts)
+  for at = 1, #stored, 2 do
+    local _, pool, task = string.match(stored[at + 1], COMMON_FACTS_FORM)
+    if field == 't' .. task or field == 'p' .. pool then terms[#terms + 1] = 'f' .. stored[at] end
+  end
+  for _, term in ipairs(terms) do
+    each_block(term, function(block)
+      local there = blocks[block]
+      if there then there[#there + 1] = term end
+    end)
+  end
+  for block, there in pairs(blocks) do
     local at = string.format('\0%d', block)
-    local stored = redis.call('HMGET', store.index, field .. at, 'sS' .. at, 'sD' .. at, 'sQ' .. at, 'sR' .. at)
-    count = count + count_common(table.remove(stored, 1), stored)
+    if there[1] then
+      for place, term in ipairs(there) do there[place] = term .. at end
+      local states = redis.call('HMGET', store.index, 'sS' .. at, 'sD' .. at, 'sQ' .. at, 'sR' .. at)
+      count = count + count_common(redis.call('HMGET', store.index, unpack(there)), states)
+    end
   end
   return count
 end

@@ -1,30 +1,29 @@
 --[[ record_bits: how the record index (lib/structures/record_index) stores which records of a block have a term: the place of the
-  first word of 32 bits that is not zero, one byte, then the words from there up to the last that is not zero. In the entry of the
-  term "a" (every record) the earliest and the latest time of enqueue in the block stand before that, two doubles. ]]
-local PER_BLOCK, TIMES_SIZE = 1024, 16 -- @const
+  first word of 32 bits that is not zero, one byte, then the words from there up to the last that is not zero. The field "a" of a
+  block is the earliest and the latest time of enqueue in it, two doubles. ]]
+local PER_BLOCK, TIMES, TIMES_SIZE, TIMES_FORM = 1024, 'a', 16, '>dd' -- @const
 local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 local record_bits = {}
 
--- Change one bit of the words packed behind *times* bytes; nil where the first or last word may become zero, or a word before
--- the first is needed.
-local function with_one(packed, times, offset, is_there)
+-- Change one bit of packed words; nil where the first or last word may become zero, or a word before the first is needed.
+local function with_one(packed, offset, is_there)
   local place, size = offset % 8, #packed
-  local at, mask = (offset - place) / 8 - string.byte(packed, times + 1) * 4 + times + 2, MASKS[place]
-  if at < times + 2 or at > size + 4 then return nil end
+  local at, mask = (offset - place) / 8 - string.byte(packed) * 4 + 2, MASKS[place]
+  if at < 2 or at > size + 4 then return nil end
   if at > size then
     return is_there and packed .. string.rep('\0', at - size - 1) .. string.char(mask) .. string.rep('\0', (size - at) % 4)
   end
   local byte = string.byte(packed, at)
   if (byte % (2 * mask) >= mask) == is_there then return packed end
   byte = is_there and byte + mask or byte - mask
-  if byte == 0 and (at < times + 6 or at > size - 4) then return nil end
+  if byte == 0 and (at < 6 or at > size - 4) then return nil end
   return string.sub(packed, 1, at - 1) .. string.char(byte) .. string.sub(packed, at + 1)
 end
 
 -- Bits with some of them changed, nil if none is left.
 function record_bits.changed(packed, bits)
   local offset, is_there = next(bits)
-  local one = packed and #packed > 4 and not next(bits, offset) and with_one(packed, 0, offset, is_there)
+  local one = packed and #packed > 4 and not next(bits, offset) and with_one(packed, offset, is_there)
   if one then return one end
   local first, data = 0, ''
   if packed and #packed > 4 then first, data = string.byte(packed) * 4, string.sub(packed, 2) end
@@ -54,21 +53,15 @@ function record_bits.changed(packed, bits)
   return string.char((first + begin - 1) / 4) .. string.sub(data, begin, finish)
 end
 
--- The times of a block, and its bits.
-function record_bits.split(packed)
-  if not packed or #packed <= TIMES_SIZE then return false, false, false end
-  local first_ms, last_ms = struct.unpack('>dd', packed)
-  return first_ms, last_ms, string.sub(packed, TIMES_SIZE + 1)
+-- The times of a block; nil where there are none.
+function record_bits.times(packed)
+  if not packed or #packed ~= TIMES_SIZE then return nil end
+  return struct.unpack(TIMES_FORM, packed)
 end
 
--- The same of the term of every record, where times from *from_ms* to *to_ms* were seen, false if none.
-function record_bits.timed(packed, from_ms, to_ms, bits)
-  local first_ms, last_ms, data = record_bits.split(packed)
-  local was_first_ms, was_last_ms = first_ms, last_ms
-  if from_ms then first_ms, last_ms = math.min(first_ms or from_ms, from_ms), math.max(last_ms or to_ms, to_ms) end
-  local offset, is_there = next(bits)
-  local one = data and #data > 4 and not next(bits, offset) and with_one(packed, TIMES_SIZE, offset, is_there)
-  if one and first_ms == was_first_ms and last_ms == was_last_ms then return one end
-  data = one and string.sub(one, TIMES_SIZE + 1) or record_bits.changed(data, bits)
-  return data and struct.pack('>dd', first_ms or 0, last_ms or 2 ^ 52) .. data
+-- The same with times from *from_ms* to *to_ms* seen too.
+function record_bits.widened(packed, from_ms, to_ms)
+  local first_ms, last_ms = record_bits.times(packed)
+  if first_ms and first_ms <= from_ms and to_ms <= last_ms then return packed end
+  return struct.pack(TIMES_FORM, math.min(first_ms or from_ms, from_ms), math.max(last_ms or to_ms, to_ms))
 end

@@ -64,6 +64,7 @@ function transitions.place(job)
   if not job.is_plain then job[DUE_AT] = false end
   S[PLACES] = S[PLACES] + 1
   job[SEQ] = S[PLACES]
+  if job[SEQ] > PLAIN_MAX then job.is_plain = false end
   jobs.dirty[job.id] = job
   local visited = gates.place(job)
   priority.see(job)

@@ -13,7 +13,7 @@ local function plain_ask()
   if #ARGV ~= 16 or ARGV[9] ~= '' or ARGV[10] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '' then return false end
   args.setting(8)
   local ask = parse_asked(14)
-  if not ask[P_IS_PLAIN] or ask[P_NEEDS] ~= '' or #ask[P_FACTS] > 65535 or string.find(ask[P_CLAIMS], '\n', 1, true) then return false end
+  if not ask[P_IS_PLAIN] or S[NUMBERS] >= PLAIN_MAX or S[PLACES] >= PLAIN_MAX or NOW > PLAIN_MAX or ask[P_NEEDS] ~= '' or #ask[P_FACTS] > 65535 or string.find(ask[P_CLAIMS], '\n', 1, true) then return false end
   for level = 1, math.min(ask[P_PRIORITY], 6) - 1 do
     if S[LEVELS + level] > 0 then return false end
   end
@@ -45,26 +45,35 @@ local function pass(claim)
   return fields, GRANTED
 end
 
+-- What INDEX holds of the block of a number: fields, of each term and of being QUEUED, then of times and of ids; and their values.
+local function look(terms, number)
+  local block, count = (number - number % PER_BLOCK) / PER_BLOCK, #terms
+  local fields = terms.block == block and terms.fields
+  if not fields then
+    local text = string.format('\0%d', block)
+    fields = {}
+    for at = 1, count do fields[at] = terms[at] .. text end
+    fields[count + 1], fields[count + 2] = 'sQ' .. text, TIMES .. text
+    terms.block, terms.fields = block, fields
+  end
+  fields[count + 3] = string.format('#%d', (number - number % IDS_PER_FIELD) / IDS_PER_FIELD)
+  return fields, redis.call('HMGET', store.index, unpack(fields))
+end
+
 -- Find a record by all it is, which is told by its facts, and by being QUEUED.
-local function list(facts, number, id)
-  local fields, values = {}, {}
-  local place = number % PER_BLOCK
-  local block, bits, count = (number - place) / PER_BLOCK, {[place] = true}, 0
-  local text = string.format('\0%d', block)
-  for at = 1, #facts.terms do fields[at] = facts.terms[at] .. text end
-  fields[#fields + 1] = 'sQ' .. text
-  local last, id_place = #fields + 1, number % IDS_PER_FIELD
-  fields[last] = string.format('#%d', (number - id_place) / IDS_PER_FIELD)
-  local stored = redis.call('HMGET', store.index, unpack(fields))
-  for at = 1, last - 1 do
+local function list(facts, terms, fields, stored, number, id)
+  local place, values, count, last = number % PER_BLOCK, {}, 0, #terms + 3
+  local bits, id_place = {[place] = true}, number % IDS_PER_FIELD
+  for at = 1, last - 2 do
     local packed = stored[at]
-    -- The first is that of every record.
     values[count + 1], count = fields[at], count + 2
-    values[count] = at == 1 and record_bits.timed(packed, NOW, NOW, bits) or at > 1 and record_bits.changed(packed, bits)
+    values[count] = record_bits.changed(packed, bits)
     if not packed then
-      redis.call('ZADD', store.blocks, '0', (facts.terms[at] or 'sQ') .. '\0' .. form.sortable(block))
+      redis.call('ZADD', store.blocks, '0', (terms[at] or 'sQ') .. '\0' .. form.sortable((number - place) / PER_BLOCK))
     end
   end
+  local times = record_bits.widened(stored[last - 1], NOW, NOW)
+  if times ~= stored[last - 1] then values[count + 1], values[count + 2], count = fields[last - 1], times, count + 2 end
   -- A new number: no id is at its place.
   values[count + 1], values[count + 2] = fields[last], (stored[last] or '') .. PLACE_MARKS[id_place] .. id
   redis.call('HSET', store.index, unpack(values))
@@ -101,6 +110,13 @@ local function take_in(ask)
   local depth, changed_gates, key, waiting = NO_DEPTH, nil, nil, nil
   if claims ~= '' then changed_gates, depth, key, waiting = pass(form.claims(claims)[1]) end
   local number, seq, level = S[NUMBERS] + 1, S[PLACES] + 1, facts[PRIORITY]
+  local terms = facts.named_terms or heads.give_name(facts)
+  local fields, stored = look(terms, number)
+  local name, is_new = heads.name(facts, stored[1])
+  if not name then
+    terms = facts.terms
+    fields, stored = look(terms, number)
+  end
   S[NUMBERS], S[PLACES], S[JOURNAL], S[ENQUEUED_IN_ALL] = number, seq, S[JOURNAL] + 1, S[ENQUEUED_IN_ALL] + 1
   S[CHANGES] = S[CHANGES] + 1
   S[COUNT_OF.Q] = S[COUNT_OF.Q] + 1
@@ -118,10 +134,11 @@ local function take_in(ask)
   redis.call('ZADD', store.paths, '0', path .. '\0' .. tag)
   local spec = ask[SPEC]
   local is_short = heads.is_short(spec)
-  redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, is_short and spec or '', text, claims))
+  redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, is_short and spec or '', name, text, claims))
   if not is_short then redis.call('HSET', store.specs, id, spec) end
   if changed_gates then redis.call('HSET', store.gates, unpack(changed_gates)) end
-  list(facts, number, id)
+  if name and is_new then redis.call('HSET', store.facts, facts.id, facts.common) end
+  list(facts, terms, fields, stored, number, id)
   local reply = {0, NOW, next_due(false), number, QUEUED}
   redis.call('HSET', store.meta, 'state', pack_state(S))
   return request.told(reply)

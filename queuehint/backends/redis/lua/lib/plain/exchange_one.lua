@@ -236,7 +236,7 @@ local function exchange_one()
       local tag = form.tag(follower)
       redis.call('ZADD', store.ready, '0', user_key .. '\0' .. form.rank_text(rank_of(follower)) .. tag)
       redis.call('HSET', store.jobs, follower.id,
-        heads.queued(GRANTED, follower[NUMBER], follower[SEQ], follower[ENQUEUED], follower[SHORT_SPEC] or '', follower.facts, follower[CLAIMS]))
+        heads.queued(GRANTED, follower[NUMBER], follower[SEQ], follower[ENQUEUED], follower[SHORT_SPEC] or '', follower.name, follower.facts, follower[CLAIMS]))
     end
   elseif member then
     user[1], of_pool[1] = user[1] - 1, size - 1

@@ -344,6 +344,8 @@ end
 
 -- Write a head and everything derived from it.
 function indexes.write(id, job)
+  -- A new plain job is a record at once.
+  if job.is_plain and not job.packed and not job.pruned then job.name = heads.name_in_step(job.facts) end
   local head = not job.pruned and heads.plain(job)
   if head then
     derive_plain(id, job)

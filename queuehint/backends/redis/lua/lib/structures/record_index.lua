@@ -1,13 +1,15 @@
 --[[ record_index: bitmap index of records by filter term; core.structures.record_index describes its purpose.
-  Numbers are cut into blocks of 1 024. A term is a letter and a value: a for every record, s a state, u a user, v a service,
-  t a task, p a pool, g a tag, m the parent. INDEX holds, for each term and block in which some record has it, the bits of these (lib/formats/record_bits).
-  BLOCKS names what is in INDEX: term, NUL,
-  sortable block, in lexical order. From a number to the id lead other fields of INDEX (lib/formats/record_ids). TALLIES counts the records of a service, NUL,
+  Numbers are cut into blocks of 1 024. A term is a letter and a value: s a state, u a user, g a tag, m the parent; f the id of
+  facts (lib/formats/head_format) where the head names them, else v a service, t a task, p a pool. INDEX holds, for each term and
+  block in which some record has it, the bits of these (lib/formats/record_bits). BLOCKS names these entries: term, NUL,
+  sortable block, in lexical order. From a block to the times in it leads another field of INDEX; from a number to the id lead others (lib/formats/record_ids). TALLIES counts the records of a service, NUL,
   user; TALLIED names them in lexical order. ]]
+local FACTS_LETTER = 102 -- @const
+local STATES = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local record_index = {}
 
 lazily(record_index, function()
-local changed, times, numbered, tallied = {}, {}, {}, {}
+local changed, times, shrunk, numbered, tallied = {}, {}, {}, {}, {}
 
 -- Return whether listings include a record: one of a submission in parts only once it is released or has ended.
 function record_index.lists(job)
@@ -17,15 +19,15 @@ end
 -- The name in INDEX of a term of a block.
 function record_index.field(term, block) return term .. '\0' .. string.format('%d', block) end
 
--- Return the terms of a record; those of a plain job, except its state, come from its facts.
+-- Return the terms of a record: what follows from its facts, its state and its parent.
 function record_index.terms(job)
-  local terms = {'a', 's' .. job[STATE], 't' .. job[TASK], 'p' .. job[POOL]}
-  if job[USER] ~= '' then terms[#terms + 1] = 'u' .. job[USER] end
-  if job[SERVICE] ~= '' then
-    local service, tags = form.service(job[SERVICE])
-    if service ~= '' then terms[#terms + 1] = 'v' .. service end
-    for _, tag in ipairs(tags or {}) do terms[#terms + 1] = 'g' .. tag end
+  local facts, terms = heads.facts(heads.text_of(job)).__index, {}
+  if job.name then
+    terms = {'f' .. string.sub(job.name, 1, FACTS_ID_SIZE), unpack(facts.own_terms)}
+  else
+    terms = {unpack(facts.terms)}
   end
+  terms[#terms + 1] = 's' .. job[STATE]
   if job[MADE_BY] then terms[#terms + 1] = 'm' .. job[MADE_BY] end
   return terms
 end
@@ -59,7 +61,9 @@ end
 
 local function change_all(job, is_there)
   local place = job[NUMBER] % PER_BLOCK
-  local terms, all = terms_of((job[NUMBER] - place) / PER_BLOCK), record_index.terms(job)
+  local block, all = (job[NUMBER] - place) / PER_BLOCK, record_index.terms(job)
+  local terms = terms_of(block)
+  if not is_there then shrunk[block] = true end
   for at = 1, #all do set_bit(terms, all[at], place, is_there) end
 end
 
@@ -105,9 +109,11 @@ end
 function record_index.drop_id(number) put_id(number, false) end
 
 local function change_plain(job, is_there)
-  local number, all = job[NUMBER], job.terms
+  local number, all = job[NUMBER], job.name and job.named_terms or job.terms
   local place = number % PER_BLOCK
-  local terms = terms_of((number - place) / PER_BLOCK)
+  local block = (number - place) / PER_BLOCK
+  local terms = terms_of(block)
+  if not is_there then shrunk[block] = true end
   for at = 1, #all do
     local term = all[at]
     local bits = terms[term]
@@ -138,24 +144,27 @@ function record_index.list(id, job)
   put_id(job[NUMBER], id)
 end
 
--- Update the index for a head as it was before this step and as it is now.
+-- Update the index for a head as it was before this step and as it is now, which names its facts, if it is that of a listed
+-- record: as it did as long as they stay.
 function record_index.write(id, was, job)
   local there, was_there = record_index.lists(job), record_index.lists(was)
   if there and was_there then
+    local text = heads.text_of(job)
+    local has_same_facts = heads.text_of(was) == text
+    if has_same_facts then job.name = was.name else job.name = heads.name_in_step(text) end
     if was[STATE] ~= job[STATE] then
       record_index.change('s' .. was[STATE], job[NUMBER], false)
       record_index.change('s' .. job[STATE], job[NUMBER], true)
     end
-    if was[USER] == job[USER] and was[SERVICE] == job[SERVICE] and was[TASK] == job[TASK] and was[POOL] == job[POOL]
-      and (was[MADE_BY] or false) == (job[MADE_BY] or false) then
-      return
-    end
+    if has_same_facts and (was[MADE_BY] or false) == (job[MADE_BY] or false) then return end
     -- A term that stays is taken away and given again, which changes no bit.
     for _, term in ipairs(record_index.terms(was)) do record_index.change(term, job[NUMBER], false) end
     for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], true) end
   elseif there then
+    job.name = heads.name_in_step(heads.text_of(job))
     record_index.list(id, job)
   elseif was_there then
+    if job then job.name = false end
     change_all(was, false)
     put_id(was[NUMBER], false)
   end
@@ -177,6 +186,29 @@ local function set_index(...) redis.call('HSET', store.index, ...) end
 local function drop_index(...) redis.call('HDEL', store.index, ...) end
 local function add_blocks(...) redis.call('ZADD', store.blocks, ...) end
 local function drop_blocks(...) redis.call('ZREM', store.blocks, ...) end
+
+-- Whether some record of a block is in a state.
+function record_index.has_records(block)
+  local fields = {}
+  for at, letter in ipairs(STATES) do fields[at] = record_index.field('s' .. letter, block) end
+  for _, packed in ipairs(redis.call('HMGET', store.index, unpack(fields))) do
+    if packed then return true end
+  end
+  return false
+end
+
+-- Take the times of a block away where no record is left.
+local function drop_times(block)
+  if not record_index.has_records(block) then redis.call('HDEL', store.index, record_index.field(TIMES, block)) end
+end
+
+-- Take facts away that no record names any more, by their term.
+local function drop_facts(term)
+  if redis.call('ZLEXCOUNT', store.blocks, '[' .. term .. '\0', '(' .. term .. '\1') == 0 then
+    redis.call('HDEL', store.facts, string.sub(term, 2))
+  end
+end
+
 local function set_tallies(...) redis.call('HSET', store.tallies, ...) end
 local function drop_tallies(...) redis.call('HDEL', store.tallies, ...) end
 local function add_tallied(...) redis.call('ZADD', store.tallied, ...) end
@@ -200,7 +232,7 @@ end
 
 local function write_index()
   if not next(changed) and not next(numbered) then return end
-  local fields, blocks, all, of_term = {}, {}, {}, {}
+  local fields, blocks, all, of_term, left = {}, {}, {}, {}, {}
   for block, terms in pairs(changed) do
     local text = string.format('\0%d', block)
     for term, bits in pairs(terms) do
@@ -212,29 +244,36 @@ local function write_index()
     local at = #fields + 1
     fields[at], all[at], of_term[at] = record_ids.name(field), ids, ID_TERM
   end
+  for block, seen in pairs(times) do
+    local at = #fields + 1
+    fields[at], all[at], of_term[at] = record_index.field(TIMES, block), seen, TIMES
+  end
   local stored, set, gone, added, removed = read_in_parts(store.index, fields), {}, {}, {}, {}
   for at = 1, #fields do
     local packed, term, now = stored[at], of_term[at], nil
     if term == ID_TERM then
       now = record_ids.changed(packed, all[at])
-    elseif term == 'a' then
-      local seen = times[blocks[at]]
-      now = record_bits.timed(packed, seen and seen[1], seen and seen[2], all[at])
+    elseif term == TIMES then
+      now = record_bits.widened(packed, all[at][1], all[at][2])
     else
       now = record_bits.changed(packed, all[at])
     end
     if now then
       if now ~= packed then push(set, fields[at], now) end
-      if not packed and term ~= ID_TERM then push(added, '0', term .. '\0' .. form.sortable(blocks[at])) end
+      if not packed and blocks[at] then push(added, '0', term .. '\0' .. form.sortable(blocks[at])) end
     elseif packed then
       gone[#gone + 1] = fields[at]
-      if term ~= ID_TERM then removed[#removed + 1] = term .. '\0' .. form.sortable(blocks[at]) end
+      if blocks[at] then removed[#removed + 1] = term .. '\0' .. form.sortable(blocks[at]) end
     end
+    -- A record that came and went in one step has left no bit.
+    if not now and string.byte(term) == FACTS_LETTER then left[term] = true end
   end
   in_parts(set_index, set)
   in_parts(drop_index, gone)
   in_parts(add_blocks, added)
   in_parts(drop_blocks, removed)
+  for block in pairs(shrunk) do drop_times(block) end
+  for term in pairs(left) do drop_facts(term) end
 end
 
 local function write_tallies()
