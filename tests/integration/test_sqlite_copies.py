@@ -95,12 +95,15 @@ def test_a_copy_whose_process_dies_is_not_whole() -> None:
     assert not under_way.end()
 
 
-def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole() -> None:
+def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way = Copying(engine_of(10))
     parts = all_parts(under_way)
     os.waitpid(under_way._pid, 0)
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
     assert under_way.end()
     assert len(parts) == 2
+    assert not killed, "its id may be another process by now"
 
 
 def test_a_copy_that_is_given_up_leaves_no_process() -> None:

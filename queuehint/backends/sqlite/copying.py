@@ -98,9 +98,10 @@ class Copying:
     def end(self) -> bool:
         """End the child if it is there still; return whether all parts have come."""
         os.close(self._pipe)
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        with suppress(ChildProcessError):  # a handler of SIGCHLD has waited for all children there were
+        with suppress(ChildProcessError):
+            # Where a handler of SIGCHLD has waited for all children there were, the id may be another process by now.
+            if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
         return self._is_whole
 
