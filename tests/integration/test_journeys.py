@@ -8,7 +8,7 @@ from scripts.journeys import JOURNEYS, Trace, enqueue_on_redis
 from tests.servers import Server
 
 LIMITS = {
-    "enqueue in memory": (29, 41),
+    "enqueue in memory": (26, 32),
     "enqueue on Redis": (24, 39),
     "a worker's turn": (32, 113),
     "a retry": (35, 122),

@@ -99,6 +99,9 @@ class Wiretap(Session):
         self.streams.free.rotate()
         return self._overheard(super().execute(operation), self._note)
 
+    def direct_call(self, operation: op.Operation[Any], *, waits: bool = False) -> None:
+        """Make none: the steps of `execute` are overheard."""
+
     @staticmethod
     def _overheard(talk: Talk, note: Callable[[Send | Sleep | Redirect, Any], None]) -> Talk:
         """Have each step of a talk noted with its answer."""

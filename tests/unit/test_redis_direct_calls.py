@@ -79,9 +79,15 @@ def test_change_goes_by_steps_until_the_retention_was_stated(time: Time) -> None
     assert session.direct_call(ONE) is not None
 
 
-def test_change_goes_by_steps_where_a_test_tells_the_time(time: Time) -> None:
-    session = examined(Session(parse_url("redis://"), BackendOptions(clock=FakeClock(5))), time)
-    assert session.direct_call(ONE) is None
+def test_direct_call_has_the_time_that_a_test_tells(time: Time) -> None:
+    clock = FakeClock(5)
+    session = examined(Session(parse_url("redis://"), BackendOptions(clock=clock)), time)
+    for now_ms in (5, 12):
+        talk = Talk(session, ONE)
+        assert talk.arguments[0] == now_ms
+        talk.answer(REPLY)
+        clock.advance(ms=7)
+    assert session.direct_call(ONE, waits=True) is None
 
 
 def test_invalid_change_is_refused_before_it_takes_a_stream(session: Session) -> None:

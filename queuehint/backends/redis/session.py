@@ -180,7 +180,7 @@ class Session:
         checked or stated before.
 
         Args:
-            waits: it is sent behind a wait, so a missing answer is no outage.
+            waits: it is sent behind a wait. So a missing answer is no outage, and a test that tells the time has none.
 
         Raises:
             QueueHintError: the operation carries too much, or what is not valid; nothing is sent.
@@ -192,11 +192,11 @@ class Session:
             or asked_s - checked_s >= CHECK_EVERY_S
             or not self._may_write
             or self._statement.is_due
-            or self._clock is not None
             or self._examination.policy is not None
+            or (waits and self._clock is not None)
         ):
             return None
-        call = self.call_of(operation)
+        call = self.call_of(operation, None, "" if self._clock is None else self._clock.now_ms())
         call.asked_s = asked_s
         if not waits:
             self.outages.asked_s = asked_s
