@@ -546,7 +546,8 @@ class _Bench:
     def measure(self, title: str, run: Callable[[], Taken]) -> None:
         """Measure some times; show the slowest scripts, and of the first what else its request took."""
         found = [run() for _ in range(self.repeats)]
-        medians = {name: statistics.median(each[name][0] for each in found) for name in found[0]}
+        names = set[str].intersection(*map(set, found))
+        medians = {name: statistics.median(each[name][0] for each in found) for name in names}
         first, *others = sorted(medians, key=lambda name: -medians[name])[:3]
         middle = sorted([each[first] for each in found], key=lambda taken: taken[0])[len(found) // 2][1]
         note = "; ".join([f"{first}: {middle}", *[f"{name} {medians[name]:.1f}" for name in others]])

@@ -7,12 +7,12 @@ the same operations at the same times give the same replies.
 A mutating operation does, in this order: its changes to existing jobs (settlements, cancellations); follow-up work
 within an exact budget (leftovers first in first out, then due timers, each timer's own leftovers before the next
 timer); its own placements and claims. One unit of the budget is one gate visited or left, one end of an edge removed,
-one job canceled or promoted. Bigger changes use more units, so that no step is much longer than others: two for a job
-parked or offered again, three for an edge that a commit makes, a job of a submission that is not committed and a lease
-that has ended, five for a job revived or canceled because of another one, six for a record dropped. A piece of work is
-begun while units are left and is then finished: one walk from where it stands to where it stops, one job with its
-gates, fifty edges of a commit. A leftover that is cut goes to the end of the leftovers, so that a long sweep does not
-hold up a short line.
+one job promoted. Bigger changes use more units, so that no step is much longer than others: two for a job canceled by a
+sweep, parked or offered again, three for an edge that a commit makes, a job of a submission that is not committed and a
+lease that has ended, five for a job revived or canceled because of another one, six for a record dropped. A piece of
+work is begun while units are left and is then finished: one walk from where it stands to where it stops, one job with
+its gates, fifty edges of a commit. A leftover that is cut goes to the end of the leftovers, so that a long sweep does
+not hold up a short line.
 """
 
 from __future__ import annotations

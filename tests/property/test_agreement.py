@@ -141,7 +141,10 @@ def ticks(lockstep: RedisLockstep) -> int:
     return next(count for count in itertools.count(1) if not lockstep.do(op.Tick()).more)
 
 
-@pytest.mark.parametrize("budget, steps", [(4, [3, 2, 3, 3, 4, 2]), (5, [3, 1, 3, 3, 2, 2]), (6, [3, 1, 2, 3, 2, 2])])
+@pytest.mark.parametrize(
+    "budget, steps",
+    [(4, [3, 2, 3, 3, 4, 2, 9, 7]), (5, [3, 1, 3, 3, 2, 2, 8, 7]), (6, [3, 1, 2, 3, 2, 2, 6, 6])],
+)
 def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: list[int]) -> None:
     lockstep = RedisLockstep(budget=budget)
     jobs = tuple(JobSpec(id=f"j{at}", task="t", policy=Policy(max_losses=9, retention_ms=9_999)) for at in range(6))
@@ -169,6 +172,13 @@ def test_steps_that_change_more_use_as_many_units_of_both(budget: int, steps: li
         counts.append(ticks(lockstep))
         lockstep.do(op.Enqueue(tuple(JobSpec(id=f"d{at}", task="t") for at in range(5)), staged="w"))
         lockstep.do(op.Withdraw("w"))
+        counts.append(ticks(lockstep))
+        lockstep.do(op.Enqueue(tuple(JobSpec(id=f"e{at}", task="t", claims=(Claim(("p",)),)) for at in range(5))))
+        lockstep.do(op.CancelPath(("p",)))
+        counts.append(ticks(lockstep))
+        flow = tuple(JobSpec(id=f"f{at}", task="t", flow="f") for at in range(5))
+        lockstep.do(op.Enqueue(flow, flow="f", flow_timeout_ms=1000))
+        lockstep.go_to(lockstep.now_ms + 1000)
         counts.append(ticks(lockstep))
         assert counts == steps
     finally:

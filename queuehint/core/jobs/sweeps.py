@@ -1,8 +1,8 @@
 """
 Steps of leftovers: each works until its budget is used, and returns whether anything is left.
 
-One job canceled or queued costs one unit, a parked job that is offered again two, and each gate visited or left
-one more.
+One job queued costs one unit, one canceled or a parked one that is offered again two, and each gate visited or left one
+more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple
     """
     Cancel the jobs that are indexed at or below the paths when the sweep gets there.
 
-    One unit for each job, and one for leaving a key behind on which only newer jobs are left.
+    One unit for each job, one more if it is canceled, and one for leaving a key behind on which only newer jobs are left.
     """
     paths = lifecycle.table.paths
     used = 0
@@ -58,7 +58,7 @@ def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple
         if job is not None and _is_covered(item, job):
             # One with two claims below the path is met twice while it runs.
             item.reached += job.state is not JobState.STARTED or job.cancel is None
-            used += lifecycle.cancel(job, item.cause)
+            used += 1 + lifecycle.cancel(job, item.cause)
     return used, True
 
 
@@ -145,7 +145,7 @@ def _cancel_flow(lifecycle: Lifecycle, item: CancelFlowSweep, budget: int) -> tu
         used += 1
         job = jobs[number]
         if not job.is_over and not job.is_hidden and job.since < item.before:
-            used += lifecycle.cancel(job, item.cause)
+            used += 1 + lifecycle.cancel(job, item.cause)
 
 
 # --- offers ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 --[[ sweeps: steps of leftovers: cancel, discard, offer again; mirrors core.jobs.sweeps. One unit for each entry looked at, two for
-  one offered again, one more for each gate. ]]
+  one canceled or offered again, one more for each gate. ]]
 local sweeps = {}
 
 lazily(sweeps, function()
@@ -59,7 +59,7 @@ function sweeps.cancel_paths(item, budget)
       if since < before and not jobs.is_hidden(job) and (not behind_id or (job[STATE] == QUEUED and behind_seq < seq and seq <= last_seq)) then
         -- One with two claims below the path is met twice while it runs.
         if job[STATE] ~= STARTED or not job[CANCEL] then item[11] = item[11] + 1 end
-        used = used + lifecycle.cancel(job, cause)
+        used = used + 1 + lifecycle.cancel(job, cause)
       end
     end
   end
@@ -148,7 +148,7 @@ function sweeps.cancel_flow(item, budget)
       used = used + 1
       local since = job[SINCE] > 0 and job[SINCE] or number
       if not OVER[job[STATE]] and not jobs.is_hidden(job) and since < item[3] then
-        used = used + lifecycle.cancel(job, item[5])
+        used = used + 1 + lifecycle.cancel(job, item[5])
       end
     end
     item[4], position = number, position + 1
