@@ -46,7 +46,7 @@ def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple
     """
     Cancel the jobs that are indexed at or below the paths when the sweep gets there.
 
-    One unit for each job, one more if it is canceled, and one for leaving a key behind on which only newer jobs are left.
+    One unit for each job, one more if it is canceled, and one for leaving a key behind that has only newer jobs left.
     """
     paths = lifecycle.table.paths
     used = 0
