@@ -23,20 +23,27 @@ function unfinished.count(field)
   return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
 end
 
--- How many bits of a word are set, added in pairs, in fours, then in bytes.
+local ones = nil
+
+-- How many bits of a word are set; arithmetic costs less here than calls of functions do.
 local function ones_in(word)
-  word = word - bit.band(bit.rshift(word, 1), 0x55555555)
-  word = bit.band(word, 0x33333333) + bit.band(bit.rshift(word, 2), 0x33333333)
-  word = bit.band(word + bit.rshift(word, 4), 0x0f0f0f0f)
-  word = word + bit.rshift(word, 8)
-  return bit.band(word + bit.rshift(word, 16), 63)
+  if not ones then
+    ones = {[0] = 0}
+    for byte = 1, 255 do ones[byte] = ones[math.floor(byte / 2)] + byte % 2 end
+  end
+  local low = word % 65536
+  local high, first = (word - low) / 65536, low % 256
+  local third = high % 256
+  return ones[first] + ones[(low - first) / 256] + ones[third] + ones[(high - third) / 256]
 end
 
+local formats = {}
+
+-- The words of packed bits, and how many there are.
 local function words_of(packed)
-  local words = {struct.unpack('>' .. string.rep('I4', (#packed - 1) / 4), packed, 2)}
-  -- Behind the words stands where the next one would begin.
-  words[#words] = nil
-  return words
+  local size = (#packed - 1) / 4
+  formats[size] = formats[size] or '>' .. string.rep('I4', size)
+  return {struct.unpack(formats[size], packed, 2)}, size
 end
 
 -- The words, by their place, of the records of a block that have one of some terms, by what INDEX holds of each of these
@@ -45,8 +52,13 @@ local function words_of_any(list)
   local any = {}
   for at = 1, #list do
     local packed = list[at]
-    local from = packed and string.byte(packed)
-    for place, word in ipairs(packed and words_of(packed) or {}) do any[from + place] = bit.bor(any[from + place] or 0, word) end
+    if packed then
+      local from, words, size = string.byte(packed), words_of(packed)
+      for place = 1, size do
+        local was, word = any[from + place], words[place]
+        any[from + place] = was and bit.bor(was, word) % 4294967296 or word
+      end
+    end
   end
   return any
 end
@@ -55,7 +67,8 @@ end
 local function count_common(some, others)
   local others_there, count = words_of_any(others), 0
   for place, word in pairs(words_of_any(some)) do
-    if others_there[place] then count = count + ones_in(bit.band(word, others_there[place])) end
+    local there = others_there[place]
+    if there then count = count + ones_in(word == there and word or bit.band(word, there) % 4294967296) end
   end
   return count
 end
