@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 from benchmarks.report import REPEATS, TIMER, Report
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind
 from queuehint.backends.memory import MemoryBackend
+from queuehint.backends.sqlite import compaction
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange
@@ -127,16 +129,22 @@ def _work(backend: Backend, jobs: int) -> float:
     return TIMER.read_s() - begin_s
 
 
+def _close(store: SqliteBackend, *, with_snapshot: bool) -> None:
+    assert store._compaction is not None  # noqa: SLF001
+    store._compaction.is_changed = with_snapshot  # noqa: SLF001
+    store.close_sync()
+
+
 # --- opening -----------------------------------------------------------------------------------------------------
 
 
 def _opening(report: Report, jobs: int) -> None:
     """Enqueue and finish all jobs one by one, which is twice as many operations, and open the file."""
     report.title(f"Opening a file: {jobs:,} jobs enqueued and finished one by one, {2 * jobs:,} operations")
-    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+    no_snapshot = mock.patch.multiple(compaction, SNAPSHOT_ROWS=1 << 60, SNAPSHOT_BYTES=1 << 60, CLOSING_JOBS=jobs)
+    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder, no_snapshot:
         address = Address(path=Path(folder) / "jobs.db", durability="process")
         store = SqliteBackend(address)
-        store._make_snapshot_if_due = lambda: None  # type: ignore[method-assign]  # noqa: SLF001
         outcomes: Any = ()
         for spec in _specs(jobs):
             store.call_sync(Enqueue((spec,)))
@@ -147,15 +155,13 @@ def _opening(report: Report, jobs: int) -> None:
                     for grant in grants
                 ]
             )
-        store._is_changed = False  # noqa: SLF001 - no snapshot at the end either
-        store.close_sync()
+        _close(store, with_snapshot=False)
         report.add("size with the journal", "MB", address.path.stat().st_size / 1e6)
         store, seconds = _open(address)
         report.add("open by the journal", "s", seconds)
         report.add("open by the journal, an operation", "µs", seconds / (2 * jobs) * 1e6)
         begin_s = TIMER.read_s()
-        store._is_changed = True  # noqa: SLF001
-        store.close_sync()
+        _close(store, with_snapshot=True)
         report.add("snapshot and close", "s", TIMER.read_s() - begin_s)
         store, seconds = _open(address)
         report.add("open by the snapshot", "s", seconds)

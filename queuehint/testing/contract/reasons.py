@@ -66,6 +66,11 @@ class Reasons:
         assert store.why("last").jobs == ("whole", *[f"w{n:02}" for n in range(9)])
         assert store.why("w11").jobs == store.why("whole").jobs
 
+    def test_many_later_jobs_of_a_path_named_root_hide_no_holder_of_another_path(self, store: Store) -> None:
+        store.enqueue(job("first", ["root", "x"]), job("second", ["a"]), job("all", []))
+        store.enqueue(*[job(f"w{n:02}", ["root"]) for n in range(40)])
+        assert store.why("all").jobs == ("first", "second")
+
     def test_a_dead_job_is_named_alone_among_more_holders_than_are_named(self, store: Store) -> None:
         enqueue_many(store, 30)
         kill(store, "dead", "doc", "zz")

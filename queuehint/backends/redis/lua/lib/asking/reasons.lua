@@ -159,7 +159,8 @@ local function holders_of(key, depth, wants)
     elseif below == free then
       passed = passed + 1
       if passed > PASSED_OVER_MAX then
-        walk.jump(below .. (path_text == form.queue_key(below) and '\1' or ';'))
+        -- The path of one segment `root` stands elsewhere than the paths below it.
+        walk.jump(path_text == form.queue_key(below) and path_text .. '\1' or below .. ';')
         passed = 0
       end
     else
