@@ -27,6 +27,8 @@ from queuehint.errors import (
 )
 from queuehint.operations import (
     BUDGET,
+    EDGE_UNITS,
+    EDGES_AT_ONCE,
     Commit,
     CountRecords,
     Depend,
@@ -179,6 +181,6 @@ def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
 
 
 def _units(spec: JobSpec) -> int:
-    """Return how much following work it is to have a staged job take effect; its edges are made 50 at a time."""
+    """Return how much following work it is to have a staged job take effect."""
     edges = len(spec.depends_on)
-    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + 3 * edges + edges // 50
+    return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + EDGE_UNITS * edges + edges // EDGES_AT_ONCE

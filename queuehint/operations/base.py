@@ -13,7 +13,9 @@ __all__ = [
     "BLOCK_COUNTS_AS",
     "BUDGET",
     "BYTES_PER_SUBMISSION_MAX",
+    "EDGES_AT_ONCE",
     "EDGES_PER_SUBMISSION_MAX",
+    "EDGE_UNITS",
     "EVENTS_LOOKED_AT_MAX",
     "EVENTS_MAX",
     "EVENT_FILTERS_MAX",
@@ -105,6 +107,8 @@ ANYONE: Final = "*"
 """In place of users to help: all of them."""
 BUDGET = 1000
 """Units of following work of one operation: as many as no Redis is held up by for 20 ms, the same for all backends."""
+EDGE_UNITS, EDGES_AT_ONCE = 3, 50
+"""Units for an edge that a commit makes, and how many edges of a job it makes as one piece of work."""
 
 Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one variable
 

@@ -34,6 +34,7 @@ from queuehint.core.structures.leftovers import (
     ReviveSweep,
 )
 from queuehint.core.structures.timers import TimerKind
+from queuehint.operations import EDGE_UNITS, EDGES_AT_ONCE
 from queuehint.values.event import EventKind
 from queuehint.values.outcome import JobError
 from queuehint.values.record import JobState
@@ -53,10 +54,10 @@ CANCEL_UNITS = REVIVE_UNITS = 4
 """Units for a job that is canceled because of another one, or revived, besides one unit and its gates."""
 REAP_UNITS, PRUNE_UNITS = 2, 5
 """Units for a lease that has ended and for a record that is dropped, besides that of the timer and its gates."""
-DROP_UNITS, EDGE_UNITS = 2, 3
-"""Units for a job of a submission that is not committed, besides one unit, and for an edge that a commit makes."""
-SLICE, NEXT_SLICE = 50, 1_000_000
-"""How many dependencies of a portion are bound at once, and what stands for such a part in `CommitSweep.bound`."""
+DROP_UNITS = 2
+"""Units for a job of a submission that is not committed, besides one unit."""
+NEXT_SLICE = 1_000_000
+"""What stands in `CommitSweep.bound` for a slice of a portion: `EDGES_AT_ONCE` dependencies, bound at once."""
 ID_KEPT_MS = 600_000
 PINNED_LOOK_MIN_MS = 60_000
 PINNED_LOOK_MAX_MS = 3_600_000
@@ -329,14 +330,14 @@ class Lifecycle:
         """
         Release a job of a committed submission and evaluate its dependencies; return the units used.
 
-        Up to `SLICE` dependencies at a time: the job is released with the last of them, or when one cancels it.
+        Up to `EDGES_AT_ONCE` dependencies at a time: the job is released with the last of them, or when one cancels it.
         """
         portions = job.need_extras().portions
         part, at = divmod(sweep.bound[1], NEXT_SLICE) if sweep.bound[0] == job.number else (0, 0)
         sweep.bound = (0, 0)
-        needs = portions[at][part * SLICE : (part + 1) * SLICE]
+        needs = portions[at][part * EDGES_AT_ONCE : (part + 1) * EDGES_AT_ONCE]
         blocked, canceled_by = self.evaluate(needs, is_late=partial(is_late, job))
-        is_cut = len(portions[at]) > (part + 1) * SLICE
+        is_cut = len(portions[at]) > (part + 1) * EDGES_AT_ONCE
         if canceled_by is None and (is_cut or at + 1 < len(portions)):
             self.table.bind(job, needs, blocked)
             self.table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])

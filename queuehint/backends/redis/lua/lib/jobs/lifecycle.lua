@@ -2,7 +2,7 @@
 local PINNED_LOOK_MIN_MS, PINNED_LOOK_MAX_MS = 60000, 3600000 -- @const
 local PREFETCHED_FROM = 8 -- @const
 local CANCEL_UNITS, REVIVE_UNITS, REAP_UNITS, PRUNE_UNITS, DROP_UNITS = 4, 4, 2, 5, 2 -- @const
-local EDGE_UNITS, SLICE, NEXT_SLICE = 3, 50, 1000000 -- @const
+local EDGE_UNITS, EDGES_AT_ONCE, NEXT_SLICE = 3, 50, 1000000 -- @const
 local UNSEARCHABLE = 'whether a child waits for this job cannot be decided within 1000 jobs'
 local lifecycle = {}
 
@@ -210,17 +210,17 @@ function lifecycle.evaluate(needs, coming, is_late)
   return blocked, false, false
 end
 
--- Take up a job of a submission that was committed; return the units used, some for each dependency. Up to SLICE of these at
+-- Take up a job of a submission that was committed; return the units used, some for each dependency. Up to EDGES_AT_ONCE of these at
 -- a time: it is let go with the last of them, or when one cancels it. The sweep has at [5] the number of that job, at [6] how
 -- many of its portions are bound and, times NEXT_SLICE, how many slices of the next one.
 function lifecycle.begin(job, sweep)
   local bound = sweep[5] == job[NUMBER] and sweep[6] or 0
   if sweep[5] then sweep[5], sweep[6] = 0, 0 end
   local at = bound % NEXT_SLICE
-  local first = (bound - at) / NEXT_SLICE * SLICE
+  local first = (bound - at) / NEXT_SLICE * EDGES_AT_ONCE
   local needs = edges.portion_of(job, at)
-  local is_cut = #needs > first + SLICE
-  if #needs > SLICE then needs = {unpack(needs, first + 1, math.min(first + SLICE, #needs))} end
+  local is_cut = #needs > first + EDGES_AT_ONCE
+  if #needs > EDGES_AT_ONCE then needs = {unpack(needs, first + 1, math.min(first + EDGES_AT_ONCE, #needs))} end
   local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
   if not canceled_by and (is_cut or at < (job[PORTIONS] or 0)) then
     transitions.bind(job, needs, blocked)
