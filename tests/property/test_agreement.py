@@ -928,6 +928,22 @@ def test_facts_go_with_the_last_block_of_records_that_have_them(make: Make, one_
     assert facts_held(lockstep) == {b"a"}
 
 
+def test_facts_that_the_server_forgets_within_a_step_leave_nothing_in_the_index(make: Make) -> None:
+    lockstep = make()
+    for part in range(3):
+        jobs = [pruned_specs(f"{part}-{at}-", 1, "t", user=f"{part}-{at}")[0] for at in range(500)]
+        lockstep.do(op.Enqueue(tuple(jobs)))
+    client: Any = lockstep.server.client()
+    fields = client.hkeys(keys.redis_key(lockstep.namespace, "index"))
+    assert {field[:1] for field in fields} == {b"#", b"a", b"f", b"s", b"u"}
+    while lockstep.engine.table.jobs:
+        end_some(lockstep)
+    assert not facts_held(lockstep)
+    assert lockstep.do(op.List(RecordFilter(task="t"))).records == ()
+    lockstep.wind_down()
+    lockstep.check_residue()
+
+
 def test_a_step_that_drops_the_last_record_of_facts_and_takes_in_another_keeps_them(make: Make) -> None:
     lockstep = make()
     lockstep.do(op.Enqueue(pruned_specs("a", 1, "a")))

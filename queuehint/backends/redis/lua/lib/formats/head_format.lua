@@ -100,6 +100,13 @@ function heads.give_name(facts)
   return terms
 end
 
+-- The terms of a plain record, but for its state: by the name of its facts where its head has one. The server may have forgotten
+-- these facts since the job was read, and have named others of the same text: each has its own terms then.
+function heads.terms(job)
+  if not job.name then return job.terms end
+  return job.named_terms or heads.give_name(getmetatable(job).__index)
+end
+
 local function remember_common(id, text)
   if common_parts_count >= TEXTS_KEPT then common_parts, common_parts_count = {}, 0 end
   common_parts[id], common_parts_count = text, common_parts_count + 1

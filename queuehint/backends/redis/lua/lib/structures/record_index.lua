@@ -109,7 +109,7 @@ end
 function record_index.drop_id(number) put_id(number, false) end
 
 local function change_plain(job, is_there)
-  local number, all = job[NUMBER], job.name and job.named_terms or job.terms
+  local number, all = job[NUMBER], heads.terms(job)
   local place = number % PER_BLOCK
   local block = (number - place) / PER_BLOCK
   local terms = terms_of(block)
