@@ -128,24 +128,11 @@ function filter.blocks(after, newest_first)
   end
 end
 
-local formats = {}
-
--- The format of so many words, made when it is needed.
-local function format_of(size)
-  local format = formats[size]
-  if not format then
-    format = '>' .. string.rep('I4', size)
-    formats[size] = format
-  end
-  return format
-end
-
 -- The words of packed bits; nil if there are none.
 local function words_of(packed)
   if not packed or #packed < 5 then return nil end
-  local words, first, size = {}, string.byte(packed), (#packed - 1) / 4
-  local stored = {struct.unpack(format_of(size), packed, 2)}
-  for at = 1, WORDS do words[at] = at > first and at <= first + size and stored[at - first] or 0 end
+  local words, stored, size, before = {}, record_bits.words(packed)
+  for at = 1, WORDS do words[at] = at > before and at <= before + size and stored[at - before] or 0 end
   return words
 end
 
@@ -184,11 +171,10 @@ local function any_of(asked, packed)
     if not all then
       all = words_of(bits)
     elseif bits and #bits > 4 then
-      local first, size = string.byte(bits), (#bits - 1) / 4
-      local stored = {struct.unpack(format_of(size), bits, 2)}
+      local stored, size, before = record_bits.words(bits)
       for at = 1, size do
         local word = stored[at]
-        if word ~= 0 then all[first + at] = bit.bor(all[first + at], word) end
+        if word ~= 0 then all[before + at] = bit.bor(all[before + at], word) end
       end
     end
   end
@@ -265,24 +251,19 @@ function filter.numbers(words, block, newest_first)
   end
 end
 
-local ONES = {[0] = 0}
-for byte = 1, 255 do ONES[byte] = ONES[math.floor(byte / 2)] + byte % 2 end
 
 local function ones_in(words)
   local ones = 0
   for at = 1, WORDS do
     local word = words[at]
-    if word ~= 0 then
-      ones = ones + ONES[bit.band(word, 255)] + ONES[bit.band(bit.rshift(word, 8), 255)]
-        + ONES[bit.band(bit.rshift(word, 16), 255)] + ONES[bit.rshift(word, 24)]
-    end
+    if word ~= 0 then ones = ones + record_bits.ones(word) end
   end
   return ones
 end
 
 local function ones_of(packed)
-  local ones = 0
-  for _, byte in ipairs({string.byte(packed, 2, -1)}) do ones = ones + ONES[byte] end
+  local ones, of_byte = 0, record_bits.ones_of_bytes()
+  for _, byte in ipairs({string.byte(packed, 2, -1)}) do ones = ones + of_byte[byte] end
   return ones
 end
 

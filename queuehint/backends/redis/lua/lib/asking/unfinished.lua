@@ -23,29 +23,6 @@ function unfinished.count(field)
   return string.byte(field) == 47 and count - count_range(paths.ranges_at(key)) or count
 end
 
-local ones = nil
-
--- How many bits of a word are set; arithmetic costs less here than calls of functions do.
-local function ones_in(word)
-  if not ones then
-    ones = {[0] = 0}
-    for byte = 1, 255 do ones[byte] = ones[math.floor(byte / 2)] + byte % 2 end
-  end
-  local low = word % 65536
-  local high, first = (word - low) / 65536, low % 256
-  local third = high % 256
-  return ones[first] + ones[(low - first) / 256] + ones[third] + ones[(high - third) / 256]
-end
-
-local formats = {}
-
--- The words of packed bits, and how many there are.
-local function words_of(packed)
-  local size = (#packed - 1) / 4
-  formats[size] = formats[size] or '>' .. string.rep('I4', size)
-  return {struct.unpack(formats[size], packed, 2)}, size
-end
-
 -- The words, by their place, of the records of a block that have one of some terms, by what INDEX holds of each of these
 -- (lib/formats/record_bits), false where nothing is.
 local function words_of_any(list)
@@ -53,10 +30,10 @@ local function words_of_any(list)
   for at = 1, #list do
     local packed = list[at]
     if packed then
-      local from, words, size = string.byte(packed), words_of(packed)
+      local words, size, before = record_bits.words(packed)
       for place = 1, size do
-        local was, word = any[from + place], words[place]
-        any[from + place] = was and bit.bor(was, word) % 4294967296 or word
+        local was, word = any[before + place], words[place]
+        any[before + place] = was and bit.bor(was, word) % 4294967296 or word
       end
     end
   end
@@ -68,7 +45,7 @@ local function count_common(some, others)
   local others_there, count = words_of_any(others), 0
   for place, word in pairs(words_of_any(some)) do
     local there = others_there[place]
-    if there then count = count + ones_in(word == there and word or bit.band(word, there) % 4294967296) end
+    if there then count = count + record_bits.ones(word == there and word or bit.band(word, there)) end
   end
   return count
 end

@@ -4,6 +4,7 @@
 local PER_BLOCK, TIMES, TIMES_SIZE, TIMES_FORM = 1024, 'a', 16, '>dd' -- @const
 local MASKS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 local record_bits = {}
+local word_forms, ones_of_byte = {}, nil
 
 -- Change one bit of packed words; nil where the first or last word may become zero, or a word before the first is needed.
 local function with_one(packed, offset, is_there)
@@ -51,6 +52,34 @@ function record_bits.changed(packed, bits)
   while string.byte(data, finish) == 0 do finish = finish - 1 end
   begin, finish = begin - (begin - 1) % 4, finish + -finish % 4
   return string.char((first + begin - 1) / 4) .. string.sub(data, begin, finish)
+end
+
+-- The words of packed bits, how many there are, and how many stand before the first.
+function record_bits.words(packed)
+  local size = (#packed - 1) / 4
+  local words_form = word_forms[size]
+  if not words_form then
+    words_form = '>' .. string.rep('I4', size)
+    word_forms[size] = words_form
+  end
+  return {struct.unpack(words_form, packed, 2)}, size, string.byte(packed)
+end
+
+-- How many records there are by each byte of packed bits.
+function record_bits.ones_of_bytes()
+  if not ones_of_byte then
+    ones_of_byte = {[0] = 0}
+    for byte = 1, 255 do ones_of_byte[byte] = ones_of_byte[math.floor(byte / 2)] + byte % 2 end
+  end
+  return ones_of_byte
+end
+
+-- How many bits of a word are set, which may be below zero; arithmetic costs less here than calls of functions do.
+function record_bits.ones(word)
+  local ones, low = ones_of_byte or record_bits.ones_of_bytes(), word % 65536
+  local high = (word - low) / 65536 % 65536
+  local first, third = low % 256, high % 256
+  return ones[first] + ones[(low - first) / 256] + ones[third] + ones[(high - third) / 256]
 end
 
 -- The times of a block; nil where there are none.
