@@ -62,12 +62,12 @@ def _measure(report: Report, server: RedisServer, shape: str, part: float, recor
 
 
 def _examined(probe: Probe) -> list[tuple[float, str]]:
-    """Examine the namespace; return the time of each call in ms, and its script."""
+    """Examine the namespace; return the CPU time of the server for each call in ms, and its script."""
     backend: Any = probe.backend
     times: list[tuple[float, str]] = []
     with (
         patch.object(doctor, "SyncLink", lambda address: Measured(address, probe)),
-        patch.object(probe, "note", lambda command, ms: times.append((ms, probe.name_of(command)))),
+        patch.object(probe, "note", lambda command, cost: times.append((cost.cpu_ms, probe.name_of(command)))),
     ):
         diagnosis: Diagnosis = doctor.diagnose(backend)
     if not diagnosis.is_clean or not diagnosis.was_quiet:
