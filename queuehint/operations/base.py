@@ -107,8 +107,10 @@ ANYONE: Final = "*"
 """In place of users to help: all of them."""
 BUDGET = 1000
 """Units of following work of one operation: as many as no Redis is held up by for 20 ms, the same for all backends."""
-EDGE_UNITS, EDGES_AT_ONCE = 3, 50
-"""Units for an edge that a commit makes, and how many edges of a job it makes as one piece of work."""
+EDGE_UNITS = 3
+"""Units for an edge that a commit makes."""
+EDGES_AT_ONCE = 50
+"""How many edges of a job a commit makes as one piece of work."""
 
 Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one variable
 
