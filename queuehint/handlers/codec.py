@@ -162,13 +162,23 @@ class JsonCodec:
             if name in values:
                 written = self._unstructure(name, values[name], annotations[name], bytes_max)
                 values = {**values, name: written}
-        payload = encode_flat(values, bytes_max)
-        if payload is not None:
-            return payload
+        return encode_flat(values, bytes_max) or self.dumps_nested(values, bytes_max=bytes_max, checked=odd)
+
+    @staticmethod
+    def dumps_nested(values: Mapping[str, Any], *, bytes_max: int, checked: Sequence[str] = ()) -> bytes:
+        """
+        Turn values by name that `encode_flat` does not take, and that are JSON as they are, into one JSON object.
+
+        Args:
+            checked: names whose lists and objects are known to be JSON.
+
+        Raises:
+            PayloadError: one is no JSON, or they take more than *bytes_max* bytes.
+        """
         for name, value in values.items():
             kind = type(value)
-            if kind not in SCALARS and name in odd:
-                continue  # it was checked when it was read back
+            if kind not in SCALARS and name in checked:
+                continue
             if (kind not in SCALARS or (kind is str and len(value) > bytes_max)) and not is_flat(
                 kind, value, bytes_max
             ):

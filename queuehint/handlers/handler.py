@@ -122,8 +122,8 @@ class Handler:
         self.checks.update(checks_of(self.annotations, self.parameters))
         self.sure.update({name: check.sure for name, check in self.checks.items()})
         self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
-        self._flat_by: JsonCodec | None = None
-        """The codec that writes and reads all arguments as the JSON they are."""
+        self._plain_by: tuple[Codec | None, JsonCodec | None] = None, None
+        """The codec that was used last, and again if it writes and reads all arguments as the JSON they are."""
         self._partly_plain: dict[frozenset[str], dict[str, Any]] = {}
         """The annotations with some taken as Any; kept, because a codec may know annotations by their identity."""
 
@@ -212,23 +212,24 @@ class Handler:
         """
         if self.is_open:
             self.settle(codec)
-        if codec is self._flat_by or self._is_flat_by(codec):
-            payload = encode_flat(arguments, PAYLOAD_BYTES_MAX)
-            if payload is not None:
-                return payload
-        annotations = self._annotations_less(plain) if plain else self.annotations
+        known, plain_codec = self._plain_by
+        if codec is not known:
+            plain_codec = self._see_codec(codec)
         try:
+            if plain_codec is not None:
+                flat = encode_flat(arguments, PAYLOAD_BYTES_MAX)
+                return flat or plain_codec.dumps_nested(arguments, bytes_max=PAYLOAD_BYTES_MAX)
+            annotations = self._annotations_less(plain) if plain else self.annotations
             return codec.dumps(arguments, annotations, bytes_max=PAYLOAD_BYTES_MAX)
         except PayloadError as error:
             self._name_unresolved(error)
             raise
 
-    def _is_flat_by(self, codec: Codec) -> bool:
-        """Return whether a codec writes and reads all arguments as the JSON they are, and remember it if it does."""
-        if type(codec) is not JsonCodec or not codec.is_plain(self.annotations):
-            return False
-        self._flat_by = codec
-        return True
+    def _see_codec(self, codec: Codec) -> JsonCodec | None:
+        """Return a codec if it writes and reads all arguments as the JSON they are, and remember whether it does."""
+        plain_codec = codec if type(codec) is JsonCodec and codec.is_plain(self.annotations) else None
+        self._plain_by = codec, plain_codec
+        return plain_codec
 
     def _name_unresolved(self, error: PayloadError) -> None:
         """
@@ -276,7 +277,10 @@ class Handler:
             self.settle(codec)
         try:
             try:
-                if codec is self._flat_by or self._is_flat_by(codec):
+                known, plain_codec = self._plain_by
+                if codec is not known:
+                    plain_codec = self._see_codec(codec)
+                if plain_codec is not None:
                     values = load_object(payload)
                 else:
                     values = codec.loads(payload, self.annotations)
