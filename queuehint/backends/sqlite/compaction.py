@@ -55,6 +55,16 @@ SLICE_BYTES, SLICE_PARTS, SLICE_ROWS = 256 << 10, 8, 16
 """What is put into the file, and what is removed of it, between two batches."""
 
 
+@attrs.define
+class _UnderWay:
+    """A snapshot that is being put into the file: its copy, its header, and what of it is there."""
+
+    copy: copying.Copying
+    header: Header
+    parts: int = 0
+    bytes: int = 0
+
+
 class Compaction:
     """
     When the journal of a file is replaced, and how far that is; used by one thread.
@@ -73,10 +83,7 @@ class Compaction:
         self._snapshot_bytes = found.snapshot_bytes
         self._covered = found.snapshot_number
         """Up to where the journal was when a snapshot was last begun."""
-        self._copying: copying.Copying | None = None
-        self._header = Header()
-        """Of the snapshot under way."""
-        self._put_parts = self._put_bytes = 0
+        self._under_way: _UnderWay | None = None
         self._next_s = 0.0
         self._is_clearing = True
         self._kept_jobs = 0
@@ -86,7 +93,7 @@ class Compaction:
     @property
     def patience_s(self) -> float | None:
         """For how long, if no call comes, nothing is to be done; None for ever."""
-        if self._copying is not None or self._is_clearing:
+        if self._under_way is not None or self._is_clearing:
             return SLICE_EVERY_S
         return IDLE_S if self._is_due(IDLE_SHARE) else None
 
@@ -108,8 +115,8 @@ class Compaction:
             self._kept_jobs = jobs
             gc.freeze()
         try:
-            if self._copying is not None:
-                self._put_slice(self._copying)
+            if self._under_way is not None:
+                self._put_slice(self._under_way)
             elif self._is_wanted:
                 self._begin(lock)
             elif self._is_clearing:
@@ -131,9 +138,9 @@ class Compaction:
 
     def stop(self) -> None:
         """Give up the snapshot under way, if there is one."""
-        under_way, self._copying = self._copying, None
+        under_way, self._under_way = self._under_way, None
         if under_way is not None:
-            under_way.end()
+            under_way.copy.end()
             self.is_changed = True
 
     def _is_due(self, share: int) -> bool:
@@ -150,11 +157,9 @@ class Compaction:
         header = self._begun()
         try:
             with lock:
-                self._copying = copying.Copying(self._engine)
+                self._under_way = _UnderWay(copying.Copying(self._engine), header)
         except OSError:
             self._make_at_once(lock)
-        else:
-            self._header, self._put_bytes, self._put_parts = header, 0, 0
 
     def _begun(self) -> Header:
         """Return the header of a snapshot of now, and count the journal from here on."""
@@ -170,21 +175,21 @@ class Compaction:
         self._file.replace(parts, header)
         self._snapshot_bytes = sum(map(len, parts))
 
-    def _put_slice(self, under_way: copying.Copying) -> None:
+    def _put_slice(self, under_way: _UnderWay) -> None:
         """Put some of the copy into the file; have it count once all has come."""
         if time.monotonic() < self._next_s:
             return
-        parts = under_way.parts(SLICE_BYTES)
+        parts = under_way.copy.parts(SLICE_BYTES)
         if parts:
-            self._file.put(self._header.first + self._put_parts, parts)
-            self._put_parts += len(parts)
-            self._put_bytes += sum(map(len, parts))
-        elif under_way.is_at_end:
-            self._copying = None
-            if not under_way.end():
+            self._file.put(under_way.header.first + under_way.parts, parts)
+            under_way.parts += len(parts)
+            under_way.bytes += sum(map(len, parts))
+        elif under_way.copy.is_at_end:
+            self._under_way = None
+            if not under_way.copy.end():
                 raise RuntimeError("the process that copies has died")
-            self._file.switch(attrs.evolve(self._header, parts=self._put_parts))
-            self._snapshot_bytes, self._is_clearing = self._put_bytes, True
+            self._file.switch(attrs.evolve(under_way.header, parts=under_way.parts))
+            self._snapshot_bytes, self._is_clearing = under_way.bytes, True
         self._next_s = time.monotonic() + SLICE_EVERY_S
 
     def _clear_slice(self) -> None:

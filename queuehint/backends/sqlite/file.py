@@ -161,9 +161,9 @@ class JournalFile:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def description(self) -> bytes:
+    def description(self) -> tuple[bytes, int]:
         """
-        Return the last part of the snapshot.
+        Return the last part of the snapshot, and how many bytes all have.
 
         Raises:
             CorruptStateError: some parts are missing, or the file is damaged.
@@ -172,12 +172,12 @@ class JournalFile:
         assert header is not None
         with self._judged():
             inside = (header.first, header.first + header.parts)
-            (count,) = self._db.execute("SELECT count(*) FROM snapshot WHERE part >= ? AND part < ?", inside).fetchone()
+            sizes = "SELECT count(*), total(length(data)) FROM snapshot WHERE part >= ? AND part < ?"
+            count, size = self._db.execute(sizes, inside).fetchone()
             last = self._db.execute("SELECT data FROM snapshot WHERE part = ?", (inside[1] - 1,)).fetchone()
         if count != header.parts or last is None:
             raise CorruptStateError(f"{self.path}: parts of the snapshot are missing")
-        data: bytes = last[0]
-        return data
+        return last[0], int(size)
 
     def parts(self) -> Iterator[bytes]:
         """

@@ -68,16 +68,8 @@ def recover(file: JournalFile, options: EngineOptions) -> Recovered:
         begin = decode(header.options.encode())
         if not isinstance(begin, Begin):
             raise CorruptStateError(f"{file.path} is damaged: its snapshot has no options")
-        description = file.description()
-        snapshot_bytes = len(description)
-
-        def parts() -> Iterator[bytes]:
-            nonlocal snapshot_bytes
-            for part in file.parts():
-                snapshot_bytes += len(part)
-                yield part
-
-        engine = thaw(description, parts(), attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
+        description, snapshot_bytes = file.description()
+        engine = thaw(description, file.parts(), attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
     releases = set()
     for at_ms, data in file.rows():
         operation = decode(data)

@@ -129,24 +129,19 @@ class Call:
     def _numbered(self) -> tuple[Any, ...]:
         """Take a stream; return the words of the request with its name and its number."""
         assert self._take is not None
-        self.stream = stream = self._take()
-        words = self._words
-        self._words = words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
-        return (*self._way, *words)
+        self.number(self._take())
+        return (*self._way, *self._words)
 
     def number(self, stream: RequestStream) -> None:
         """Make this the newest request of a stream."""
+        words = self._words
         self.stream = stream
-        self._name(stream)
+        self._words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
 
     def number_as(self, stream: RequestStream) -> None:
         """Give this the number of the newest request of a stream, which stays that of the other request."""
-        self._take = None
-        self._name(stream)
-
-    def _name(self, stream: RequestStream) -> None:
-        words = self._words
-        self._words = (*words[:_STREAM], stream.name, stream.request, *words[_STREAM + 2 :])
+        self.number(stream)
+        self._take = self.stream = None
 
     def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
         """Return what to send to the same node in place of what it refused; None if its refusal is the answer."""
