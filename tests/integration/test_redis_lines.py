@@ -29,6 +29,7 @@ from queuehint.backends.redis.connections.endpoint import Endpoint, read_tls
 from queuehint.backends.redis.connections.line import Line
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.transport import Closed, NotSent, Redirect, Send, Unanswered
+from tests import wire_codecs
 from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.proxy import Proxy
@@ -41,11 +42,9 @@ ROOT = Path(__file__).parents[2]
 SIZE = 300_000
 
 
-@pytest.fixture(params=["python", "hiredis"])
+@pytest.fixture(params=wire_codecs.WAYS)
 def _codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(lines, "open_reader", resp.Reader)
-        monkeypatch.setattr(lines, "pack", resp.pack_words)
+    wire_codecs.use(request.param, lines, monkeypatch)
 
 
 @pytest.fixture

@@ -10,21 +10,19 @@ import pytest
 from redis import exceptions as driver
 
 from queuehint.backends.redis.connections import pipeline as pipelines
-from queuehint.backends.redis.connections import resp
 from queuehint.backends.redis.connections.endpoint import Endpoint
 from queuehint.backends.redis.connections.pipeline import Pipeline, open_pipeline
 from queuehint.backends.redis.transport import NotSent, Unanswered
+from tests import wire_codecs
 from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.proxy import Proxy
 from tests.servers import Server
 
 
-@pytest.fixture(params=["python", "hiredis"], autouse=True)
+@pytest.fixture(params=wire_codecs.WAYS, autouse=True)
 def _codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(pipelines, "open_reader", resp.Reader)
-        monkeypatch.setattr(pipelines, "pack", resp.pack_words)
+    wire_codecs.use(request.param, pipelines, monkeypatch)
 
 
 @pytest.fixture
