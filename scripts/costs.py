@@ -42,7 +42,7 @@ TWINS: tuple[tuple[str, str], ...] = ()
 """Written by hand beside the general way, which is slow, and to be kept equal to it."""
 SERIALISERS = (
     ("queuehint/backends/redis/codec/specs.py", "def spec_head("),
-    ("queuehint/backends/sqlite/sharing/messages.py", "def replied("),
+    ("queuehint/backends/journal/guests/messages.py", "def replied("),
     ("queuehint/operations/wire.py", "def encode("),
 )
 """Those of a `JobSpec`."""

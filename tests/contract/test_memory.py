@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.freezing import freeze
 from queuehint.backends.memory import MemoryBackend
-from queuehint.backends.sqlite.freezing import freeze
 from queuehint.testing.contract import BackendConformance, Store, Tokens
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal.guests import guest, host
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.freezing import freeze
-from queuehint.backends.sqlite.sharing import guest, host
 from queuehint.operations import Peek
 from queuehint.testing.contract import BackendConformance, Binding, Store, Tokens
 from tests.folders import quick_folder

@@ -19,10 +19,10 @@ import pytest
 
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.sqlite import compaction
+from queuehint.backends.journal.compaction import Compaction
+from queuehint.backends.journal import compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.compaction import Compaction
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind

@@ -17,9 +17,9 @@ import pytest
 
 from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint import operations as op
+from queuehint.backends.journal.doctor import diagnose
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.cli.app import app
 from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs.table import JobTable

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from queuehint.backends.sqlite import compaction, copying, recovery
+from queuehint.backends.journal.copying import Copying
+from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal import compaction, copying, recovery
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.copying import Copying
 from queuehint.backends.sqlite.file import JournalFile
-from queuehint.backends.sqlite.freezing import freeze
 from queuehint.core.engine import Engine
 from queuehint.testing.driver import Queue, job
 from tests.snapshots import read
@@ -132,7 +132,7 @@ def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(t
 
 ALONE = """
 import time
-from queuehint.backends.sqlite.copying import Copying
+from queuehint.backends.journal.copying import Copying
 from tests.integration.test_sqlite_copies import engine_of
 under_way = Copying(engine_of(20_000))
 print(under_way._pid, flush=True)

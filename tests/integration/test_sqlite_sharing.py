@@ -20,11 +20,11 @@ import pytest
 
 from queuehint import JobState, Scheduler
 from queuehint import operations as op
+from queuehint.backends.journal.doctor import diagnose
+from queuehint.backends.journal.guests import guest as guest_module
+from queuehint.backends.journal.guests import server as server_module
+from queuehint.backends.journal.guests.messages import GONE, framed, head_of, read_answer, request
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.backends.sqlite.doctor import diagnose
-from queuehint.backends.sqlite.sharing import guest as guest_module
-from queuehint.backends.sqlite.sharing import server as server_module
-from queuehint.backends.sqlite.sharing.messages import GONE, framed, head_of, read_answer, request
 from queuehint.cli.app import app
 from queuehint.core.structures.trie import ONE, X
 from queuehint.errors import (
@@ -245,7 +245,7 @@ def test_another_namespace_and_another_release_are_refused(table: Table, monkeyp
     table.have()
     with pytest.raises(BackendDeniedError, match="holds the jobs of namespace 'default', not 'docs'"):
         table.open(namespace="docs").call_sync(op.Peek())
-    monkeypatch.setattr("queuehint.backends.sqlite.sharing.messages.head_of", lambda _: b"queuehint 9.9 default\n")
+    monkeypatch.setattr("queuehint.backends.journal.guests.messages.head_of", lambda _: b"queuehint 9.9 default\n")
     answer = say(table, framed(b"queuehint 1.0 default\n"))
     with pytest.raises(BackendDeniedError, match="cannot be asked by release 1"):
         read_answer(answer, object)

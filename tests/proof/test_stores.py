@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from queuehint.backends.sqlite import compaction
+from queuehint.backends.journal import compaction
 from queuehint.core.engine import Engine
 from queuehint.operations import BUDGET
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED, Style

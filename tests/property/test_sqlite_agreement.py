@@ -11,7 +11,7 @@ import pytest
 from queuehint import FakeClock
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.sqlite import compaction
+from queuehint.backends.journal import compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.core.engine import Engine, EngineOptions

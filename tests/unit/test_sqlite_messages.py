@@ -10,9 +10,8 @@ import attrs
 import pytest
 
 from queuehint import operations as op
-from queuehint.backends.sqlite import doctor
-from queuehint.backends.sqlite.sharing import messages
-from queuehint.backends.sqlite.sharing.messages import (
+from queuehint.backends.journal.guests import messages
+from queuehint.backends.journal.guests.messages import (
     EXAMINE,
     HAND_OVER,
     LENGTH_BYTES,
@@ -24,6 +23,7 @@ from queuehint.backends.sqlite.sharing.messages import (
     request,
     runs_jobs,
 )
+from queuehint.backends.sqlite import doctor
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendDeniedError,

@@ -16,7 +16,7 @@ time; a *snapshot* of the engine replaces a long journal now and then, so that o
 - Questions change nothing and are answered at once, on the caller's own thread, by the engine. While an operation is
   being written they see no later time than its own, or the engine would be ahead of the file.
 - The store's own changes are journaled too: the renewal of this process's leases, and each opening.
-- One process at a time owns the file, and runs its jobs; others send it requests, `queuehint.backends.sqlite.sharing`.
+- One process at a time owns the file, and runs its jobs; others send it requests, `queuehint.backends.journal.guests`.
   The process that opens it has the lock, so all other lease holders are dead, and all their leases expire at once: a
   job is retried after a restart without waiting for its lease, and its loss is counted. Tokens count from a new epoch,
   in case a power failure lost operations that had no durable commit.
@@ -41,15 +41,15 @@ import attrs
 
 from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import OWN_LEASE_MS
+from queuehint.backends.journal.compaction import Compaction
+from queuehint.backends.journal.doctor import Examine, examine
+from queuehint.backends.journal.guests.messages import UNWRITTEN
+from queuehint.backends.journal.guests.store import SharedStore
+from queuehint.backends.journal.recovery import begin_engine, begin_with, recover, without_collector
+from queuehint.backends.journal.writer import Ticket, under_lock, write
 from queuehint.backends.sqlite.address import Address, parse_url
-from queuehint.backends.sqlite.compaction import Compaction
-from queuehint.backends.sqlite.doctor import Examine, examine
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.backends.sqlite.lock import take_lock
-from queuehint.backends.sqlite.recovery import begin_engine, begin_with, recover, without_collector
-from queuehint.backends.sqlite.sharing.messages import UNWRITTEN
-from queuehint.backends.sqlite.sharing.store import SharedStore
-from queuehint.backends.sqlite.writer import Ticket, under_lock, write
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
 from queuehint.errors import (

@@ -13,8 +13,8 @@ import time
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
-from queuehint.backends.sqlite.doctor import Examine
-from queuehint.backends.sqlite.sharing.messages import (
+from queuehint.backends.journal.doctor import Examine
+from queuehint.backends.journal.guests.messages import (
     ANSWER_BYTES_MAX,
     EXAMINE,
     GONE,
@@ -26,7 +26,7 @@ from queuehint.backends.sqlite.sharing.messages import (
     request,
     runs_jobs,
 )
-from queuehint.backends.sqlite.sharing.server import is_trusted
+from queuehint.backends.journal.guests.server import is_trusted
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -40,8 +40,8 @@ from queuehint.operations.bounds import check_limits
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from queuehint.backends.journal.writer import Ticket
     from queuehint.backends.sqlite.lock import FileInUseError
-    from queuehint.backends.sqlite.writer import Ticket
 
 PATIENCE_S: Final = 5.0
 """How long the owner of the file may stay silent."""

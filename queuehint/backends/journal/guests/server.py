@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from queuehint.backends.sqlite.sharing.messages import LENGTH_BYTES, REQUEST_BYTES_MAX, STILL_AT_IT, framed
+from queuehint.backends.journal.guests.messages import LENGTH_BYTES, REQUEST_BYTES_MAX, STILL_AT_IT, framed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.backends.base import release
-from queuehint.backends.sqlite.snapshot import SCHEMA
-from queuehint.backends.sqlite.thawing import thaw
+from queuehint.backends.journal.snapshot import SCHEMA
+from queuehint.backends.journal.thawing import thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
 from queuehint.errors import BackendDeniedError, CorruptStateError, QueueHintError

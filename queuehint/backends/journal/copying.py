@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.sqlite.freezing import freeze
+from queuehint.backends.journal.freezing import freeze
 
 if sys.platform == "linux":
     # That of `os` may be another one: gevent puts its own there, which goes on with its loop in the child.

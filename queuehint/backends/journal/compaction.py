@@ -2,7 +2,7 @@
 Compaction: a snapshot of the engine replaces the journal, so that the file is opened soon and does not grow for ever.
 
 A small engine is written down at once, in the time of a few calls. Of a larger one a copy is made beside the work, see
-`queuehint.backends.sqlite.copying`, and put into the file a little between two batches: no call waits for more than one
+`queuehint.backends.journal.copying`, and put into the file a little between two batches: no call waits for more than one
 such slice. Where that is not possible, all is written down at once, and callers wait.
 
 A snapshot is due when reading the journal would take longer than reading the snapshot, and sooner when nobody asks for
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from queuehint.backends.base import release
-from queuehint.backends.sqlite import copying
+from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal.recovery import begin_with, without_collector
+from queuehint.backends.journal.snapshot import SCHEMA
+from queuehint.backends.journal import copying
 from queuehint.backends.sqlite.file import Header
-from queuehint.backends.sqlite.freezing import freeze
-from queuehint.backends.sqlite.recovery import begin_with, without_collector
-from queuehint.backends.sqlite.snapshot import SCHEMA
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations.wire import encode
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import logging
     import threading
 
+    from queuehint.backends.journal.recovery import Recovered
     from queuehint.backends.sqlite.file import JournalFile
-    from queuehint.backends.sqlite.recovery import Recovered
     from queuehint.core.engine import Engine
 
 SNAPSHOT_ROWS: Final = 20_000

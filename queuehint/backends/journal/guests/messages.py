@@ -20,7 +20,7 @@ import attrs
 
 from queuehint import errors
 from queuehint.backends.base import release
-from queuehint.backends.sqlite.doctor import Examine
+from queuehint.backends.journal.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
 from queuehint.operations import Enqueue, Exchange, Fetch, Get, Operation, Post, Renew
 from queuehint.operations.bounds import check_limits

@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from queuehint.backends.sqlite.doctor import Examine
-from queuehint.backends.sqlite.sharing.messages import (
+from queuehint.backends.journal.doctor import Examine
+from queuehint.backends.journal.guests.messages import (
     EXAMINE,
     GONE,
     HAND_OVER,
@@ -18,7 +18,7 @@ from queuehint.backends.sqlite.sharing.messages import (
     replied,
     runs_jobs,
 )
-from queuehint.backends.sqlite.sharing.server import HAS_SOCKETS, Server
+from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server
 from queuehint.errors import (
     BackendError,
     BackendInUseError,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.base import Interest
 from queuehint.backends.in_process import LocalBackend
+from queuehint.backends.journal.guests.guest import RETRY_S, Guest, deadline_s
+from queuehint.backends.journal.guests.host import serve
+from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.sqlite.lock import FileInUseError, FileLock, lock_path
-from queuehint.backends.sqlite.sharing.guest import RETRY_S, Guest, deadline_s
-from queuehint.backends.sqlite.sharing.host import serve
-from queuehint.backends.sqlite.writer import Ticket
 from queuehint.errors import QueueHintError
 from queuehint.operations import IDS_MAX, Peek
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.backends.base import BackendOptions
+    from queuehint.backends.journal.guests.server import Server
     from queuehint.backends.sqlite.address import Address
-    from queuehint.backends.sqlite.sharing.server import Server
     from queuehint.backends.waiters import Waiter
 
 GUEST_POLL_S: Final = 0.2

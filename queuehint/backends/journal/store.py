@@ -1,0 +1,232 @@
+"""
+The interface of a store of a journal: rows, a snapshot, and who leads.
+
+A row is a group of operations that were written together, see `queuehint.backends.journal.groups`; to a store it is
+bytes. All of this is used by one thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+@attrs.frozen(kw_only=True)
+class Header:
+    """
+    Metadata of a snapshot.
+
+    Args:
+        number: of the last row of the journal that it covers.
+        layout: the number of the layout of its parts.
+        first: the number of its first part.
+        parts: how many there are.
+        release: the version of queuehint that made it.
+        options: the operation `Begin`, encoded, that says with what options its engine goes on.
+    """
+
+    number: int = 0
+    layout: int = 0
+    first: int = 0
+    parts: int = 0
+    release: str = ""
+    options: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Leader:
+    """
+    The process that leads, as others find it.
+
+    Args:
+        pid: None if it has not said it yet.
+        address: where it answers others; "" for nowhere, None if it has not said it yet.
+        term: differs from that of each leader before it; what a guest says belongs to one term.
+    """
+
+    pid: int | None = None
+    address: str | None = None
+    term: str = ""
+
+
+class LedElsewhereError(Exception):
+    """Another process leads."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+        super().__init__(f"led by {leader.pid}")
+
+
+class DeposedError(Exception):
+    """This process leads no more: another one does, or may do so; what was to be written is not."""
+
+
+class Lead(Protocol):
+    """
+    The right to write a journal, from its making until `release`.
+
+    Attributes:
+        renew_every_s: how often `renew` is to be called; None if the lead lasts for as long as the process.
+    """
+
+    renew_every_s: float | None
+
+    def announce(self, address: str) -> None:
+        """
+        Write where this process answers others, ``""`` for nowhere.
+
+        Raises:
+            OSError, BackendError: it cannot be written.
+        """
+
+    def renew(self) -> None:
+        """
+        Extend the lead.
+
+        Raises:
+            DeposedError: another process leads.
+            BackendError: the store does not answer; the lead lasts until `may_answer` says no.
+        """
+
+    def may_answer(self) -> bool:
+        """Return whether no other process can lead yet, so that questions may be answered from memory."""
+
+    def release(self) -> None:
+        """Leave the lead, so that another process can take it at once; idempotent, and raises nothing."""
+
+
+class Journal(Protocol):
+    """
+    An open journal.
+
+    Attributes:
+        name: what errors call it.
+        number: of the newest row; rows are numbered from 1 on without a gap.
+        header: of the newest snapshot, None if there is none.
+        owner: the process that wrote the newest `append` that named one, None if there is none.
+    """
+
+    name: str
+    number: int
+    header: Header | None
+    owner: str | None
+
+    def check_there(self) -> None:
+        """
+        Check that what is written can still be found by others.
+
+        Raises:
+            BackendUnavailableError: the journal was removed, moved or replaced.
+        """
+
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """
+        Yield the times, in ms since the epoch, and the groups after the snapshot.
+
+        Raises:
+            CorruptStateError: the journal is damaged.
+        """
+
+    def append(self, at_ms: int, data: bytes, *, owner: str | None = None, taken: Sequence[int] = ()) -> None:
+        """
+        Write a group; once this returns it is as durable as was asked for.
+
+        Args:
+            owner: the new writer from here on, if it changes.
+            taken: rows of the inbox that are taken out of it in the same step.
+
+        Raises:
+            DeposedError: another process leads; nothing was written.
+            BackendFullError: there is no room; nothing was written.
+            BackendUnavailableError, BackendDeniedError: nothing was written.
+            OutcomeUnknownError: only the journal can say, once it is read again.
+        """
+
+    def description(self) -> tuple[bytes, int]:
+        """
+        Return the last part of the snapshot, and how many bytes all have.
+
+        Raises:
+            CorruptStateError: some parts are missing, or the journal is damaged.
+        """
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield all parts of the snapshot but the last one."""
+
+    def after_snapshot(self) -> int:
+        """Return the number that the first part of another snapshot has."""
+
+    def replace(self, parts: Iterable[bytes], header: Header) -> None:
+        """
+        Put a small snapshot in place of the older one and of the rows it covers, in one step.
+
+        Args:
+            header: without the number of parts, which are counted, and begin at 0.
+
+        Raises:
+            BackendError: as of `append`; all is as it was.
+        """
+
+    def put(self, first: int, parts: Sequence[bytes]) -> None:
+        """
+        Write some parts of a snapshot to come.
+
+        Raises:
+            BackendError: as of `append`.
+        """
+
+    def switch(self, header: Header) -> None:
+        """
+        Have a snapshot count whose parts were put.
+
+        Raises:
+            BackendError: as of `append`; the older one counts.
+        """
+
+    def clear(self, parts: int, rows: int) -> bool:
+        """
+        Remove some of what the snapshot has replaced, and of one that was never finished.
+
+        Return whether more may be left.
+
+        Args:
+            parts, rows: how many at most, of snapshots and of the journal.
+        """
+
+    def close(self) -> None:
+        """Close the journal; the lead stays."""
+
+
+class Store(Protocol):
+    """
+    Where a journal is, opened by nobody yet.
+
+    Attributes:
+        name: what errors call it.
+    """
+
+    name: str
+
+    def take_lead(self) -> Lead:
+        """
+        Take the lead.
+
+        Raises:
+            LedElsewhereError: another process has it.
+            BackendDeniedError, BackendUnavailableError: the store cannot be used.
+        """
+
+    def open(self, lead: Lead) -> Journal:
+        """
+        Open the journal, which is made if it is not there.
+
+        Raises:
+            DeposedError: another process leads by now.
+            BackendDeniedError: it must not be written; it is none of ours, or one of a newer release.
+            BackendUnavailableError: it cannot be opened.
+            CorruptStateError: it is damaged.
+        """
