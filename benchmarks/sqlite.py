@@ -17,8 +17,8 @@ from unittest import mock
 
 from benchmarks.report import REPEATS, TIMER, Report
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind
-from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.journal import compaction
+from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange

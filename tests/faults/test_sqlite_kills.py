@@ -19,8 +19,8 @@ import pytest
 
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal.compaction import Compaction
 from queuehint.backends.journal import compaction
+from queuehint.backends.journal.compaction import Compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile

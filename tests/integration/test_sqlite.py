@@ -20,10 +20,10 @@ import pytest
 from queuehint import JobState, Scheduler
 from queuehint import operations as op
 from queuehint.backends.base import Interest
+from queuehint.backends.journal import compaction
 from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite import backend as backend_module
-from queuehint.backends.journal import compaction
 from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from queuehint.backends.journal import compaction, copying, recovery
 from queuehint.backends.journal.copying import Copying
 from queuehint.backends.journal.freezing import freeze
-from queuehint.backends.journal import compaction, copying, recovery
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.core.engine import Engine

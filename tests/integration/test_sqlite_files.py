@@ -19,9 +19,9 @@ import pytest
 from queuehint import JobState
 from queuehint import operations as op
 from queuehint.backends.base import release
+from queuehint.backends.journal import compaction, recovery, snapshot
 from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.sqlite import backend as backend_module
-from queuehint.backends.sqlite import compaction, recovery, snapshot
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.errors import (

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from queuehint import operations as op
+from queuehint.backends.journal import doctor
 from queuehint.backends.journal.guests import messages
 from queuehint.backends.journal.guests.messages import (
     EXAMINE,
@@ -23,7 +24,6 @@ from queuehint.backends.journal.guests.messages import (
     request,
     runs_jobs,
 )
-from queuehint.backends.sqlite import doctor
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendDeniedError,

@@ -2,8 +2,8 @@
 Compaction: a snapshot of the engine replaces the journal, so that the file is opened soon and does not grow for ever.
 
 A small engine is written down at once, in the time of a few calls. Of a larger one a copy is made beside the work, see
-`queuehint.backends.journal.copying`, and put into the file a little between two batches: no call waits for more than one
-such slice. Where that is not possible, all is written down at once, and callers wait.
+`queuehint.backends.journal.copying`, and put into the file a little between two batches: no call waits for more than
+one such slice. Where that is not possible, all is written down at once, and callers wait.
 
 A snapshot is due when reading the journal would take longer than reading the snapshot, and sooner when nobody asks for
 anything.
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from queuehint.backends.base import release
+from queuehint.backends.journal import copying
 from queuehint.backends.journal.freezing import freeze
 from queuehint.backends.journal.recovery import begin_with, without_collector
 from queuehint.backends.journal.snapshot import SCHEMA
-from queuehint.backends.journal import copying
-from queuehint.backends.sqlite.file import Header
+from queuehint.backends.journal.store import Header
 from queuehint.errors import OutcomeUnknownError
 from queuehint.operations.wire import encode
 
@@ -185,11 +185,12 @@ class Compaction:
             under_way.parts += len(parts)
             under_way.bytes += sum(map(len, parts))
         elif under_way.copy.is_at_end:
-            self._under_way = None
+            # Whether it succeeds or not: parts are left to be removed.
+            self._is_clearing, self._under_way = True, None
             if not under_way.copy.end():
                 raise RuntimeError("the process that copies has died")
             self._file.switch(attrs.evolve(under_way.header, parts=under_way.parts))
-            self._snapshot_bytes, self._is_clearing = under_way.bytes, True
+            self._snapshot_bytes = under_way.bytes
         self._next_s = time.monotonic() + SLICE_EVERY_S
 
     def _clear_slice(self) -> None:

@@ -62,7 +62,7 @@ class LedElsewhereError(Exception):
 
 
 class DeposedError(Exception):
-    """This process leads no more: another one does, or may do so; what was to be written is not."""
+    """The process leads no more: another one does, or may do so; what was to be written is not."""
 
 
 class Lead(Protocol):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
+from queuehint.backends.journal.store import Header
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -51,28 +52,6 @@ _MAKE = """
 _ERROR, _BUSY, _LOCKED, _READONLY, _CORRUPT, _FULL, _TOOBIG, _NOTADB = 1, 5, 6, 8, 11, 13, 18, 26
 _IOERR_WRITE: Final = 778
 """Codes of SQLite; those it has besides are of one kind in their lower eight bits."""
-
-
-@attrs.frozen(kw_only=True)
-class Header:
-    """
-    Metadata of a snapshot.
-
-    Args:
-        number: of the last row of the journal that it covers.
-        layout: the number of the layout of its parts.
-        first: the number of its first part.
-        parts: how many there are.
-        release: the version of queuehint that made it.
-        options: the operation `Begin`, encoded, that says with what options its engine goes on.
-    """
-
-    number: int = 0
-    layout: int = 0
-    first: int = 0
-    parts: int = 0
-    release: str = ""
-    options: str = ""
 
 
 class JournalFile:
