@@ -14,18 +14,25 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 _SERVED = ("memory", "sqlite", "redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
 """Schemes that are shown even without slashes behind them; another text before a colon may be a user or a password."""
 _OF_FILES = ("sqlite", "unix")
+_OF_POSTGRES = ("postgresql", "postgres")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _DATABASE = re.compile(r"[0-9]{0,5}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,64}")
 _OPTION = re.compile(r"[a-z_]{1,32}")
+_ONE_DATABASE = re.compile(r"/[A-Za-z0-9._-]{0,64}|")
+"""The path of PostgreSQL: the name of one database, and nothing that a slash in a password has made of it."""
 _VALUES = {
     "db": _DATABASE,
     "namespace": re.compile(r"[A-Za-z0-9_.-]{1,64}"),
     "durability": re.compile(r"full|process"),
     "functions": re.compile(r"auto|always|never"),
+    "lead": re.compile(r"yes|no"),
     "patience": re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?"),
+    "pooled": re.compile(r"0|1"),
+    "schema": re.compile(r"[a-z_][a-z0-9_]{0,62}"),
     "ssl_cert_reqs": re.compile(r"required|none"),
     "ssl_check_hostname": re.compile(r"true|false|1|0"),
+    "sslmode": re.compile(r"disable|allow|prefer|require|verify-ca|verify-full"),
 }
 """Options whose values are no secrets, and how these look."""
 SECRET_MIN = 3
@@ -67,7 +74,9 @@ def _masked_tail(scheme: str, tail: str) -> str:
     """Return the harmless parts behind the hosts: path, query and fragment."""
     tail, hash_sign, _ = tail.partition("#")
     path, question, query = tail.partition("?")
-    if scheme not in _OF_FILES:
+    if scheme.partition("+")[0] in _OF_POSTGRES:
+        path = path if _ONE_DATABASE.fullmatch(path) else f"/{HIDDEN}"
+    elif scheme not in _OF_FILES:
         segments = path.split("/")
         # The name of a service comes first where there is one.
         known = [_NAME if at == 1 and scheme.endswith("+sentinel") else _DATABASE for at in range(len(segments))]

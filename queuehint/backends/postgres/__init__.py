@@ -1,0 +1,1 @@
+"""The PostgreSQL store: tables that keep a journal, led by one process."""
