@@ -23,6 +23,7 @@ from tests.servers import Server, find_redis, find_servers, find_valkey, new_nam
 
 if TYPE_CHECKING:
     from tests.postgres_servers import PostgresServer
+    from tests.postgres_store import Place
 
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
@@ -219,7 +220,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 _SERVER_FIXTURES = {"redis_server", "redis_url", "second_server", "start_server"}
 
 
-_POSTGRES_FIXTURES = {"postgres_server", "database"}
+_POSTGRES_FIXTURES = {"postgres_server", "database", "place"}
 
 
 class StartServer(Protocol):
@@ -290,3 +291,12 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     """An empty database of this test's own, on the shared PostgreSQL; its name."""
     with postgres_server.database() as name:
         yield name
+
+
+@pytest.fixture
+def place(postgres_server: PostgresServer) -> Iterator[Place]:
+    """An empty database of this test's own, and stores in it."""
+    from tests.postgres_store import open_place
+
+    with open_place(postgres_server) as place:
+        yield place

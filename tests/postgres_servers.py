@@ -126,7 +126,7 @@ class PostgresServer:
             "max_connections": 40,
             "max_wal_size": "256MB",
             "autovacuum_naptime": "1min",
-            "max_prepared_transactions": 5,
+            "statement_timeout": "20s",  # of tests that wait for one another; a store sets its own
             "logging_collector": "off",
         }
         self._settings: dict[str, Any] = settings | options

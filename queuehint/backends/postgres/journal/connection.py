@@ -1,0 +1,109 @@
+"""The connection of a journal: sessions, one after the other, each as soon as the one before has ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from queuehint.backends.postgres.journal.statements import Statements, statements_of
+from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
+from queuehint.backends.postgres.sessions.session import Session
+from queuehint.errors import BackendError, BackendUnavailableError
+
+if TYPE_CHECKING:
+    from queuehint.backends.postgres.address import Address
+    from queuehint.backends.postgres.sessions.session import Row, Statement, Value
+
+PATIENCE_S: Final = 30.0
+"""How long a server that does not answer is tried."""
+PAUSE_MIN_S: Final = 0.02
+PAUSE_MAX_S: Final = 0.5
+
+
+class Connection:
+    """
+    A connection to a server, which may be another one each time it was lost.
+
+    Attributes:
+        statements: those for its schema.
+        turn: another number each time that the server may be another one.
+
+    Raises:
+        BackendDeniedError, BackendUnavailableError: as of `Session`.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self.turn = 0
+        self._session: Session
+        self.statements: Statements
+        self._begin()
+
+    def _begin(self) -> None:
+        self._session = Session(self._address)
+        self.statements = statements_of(self._address, is_pooled=self._session.is_pooled)
+        self.turn += 1
+
+    def run(self, statement: Statement, *values: Value) -> list[Row]:
+        """
+        Execute a statement once.
+
+        Raises:
+            LostError, RefusedError: as of `Session.run`.
+        """
+        return self._session.run(statement, *values)
+
+    def ask(self, statement: Statement, *values: Value) -> list[Row]:
+        """
+        Execute a statement that may be executed twice.
+
+        Raises:
+            BackendError: it was refused, or the server does not answer for too long.
+        """
+        until_s: float | None = None
+        while True:
+            try:
+                return self._session.run(statement, *values)
+            except LostError as error:
+                until_s = until_s or time.monotonic() + PATIENCE_S
+                self.connect_again(error, until_s)
+            except RefusedError as error:
+                raise self.judgement(error) from error
+
+    def connect_again(self, error: LostError, until_s: float) -> None:
+        """
+        Make another session.
+
+        Args:
+            error: by which the one before has ended.
+            until_s: the time, by the monotonic clock, until which it is tried.
+
+        Raises:
+            BackendDeniedError: the server refuses it.
+            BackendUnavailableError: the time is over.
+        """
+        pause_s = PAUSE_MIN_S
+        while True:
+            try:
+                self._begin()
+            except BackendUnavailableError as failure:
+                if time.monotonic() + pause_s > until_s:
+                    raise BackendUnavailableError(f"{failure}; before: {error}") from error
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            else:
+                if time.monotonic() > until_s:
+                    raise self.judgement(error) from error
+                return
+
+    def doubt(self) -> None:
+        """Take note that the server behind a pooler is another one."""
+        self.turn += 1
+
+    def judgement(self, error: LostError | RefusedError) -> BackendError:
+        """Translate what `run` has raised."""
+        return self._session.judgement(error)
+
+    def close(self) -> None:
+        """Close it; idempotent."""
+        self._session.close()

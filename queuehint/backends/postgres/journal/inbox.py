@@ -1,0 +1,98 @@
+"""The inbox of a namespace: what applications have written in transactions of their own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from queuehint.backends.postgres.journal.positions import Positions
+from queuehint.backends.postgres.sessions.session import integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from queuehint.backends.postgres.journal.connection import Connection
+    from queuehint.backends.postgres.sessions.session import Row, Value
+
+
+@attrs.frozen
+class InboxRow:
+    """A row of the inbox: what an application has written in a transaction of its own."""
+
+    id: int
+    position: int
+    data: bytes = attrs.field(repr=False)
+    written_us: int = attrs.field(default=0, repr=False)
+
+
+class Inbox:
+    """
+    The rows that wait, as their leader sees them.
+
+    Args:
+        namespace: whose rows.
+    """
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._positions = Positions()
+        self._turn = connection.turn
+        self._returned: dict[int, InboxRow] = {}
+        """The newest answer of `read`, by id."""
+
+    def read(self, limit: int) -> list[InboxRow]:
+        """
+        Return rows in the order of their transactions' commits.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            BackendError: as of `Connection.ask`.
+        """
+        if self._turn != self._connection.turn:
+            self._begin_again()
+        rows = self._read(limit)
+        if self._turn != self._connection.turn:  # the connection was lost in between
+            self._begin_again()
+            rows = self._read(limit)
+        self._returned = {row.id: row for row in rows}
+        return rows
+
+    def _read(self, limit: int) -> list[InboxRow]:
+        positions, statements = self._positions, self._connection.statements
+        firsts, lasts = positions.ranges(time.monotonic())
+        values: tuple[Value, ...] = (self._namespace, positions.high, limit)
+        if firsts:
+            found = self._connection.ask(statements.inbox_and_gaps, *values, firsts, lasts)
+        else:
+            found = self._connection.ask(statements.inbox, *values)
+        rows = sorted([_row(row) for row in found if row[0] is not None], key=lambda row: row.position)
+        for row_id, *_, xmin, xmax in found if firsts else ():
+            if row_id is None:
+                seen = [row.position for row in rows]
+                positions.saw(seen, xmin=integer(xmin), xmax=integer(xmax), is_whole=len(rows) < limit)
+        return rows[:limit]
+
+    def find(self, ids: Sequence[int]) -> tuple[InboxRow, ...]:
+        """Return rows of the newest answer of `read`."""
+        return tuple([self._returned[row_id] for row_id in ids])
+
+    def take(self, rows: Sequence[InboxRow]) -> None:
+        """Take note that rows were taken out; of rows that another server had nothing is known."""
+        if rows and self._turn == self._connection.turn:
+            self._positions.take(sorted([row.position for row in rows]))
+
+    def _begin_again(self) -> None:
+        """Begin with the first position: another server may have drawn fewer, and draw some again."""
+        self._turn = self._connection.turn
+        self._positions.reset()
+
+
+def _row(row: Row) -> InboxRow:
+    row_id, position, written_us, data, *_ = row
+    assert data is not None
+    return InboxRow(integer(row_id), integer(position), data, integer(written_us))

@@ -1,0 +1,240 @@
+"""
+The lead: the right of one process to write the journal of a namespace.
+
+Whoever leads is in the row of the namespace in ``leader``: with an *epoch*, one more than that of the leader before; a
+*secret*, without which nothing is written; and until when it leads, by the clock of the server. It has to renew that
+in time. Another process takes the lead by one statement, which changes the row only if that time is over, or if the
+session that renewed it has ended: a process that was killed is followed at once.
+
+- A session says nothing about a process where a pooler shares sessions, nor after the server was started again or
+  another one was promoted: then the time alone counts, so that a leader that lives can go on with what it knows.
+- A process that stands still finds its secret replaced when it goes on: it writes nothing, and leads no more.
+- It answers questions only while its own clock says that no other process can lead, counted from before the renewal
+  was sent, and while its session has not ended as far as it knows.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from queuehint.backends.journal.store import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.postgres.layout import quoted
+from queuehint.backends.postgres.making import prepare
+from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
+from queuehint.backends.postgres.sessions.session import Session, integer, statement, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuehint.backends.postgres.address import Address
+    from queuehint.backends.postgres.sessions.session import Row, Statement, Value
+
+LEASE_S: Final = 5.0
+"""How long a process leads after it has renewed its lead."""
+RENEW_EVERY_S: Final = 1.0
+
+# What a session is known by; nothing where a pooler shares sessions.
+_SESSION: Final = (
+    "pg_backend_pid(), (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()), "
+    "pg_postmaster_start_time()"
+)
+_NO_SESSION: Final = "NULL, NULL, NULL"
+_SESSION_COLUMNS: Final = "session_pid, session_at, server_at"
+_UNTIL: Final = f"clock_timestamp() + interval '{LEASE_S:g} s'"
+# A session that has begun after this statement is not among those that it finds, and has not ended. Of the sessions of
+# other users no more than the process is shown.
+_TAKE: Final = f"""
+    INSERT INTO {{schema}}.leader AS l (namespace, epoch, secret, term, pid, number, expires_at, {_SESSION_COLUMNS})
+    VALUES ($1, 1, $2, '1.' || $3, $4::integer, 0, {_UNTIL}, {{session}})
+    ON CONFLICT (namespace) DO UPDATE SET epoch = l.epoch + 1, secret = excluded.secret,
+        term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, address = NULL, expires_at = {_UNTIL},
+        ({_SESSION_COLUMNS}) = ROW ({{session}})
+    WHERE l.expires_at <= clock_timestamp() OR (
+        l.server_at = pg_postmaster_start_time() AND l.session_at < statement_timestamp() AND NOT EXISTS (
+            SELECT FROM pg_stat_activity s
+            WHERE s.pid = l.session_pid AND coalesce(s.backend_start, l.session_at) = l.session_at))
+    RETURNING epoch, term
+"""
+_FIND: Final = "SELECT pid, address, term FROM {schema}.leader WHERE namespace = $1"
+_MINE: Final = "WHERE namespace = $1 AND epoch = $2::bigint AND secret = $3 RETURNING true"
+_RENEW: Final = f"UPDATE {{schema}}.leader SET expires_at = {_UNTIL}, number = coalesce($4::bigint, number) {_MINE}"
+_ATTACH: Final = f"UPDATE {{schema}}.leader SET ({_SESSION_COLUMNS}) = ROW ({{session}}) {_MINE}"
+_ANNOUNCE: Final = f"UPDATE {{schema}}.leader SET address = $4 {_MINE}"
+_RELEASE: Final = f"""
+    UPDATE {{schema}}.leader SET expires_at = '-infinity', pid = NULL, address = NULL,
+        number = coalesce($4::bigint, number) {_MINE}
+"""
+
+
+def _clock() -> Callable[[], float]:
+    """Return a clock that goes on while the machine sleeps, if there is one: that of the server does."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic
+
+
+_now_s: Final = _clock()
+
+
+class PostgresLead:
+    """
+    The right to write a journal, from `take` until `release`. It may be renewed by any thread.
+
+    Attributes:
+        epoch, secret: what each change of the journal has to name.
+        number: of the newest row of the journal that this process knows; it is written with each renewal.
+    """
+
+    renew_every_s: float | None = RENEW_EVERY_S
+
+    def __init__(self, address: Address, namespace: str, session: Session) -> None:
+        self.address = address
+        self.namespace = namespace
+        self.epoch = 0
+        self.secret = secrets.token_hex(16)
+        self.term = ""
+        self.number: int | None = None
+        self._session = session
+        self._lock = threading.Lock()
+        self._until_s = 0.0
+        self._is_over = False
+
+    def _statement(self, name: str, template: str) -> Statement:
+        session = _NO_SESSION if self._session.is_pooled else _SESSION
+        return statement(name, template.format(schema=quoted(self.address.schema), session=session))
+
+    def take(self) -> None:
+        """
+        Take the lead.
+
+        Raises:
+            LedElsewhereError: another process has it.
+            LostError, RefusedError: as of the session.
+        """
+        sent_s = _now_s()
+        digest = blake2b(self.secret.encode(), digest_size=8).hexdigest()
+        found = self._session.run(self._statement("take", _TAKE), self.namespace, self.secret, digest, os.getpid())
+        if not found:
+            raise LedElsewhereError(find_leader(self._session, self.address, self.namespace) or Leader())
+        ((epoch, term),) = found
+        self.epoch, self.term = integer(epoch), text(term) or ""
+        self._until_s = sent_s + LEASE_S
+
+    def announce(self, address: str) -> None:
+        """
+        Write where this process answers others, ``""`` for nowhere.
+
+        Raises:
+            DeposedError: another process leads.
+            BackendError: it cannot be written.
+        """
+        with self._lock:
+            self._change(self._statement("announce", _ANNOUNCE), address)
+
+    def renew(self) -> None:
+        """
+        Extend the lead.
+
+        Raises:
+            DeposedError: another process leads.
+            BackendError: the server does not answer; the lead lasts until `may_answer` says no.
+        """
+        with self._lock:
+            sent_s = _now_s()
+            self._change(self._statement("renew", _RENEW), self.number)
+            self._until_s = sent_s + LEASE_S
+
+    def may_answer(self) -> bool:
+        """
+        Return whether no other process can lead yet, so that questions may be answered from memory.
+
+        It is false too when the server has sent something, until `renew` has read it: that may be the end of the
+        session.
+        """
+        if self._is_over or _now_s() >= self._until_s:
+            return False
+        if not self._lock.acquire(blocking=False):
+            return True  # it is being renewed, and the answer may be what has been sent
+        try:
+            return self._session.is_quiet()
+        finally:
+            self._lock.release()
+
+    def depose(self) -> None:
+        """Take note that another process leads."""
+        self._is_over = True
+
+    def release(self) -> None:
+        """Leave the lead, so that another process can take it at once; idempotent, and raises nothing."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = True
+                with suppress(LostError, RefusedError):
+                    self._session.run(self._statement("release", _RELEASE), *self._mine, self.number)
+            self._session.close()
+
+    @property
+    def _mine(self) -> tuple[Value, ...]:
+        return self.namespace, self.epoch, self.secret
+
+    def _change(self, change: Statement, value: Value) -> None:
+        """Change the row; by another session if that one has ended."""
+        if self._is_over:
+            raise DeposedError
+        try:
+            changed = self._run(change, value)
+        except (LostError, RefusedError) as error:
+            raise self._session.judgement(error) from error
+        if not changed:
+            self.depose()
+            raise DeposedError
+
+    def _run(self, change: Statement, value: Value) -> list[Row]:
+        try:
+            return self._session.run(change, *self._mine, value)
+        except LostError:
+            self._session = Session(self.address)
+            if not self._session.run(self._statement("attach", _ATTACH), *self._mine):
+                return []
+            return self._session.run(change, *self._mine, value)
+
+
+def find_leader(session: Session, address: Address, namespace: str) -> Leader | None:
+    """
+    Return who leads, or has led last; None if nobody ever has.
+
+    Raises:
+        LostError, RefusedError: as of the session.
+    """
+    found = session.run(statement("leader", _FIND.format(schema=quoted(address.schema))), namespace)
+    for pid, where, term in found:
+        return Leader(pid=None if pid is None else integer(pid), address=text(where), term=text(term) or "")
+    return None
+
+
+def take_lead(address: Address, namespace: str) -> PostgresLead:
+    """
+    Take the lead of a namespace.
+
+    Raises:
+        LedElsewhereError: another process has it.
+        BackendDeniedError, BackendUnavailableError: the server cannot be used.
+    """
+    session = Session(address)
+    try:
+        prepare(session, address)
+        lead = PostgresLead(address, namespace, session)
+        lead.take()
+    except (LostError, RefusedError) as error:
+        session.close()
+        raise session.judgement(error) from error
+    except BaseException:
+        session.close()
+        raise
+    return lead

@@ -1,0 +1,1 @@
+"""Sessions of a PostgreSQL server, with errors of ours."""

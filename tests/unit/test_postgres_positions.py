@@ -1,0 +1,146 @@
+"""Which positions of the inbox are looked at: what was not visible is never missed, and what was taken is not read."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuehint.backends.postgres.journal.positions import GAPS_MAX, WIDE, WIDE_EVERY_S, Positions
+
+
+def ranges(positions: Positions, now_s: float = 1e9) -> list[tuple[int, int]]:
+    return list(zip(*positions.ranges(now_s), strict=True))
+
+
+def test_positions_below_the_first_row_are_a_gap() -> None:
+    positions = Positions()
+    positions.take([3, 4])
+    assert (positions.high, ranges(positions)) == (4, [(1, 2)])
+
+
+def test_a_gap_is_noticed_before_it_is_forgotten() -> None:
+    positions = Positions()
+    positions.take([2])
+    positions.saw([], xmin=500, xmax=500, is_whole=True)  # whoever owns it may have begun before 500
+    assert ranges(positions) == [(1, 1)]
+    positions.saw([], xmin=499, xmax=600, is_whole=True)  # one of those runs still
+    assert ranges(positions) == [(1, 1)]
+    positions.saw([], xmin=500, xmax=600, is_whole=True)
+    assert ranges(positions) == []
+
+
+def test_a_gap_in_which_a_row_was_found_is_kept_until_that_is_taken() -> None:
+    positions = Positions()
+    positions.take([4])
+    positions.saw([], xmin=1, xmax=5, is_whole=True)
+    positions.saw([2], xmin=9, xmax=9, is_whole=True)
+    assert ranges(positions) == [(1, 3)]
+    positions.take([2])
+    assert ranges(positions) == [(1, 1), (3, 3)]
+
+
+def test_a_gap_is_kept_if_not_all_rows_were_read() -> None:
+    positions = Positions()
+    positions.take([4])
+    positions.saw([], xmin=1, xmax=5, is_whole=True)
+    positions.saw([9], xmin=9, xmax=9, is_whole=False)
+    assert ranges(positions) == [(1, 3)]
+
+
+def test_a_wide_gap_is_looked_at_now_and_then_and_forgotten_only_after_a_look() -> None:
+    positions = Positions()
+    positions.take([WIDE + 2])
+    assert ranges(positions, 1.0) == [(1, WIDE + 1)]
+    positions.saw([], xmin=1, xmax=5, is_whole=True)
+    assert ranges(positions, 1.0 + WIDE_EVERY_S / 2) == []
+    positions.saw([], xmin=9, xmax=9, is_whole=True)
+    assert ranges(positions, 1.0 + WIDE_EVERY_S) == [(1, WIDE + 1)]
+    positions.saw([], xmin=9, xmax=9, is_whole=True)
+    assert ranges(positions, 9.0) == []
+
+
+def test_too_many_gaps_are_merged_and_cover_what_they_did() -> None:
+    positions = Positions()
+    positions.take(range(2, 4 * GAPS_MAX, 2))
+    found = ranges(positions)
+    assert GAPS_MAX // 4 < len(found) <= GAPS_MAX
+    assert all(any(first <= odd <= last for first, last in found) for odd in range(1, positions.high, 2))
+    positions.saw([], xmin=1, xmax=7, is_whole=True)
+    positions.saw([], xmin=7, xmax=7, is_whole=True)
+    assert ranges(positions) == []
+
+
+def test_a_merged_gap_is_kept_as_long_as_the_last_of_its_gaps() -> None:
+    positions = Positions()
+    positions.take([2])
+    positions.saw([], xmin=1, xmax=5, is_whole=True)
+    positions.take([4])
+    positions.saw([], xmin=1, xmax=8, is_whole=True)
+    positions._merge()
+    assert ranges(positions) == [(1, 3)]
+    positions.saw([], xmin=5, xmax=9, is_whole=True)
+    assert ranges(positions) == [(1, 3)]
+    positions.saw([], xmin=8, xmax=9, is_whole=True)
+    assert ranges(positions) == []
+
+
+def test_a_reset_begins_with_the_first_position() -> None:
+    positions = Positions()
+    positions.take([5])
+    positions.reset()
+    assert (positions.high, ranges(positions)) == (0, [])
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4))
+def test_no_row_is_missed_and_none_is_taken_twice(seed: int, limit: int) -> None:
+    """Transactions draw positions at their commits, and become visible, or fail, in any order after that."""
+    rng = random.Random(seed)
+    positions = Positions()
+    drawn, next_xid = 0, 1
+    running: dict[int, int | None] = {}  # transaction -> its position, once it is drawn
+    visible: set[int] = set()
+    taken: list[int] = []
+    committed: set[int] = set()
+    for step in range(200):
+        move = rng.random()
+        if move < 0.3 and step < 150:
+            running[next_xid] = None
+            next_xid += 1
+        elif move < 0.5 and running:
+            xid = rng.choice(list(running))
+            if running[xid] is None:
+                drawn += 1
+                running[xid] = drawn
+        elif move < 0.7 and running:
+            xid = rng.choice(list(running))
+            position = running.pop(xid)
+            if position is not None and rng.random() < 0.8:
+                visible.add(position)
+                committed.add(position)
+        elif step >= 150 and running:
+            for position in running.values():
+                if position is not None:
+                    visible.add(position)
+                    committed.add(position)
+            running.clear()
+        else:
+            asked = ranges(positions)
+            below = sorted(row for row in visible if any(first <= row <= last for first, last in asked))
+            above = sorted(row for row in visible if row > positions.high)[:limit]
+            found = sorted(below[:limit] + above)
+            if asked:
+                xmin = min(running, default=next_xid)
+                positions.saw(found, xmin=xmin, xmax=next_xid, is_whole=len(found) < limit)
+            found = found[: rng.randint(0, limit)]
+            visible -= set(found)
+            taken += found
+            positions.take(found)
+    for _ in range(300):
+        asked = ranges(positions)
+        found = sorted(row for row in visible if row > positions.high or any(a <= row <= b for a, b in asked))[:limit]
+        visible -= set(found)
+        taken += found
+        positions.take(found)
+    assert sorted(taken) == sorted(committed)
