@@ -261,7 +261,7 @@ class Session:
 
     def _lost(self, problem: str, *, is_sent: bool) -> LostError:
         self.close()
-        return LostError(problem.strip(), is_sent=is_sent)
+        return LostError(" ".join(problem.split()), is_sent=is_sent)
 
     def is_quiet(self) -> bool:
         """Return whether the server has sent nothing since the last statement; the end of a connection is something."""
