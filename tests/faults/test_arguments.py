@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 from redis.exceptions import ResponseError
 
@@ -69,6 +70,7 @@ FORMS = (
 WRONG_KEPT = ("", "text", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\n")
 """Malformed retentions of records with a service, and of single services."""
 KINDS_WRONG = {
+    "enqueue": (COMMON, ("parts\nnan", "parts\nnan\n")),
     "can_dequeue": (COMMON + 1, ("", "q", "shared")),
     "count_pending": (COMMON, ("", "q")),
     "change_schedule": (COMMON + 1, ("", "p", "stop")),
@@ -190,12 +192,16 @@ class Shop:
     def asked(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield each script that changes something with its arguments."""
         for operation in self.operations():
-            yield self._taken(next(self.session.execute(operation)))
+            yield self.taken(operation)
         for name, args in (
             ("retain", ("1 2 3 4", 1)),
             ("watch", ("s", "", "r0", 1)), ("unwatch", ("s", "r0")), ("doctor/turn_back", ()),
         ):  # fmt: skip
             yield self._taken(next(self.session.execute_script(name, args)))
+
+    def taken(self, operation: op.Operation[Any]) -> tuple[str, list[Any]]:
+        """Return the script that is asked to do an operation, with its arguments."""
+        return self._taken(next(self.session.execute(operation)))
 
     def _taken(self, ask: object) -> tuple[str, list[Any]]:
         assert isinstance(ask, Send)
@@ -212,7 +218,7 @@ class Shop:
             op.DueSchedules(after=(1000, "every")), op.Fetch("r0", self.tokens["r0"], ("over",)),
             op.Get(("r0", "over")), op.CountPending(("r0",)),
         ):  # fmt: skip
-            yield self._taken(next(self.session.execute(operation)))
+            yield self.taken(operation)
         for name in sorted(QUESTIONS & MORE_EXAMPLES.keys()):
             yield self._taken(next(self.session.execute_script(name, MORE_EXAMPLES[name])))
 
@@ -302,6 +308,14 @@ def test_what_a_script_cannot_take_is_refused_and_changes_nothing(shop: Shop) ->
     for name, args in asked:
         for wrong in (*wrong_numbers(name, args), *wrong_forms(name, args)):
             assert shop.refuses(name, wrong), f"{name}: {wrong}"
+
+
+def test_a_flow_whose_name_has_two_lines_is_not_committed(shop: Shop) -> None:
+    asked = next(operation for operation in shop.operations() if isinstance(operation, op.Commit))
+    name, args = shop.taken(attrs.evolve(asked, jobs=2, flow="f", flow_timeout_ms=5))
+    at = args.index("f")
+    assert shop.refuses(name, [*args[:at], "f\nnan", *args[at + 1 :]])
+    assert not shop.refuses(name, args)
 
 
 def test_a_question_refuses_what_it_cannot_take_and_never_fails_in_the_middle(shop: Shop) -> None:

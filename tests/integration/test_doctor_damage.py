@@ -16,6 +16,7 @@ from queuehint.backends.redis.doctor.sums import MARGIN
 from queuehint.errors import CorruptStateError
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
+from queuehint.values.policy import Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec
@@ -46,7 +47,9 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
     "name, entry",
     [
         ("paths", "x"),
-        ("paths", "a\0A9nobody"),
+        ("paths", "a\0A9"),
+        ("paths", "b\0A1"),
+        ("paths", "a\0A11"),
         ("timers", "0A9nobody"),
         ("leases", ""),
         ("prunes", "3"),
@@ -55,10 +58,10 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("parked", "A1A9nobody"),
         ("dead", "nobody"),
         ("keyed", "k"),
-        ("holds", "a\0A11"),
+        ("holds", "a\0A1"),
         ("turns", "default\0A9nobody"),
         ("turns", "x"),
-        ("line:a", "01nobody"),
+        ("line:a", "1nobody"),
         ("line:nowhere", "x"),
         ("waiting:1", "nobody"),
         ("blocked:1", "nobody"),
@@ -67,7 +70,7 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("results", "1"),
         ("progress", "nobody"),
         ("asked", "nobody"),
-        ("past", "a\0A11"),
+        ("past", "a\0A1"),
         ("index", "nonsense"),
         ("index", "sF\x000"),
         ("blocks", "x"),
@@ -167,6 +170,57 @@ def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
     assert [record.id for record in store.do(op.List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
 
 
+def with_each_number(store: Store) -> None:
+    """Enqueue a job that waits, one that is hidden, one that is over and one that is dead and holds its place."""
+    store.do(op.Enqueue((job("over", "a"), job("dead", "b", policy=Policy(max_attempts=1, on_dead="hold")))))
+    for kind in (OutcomeKind.FINISHED, OutcomeKind.FAILED):
+        (grant,) = store.do(op.Exchange("w", limit=1)).grants
+        store.do(op.Exchange("w", settle=(Outcome(job_id=grant.spec.id, token=grant.token, kind=kind),)))
+    store.do(op.Enqueue((job("hidden", "c"), job("nowhere")), staged="s"))
+    store.do(op.Enqueue((job("waits", "d"),)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, b"x", b"\x02waits\x03over\x04dead\x05nobody"], ids=["none", "no ids", "others"]
+)
+def test_what_numbers_lead_to_is_judged_by_an_index_that_is_whole(store: Store, wrong: bytes | None) -> None:
+    with_each_number(store)
+    before, client = stored(store), store.server.client()
+    if wrong is None:
+        client.hdel(store.key("index"), "#0")
+    else:
+        client.hset(store.key("index"), "#0", wrong)
+    found = store.look().errors
+    assert {finding.where for finding in found} == {store.key("index")}
+    assert {finding.job_id for finding in found} >= {"over", "dead", "hidden", "nowhere", "waits"}
+    assert store.is_put_right()
+    assert stored(store) == before
+
+
+@pytest.mark.parametrize("name", ["paths", "holds", "past"])
+def test_a_number_that_leads_nowhere_is_judged_once_the_index_is_whole(store: Store, name: str) -> None:
+    with_each_number(store)
+    before, client = stored(store), store.server.client()
+    client.hdel(store.key("index"), "#0")
+    client.zadd(store.key(name), {"a\0A9": 0})
+    assert store.kinds() == {"bit"}
+    assert store.is_put_right()
+    assert stored(store) == before
+
+
+def test_an_operation_that_meets_a_number_without_an_id_says_so(store: Store) -> None:
+    with_each_number(store)
+    store.server.client().hdel(store.key("index"), "#0")
+    said = (
+        f"^number 6 is named in {re.escape(store.key('paths'))} and has no id in {re.escape(store.key('index'))}; run"
+    )
+    for operation in (op.CountPending(("d",)), op.List(RecordFilter(path=("d",)))):
+        with pytest.raises(CorruptStateError, match=said):
+            store.do(operation)
+    assert store.is_put_right()
+    assert [record.id for record in store.do(op.List(RecordFilter(path=("d",)))).records] == ["waits"]
+
+
 def facts_of(store: Store) -> dict[bytes, bytes]:
     """Return what is held of facts."""
     client: Any = store.server.client()
@@ -226,7 +280,7 @@ def test_a_head_that_names_no_facts_is_a_lost_job(store: Store) -> None:
 def test_an_entry_with_another_score_is_found_and_put_right(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", delay_ms=5_000))))
     client: Any = store.server.client()
-    client.zadd(store.key("line:a"), {"012": 9})
+    client.zadd(store.key("line:a"), {"12": 9})
     ((member, score),) = client.zrange(store.key("timers"), 0, -1, withscores=True)
     client.zadd(store.key("timers"), {member: float(score) + 1})
     assert {finding.job_id for finding in store.look().errors} == {"2", "3"}

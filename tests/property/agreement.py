@@ -14,7 +14,7 @@ import asyncio
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import Any
 
@@ -42,7 +42,7 @@ from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.lockstep import RETENTION, filters
 from queuehint.testing.state_machine.styles import MINUTE, POOLS, Style
 from queuehint.values.event import EventFilter, EventKind
-from queuehint.values.hint import Mode, Path, gate_key
+from queuehint.values.hint import Mode, Path, gate_key, key_of
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
 from queuehint.values.policy import Policy
@@ -338,7 +338,6 @@ class RedisLockstep:
         """Compare how many entries each index has with the jobs that should be in it."""
         table = self.engine.table
         jobs = table.jobs.values()
-        unfinished = [job for job in jobs if job.state not in OVER]
         sizes: dict[str, int] = {}
         for name, content in self.dump().items():
             prefix = next((key.name for key in keys.KEYS if key.is_prefix and name.startswith(key.name)), name)
@@ -355,8 +354,6 @@ class RedisLockstep:
             "jobs": len(jobs),
             "specs": self._count_long_specs(),
             "dead": len(table.dead),
-            "paths": sum(max(1, len(job.spec.claims)) for job in unfinished),
-            "holds": sum(len(job.spec.claims) for job in table.dead.values() if job.is_placed),
             "line:": sum(not walk.granted for job in jobs for walk in job.walks),
             "crowds": len(crowds),
             "closed": len(self.engine.table.closed),
@@ -396,14 +393,25 @@ class RedisLockstep:
             stored = int(self.server.call("EVAL", _EVENTS_BYTES, 1, keys.redis_key(self.namespace, "meta")))
             assert stored == table.journal.bytes == sum(table.journal.sizes)
         self.recount_records()
-        listed = [job for job in jobs if job.block is not None]
-        expected["past"] = sum(len(job.spec.claims) for job in listed if job.is_over)
+        self._compare_paths("paths", [job for job in jobs if job.state not in OVER], nowhere=[b"\1"])
+        self._compare_paths("holds", [job for job in table.dead.values() if job.is_placed])
+        self._compare_paths("past", [job for job in jobs if job.block is not None and job.is_over])
         expected["tallies"] = expected["tallied"] = sum(map(len, table.catalog.users.values()))
         expected["timers"] = sum(entry is not None for job in jobs for entry in (job.timer, job.expiry))
         expected["timers"] += sum(pause.timer is not None for pause in table.pauses.all())
         sizes["timers"] = sum(sizes.get(name, 0) for name in ("timers", "leases", "prunes"))
         wrong = {name: (size, sizes.get(name, 0)) for name, size in expected.items() if size != sizes.get(name, 0)}
         assert not wrong, f"by the engine and in the store: {wrong}"
+
+    def _compare_paths(self, name: str, jobs: list[Job], nowhere: Sequence[bytes] = ()) -> None:
+        """Compare what a set of paths names with the claims of the jobs that should be in it."""
+        expected = [
+            b"%b\0%c%d" % (path, 64 + len(str(job.number)), job.number)
+            for job in jobs
+            for path in [key_of(claim.path).encode() for claim in job.spec.claims] or nowhere
+        ]
+        stored = [member for member, _ in self.dump().get(name, ())]
+        assert stored == sorted(expected), f"{stored} in place of {sorted(expected)}"
 
     def _count_long_specs(self) -> int:
         """Return how many specs stand in no head, and see that each stands in one place, by its length."""
@@ -453,7 +461,9 @@ class RedisLockstep:
             int(field[1:]) * 16 + mark[0] - 1: key for field, packed in ids.items() for mark, key in IDS.findall(packed)
         }
         assert sum(map(len, ids.values())) == sum(1 + len(job_id) for job_id in found.values())
-        assert found == {job.number: job.id.encode() for job in self._listed()}
+        # Those that are hidden too, for the sets of paths name them by number.
+        jobs = self.engine.table.jobs.values()
+        assert found == {job.number: job.id.encode() for job in jobs if not job.gone}
         blocks = client.zrange(keys.redis_key(self.namespace, "blocks"), 0, -1)
         assert sorted(blocks) == sorted(
             b"%b\0%c%b" % (term, 64 + len(block), block) for term, block in (field.split(b"\0") for field in expected)

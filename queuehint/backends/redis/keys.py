@@ -56,14 +56,14 @@ KEYS: Final = (
     Key("asked", "hash", "id -> what a job was first asked to be, once its key gave it other content", "prune"),
     Key("gates", "hash", "gate -> what is held there, waits there and executes there", "the last job that leaves"),
     Key("crowds", "zset", "power of two -> gates in whose lines at least so many wait, from four on", "a shorter line"),
-    Key("paths", "zset", "queue key, number and id of each unfinished job, once a claim, in lexical order", "end"),
+    Key("paths", "zset", "queue key and number of each unfinished job, once a claim, in lexical order", "end"),
     Key("holds", "zset", "the same for dead jobs that hold their places", "redrive, discard, end of retention"),
     Key("past", "zset", "the same for jobs that are over and have claims", "redrive, end of retention"),
     Key(
         "index",
         "hash",
         "term (a state, user, tag or parent, an id of facts, or a service, task or pool) and block of numbers"
-        " -> bits of the records that have it; block -> its times; 16 numbers in a row -> ids of their records",
+        " -> bits of the records that have it; block -> its times; 16 numbers in a row -> ids of their jobs",
         "the last record",
     ),
     Key(

@@ -67,6 +67,8 @@ _INDEXES: Final = (
     "paths", "holds", "past", "timers", "leases", "prunes", "ready", "dead", "keyed", "deferred", "fallen",
     "flow_jobs", "flow_states",
 )  # fmt: skip
+_BY_NUMBER: Final = frozenset({"paths", "holds", "past"})
+"""Keys that name jobs by their numbers."""
 _BY_JOB: Final = ("specs", "results", "progress", "asked", "needs")
 _SMALL: Final = (
     "parked", "gates", "users", "turns", "pools", "untold", "receipts", "pauses", "selections", "left", "shared",
@@ -374,6 +376,10 @@ class _Doctor:
             if kind == "unsure":
                 this.unsure.setdefault(item, []).append(name)
                 continue
+            if kind == "strays" or (name in _BY_NUMBER and kind in {"stray", "lost"}):
+                # What a number leads to is known once no job is missing from the index of records.
+                if any(finding.kind == "bit" for finding in this.findings.values()):
+                    continue
             if kind == "lost":
                 what = f"job {about} is lost: it has no head, and its leftovers are in the way"
                 this.add(repairable("job", self._key("jobs"), what, job_id=about), about)

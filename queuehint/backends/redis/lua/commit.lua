@@ -10,7 +10,7 @@
 -- @include lib/rules
 -- @include lib/structures/flow_counts
 args.count(13)
-local flow = ARGV[12]
+local flow = args.like(12, '^[^\n]*$')
 local start = jobs.of(START_MARK .. ARGV[9])
 if not start or OVER[start[STATE]] then return redis.error_reply('FLOW_GONE') end
 if not staging.is_whole(start, args.int(10, 0), args.int(11, 0)) then return redis.error_reply('FLOW_GONE') end

@@ -26,8 +26,8 @@ local function pending_jobs(limit)
   local member, seen = walk.next(), {}
   while member and #found < limit and looked_at < LOOKED_AT_ALL_MAX do
     looked_at = looked_at + 1
-    local _, _, id = paths.split(member)
-    local job = jobs.known(id, store.paths)
+    local job = walk.job()
+    local id = job.id
     if (with_scheduled or job[STATE] ~= SCHEDULED) and not jobs.is_hidden(job) and not (everywhere and seen[id]) then found[#found + 1] = job end
     seen[id] = true
     member = walk.next()

@@ -21,7 +21,7 @@
 args.count(13, 3)
 local STAGED_KEPT_MS, STAGED_FRESH_MS = 600000, 5000 -- @const
 
-local staged, parent_id, parent_token = ARGV[9], ARGV[10], ARGV[11]
+local staged, parent_id, parent_token = args.like(9, '^[^\n]*\n?$'), ARGV[10], ARGV[11]
 local is_further = string.sub(staged, -1) == '\n'
 if is_further then staged = string.sub(staged, 1, -2) end
 local flow, flow_timeout = ARGV[13], false

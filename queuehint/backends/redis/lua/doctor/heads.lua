@@ -115,10 +115,9 @@ local function see_all(job)
 end
 
 local function check_catalog(id, job)
-  if not record_index.lists(job) then return end
   local name = examine.unlisted(id, job)
   if name then problem('bit', name, id, id, '') end
-  local key = record_index.tally_key(job)
+  local key = record_index.lists(job) and record_index.tally_key(job)
   if key then tallies[key] = (tallies[key] or 0) + 1 end
 end
 

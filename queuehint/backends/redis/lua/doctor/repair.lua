@@ -124,17 +124,19 @@ function REPAIR.endless(_, name)
   if pause.until_ms then later('add', 'timers', member, pause.until_ms) else later('zset', 'timers', member) end
 end
 
--- A record that is missing from the index of records.
+-- A job that is missing from the index of records.
 function REPAIR.bit(_, id)
   local job = examine.head(id)
-  if job and record_index.lists(job) then record_index.list(id, job) end
+  if not job then return end
+  if record_index.has_id(job) then record_index.put_id(job[NUMBER], id) end
+  if record_index.lists(job) then record_index.list(job) end
 end
 
 -- Bits of records that are not there or have not the term; ids of others than they lead to.
 function REPAIR.strays(_, field)
   local packed = redis.call('HGET', store.index, field) or ''
   for number, id in pairs(examine.ids(field, packed) or {}) do
-    if not examine.is_of(number, id) then record_index.drop_id(number) end
+    if not examine.is_of(number, id) then record_index.put_id(number, false) end
   end
   local numbers, term = examine.listed(field, packed)
   for _, number in ipairs(numbers or {}) do

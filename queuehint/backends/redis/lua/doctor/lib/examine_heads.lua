@@ -113,10 +113,10 @@ end
 -- The number of log lines in a head, as far as they are kept.
 function examine.logs_kept(job) return math.min(job[LOGS], 1000) end
 
--- Whether an id is that of the record of a number, as far as its head can be read.
+-- Whether an id is that of the job of a number, as far as its head can be read.
 function examine.is_of(number, id)
   local job = examine.head(id)
-  return job == nil or (job and record_index.lists(job) and job[NUMBER] == number)
+  return job == nil or (record_index.has_id(job) and job[NUMBER] == number)
 end
 
 -- Whether the record of a number is there and has a term.
@@ -144,9 +144,10 @@ local function times_of(field)
   return {first_ms = first_ms or 0, last_ms = last_ms or -1}
 end
 
--- Where a record is missing from the index of records; nil if it is complete.
+-- Where a job is missing from the index of records; nil if it is complete.
 function examine.unlisted(id, job)
-  if record_index.id_of(job[NUMBER]) ~= id then return 'index' end
+  if record_index.has_id(job) and record_index.id_of(job[NUMBER]) ~= id then return 'index' end
+  if not record_index.lists(job) then return nil end
   local place = job[NUMBER] % PER_BLOCK
   local block, mask = (job[NUMBER] - place) / PER_BLOCK, MASKS[place % 8]
   local times_field = record_index.field(TIMES, block)

@@ -5,7 +5,7 @@ local WEIGHT_MAX = 100 -- @const
 
 -- The id in a member of each key.
 local ID_OF = {
-  paths = function(member) return select(3, paths.split(member)) end,
+  paths = function(member) return record_index.id_of((select(2, paths.split(member)))) end,
   timers = function(member) return examine.id_of_tag(member, 2) end,
   ready = function(member)
     local _, from = string.find(member, '^%Z*%z%Z*%z')
@@ -18,7 +18,7 @@ local ID_OF = {
     if string.find(member, '\0', 1, true) then return limits.id_of(member) end
     return examine.id_of_tag(member, 2 + string.byte(member) - 64)
   end,
-  ['line:'] = function(member) return string.sub(member, 3) end,
+  ['line:'] = function(member) return string.sub(member, 2) end,
   deferred = function(member) return member end,
   fallen = function(member) return examine.id_of_tag(member, string.find(member, '\0', 1, true) + 1) end,
   flow_states = function(member)
@@ -247,8 +247,8 @@ function CHECK.gates(_, _, key, packed)
   if gate[TO_ADVANCE] > 0 and not examine.is_left('g', key, gate[TO_ADVANCE]) then return 'stalled', key end
   local member = redis.call('ZRANGE', store.line(key), 0, 0)[1]
   if gate[TO_ADVANCE] > 0 or not member then return nil end
-  local job, index = examine.head(string.sub(member, 3)), tonumber(string.sub(member, 1, 2))
-  local claim = job and index and form.claims(job[CLAIMS])[index]
+  local job, index = examine.head(string.sub(member, 2)), (string.byte(member) or 0) - BEFORE_CLAIM
+  local claim = job and form.claims(job[CLAIMS])[index]
   local depth = claim and job[WALKS] and job[WALKS][index]
   if depth and depth < #claim.keys and gates.fits(gate, gates.mode_at(claim, depth)) then return 'stalled', key end
 end

@@ -341,9 +341,10 @@ function filter.is_first(key, job)
   return true
 end
 
--- The members of a set at or below the path, in order, behind one: a function that returns the next, nil at the end.
+-- The members of a set at or below the path, in order, behind one, and the ids of their jobs: a function that returns the next,
+-- nil at the end.
 local function members_of(set, after, newest_first)
-  local ranges, at, members, position = paths.ranges(filter.path), 1, {}, 1
+  local ranges, at, members, position, ids = paths.ranges(filter.path), 1, {}, 1, {}
   if newest_first then ranges = {ranges[2] or ranges[1], ranges[2] and ranges[1]} end
   local cursor = false
   return function()
@@ -361,10 +362,10 @@ local function members_of(set, after, newest_first)
         members = redis.call('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, READ_AT_ONCE)
       end
       position, cursor = 1, members[#members] or false
-      if not cursor then at = at + 1 end
+      if cursor then ids = paths.ids(members) else at = at + 1 end
     end
     position = position + 1
-    return members[position - 1]
+    return members[position - 1], ids[position - 1]
   end
 end
 
@@ -408,22 +409,22 @@ function filter.entries(after_key, after_number, newest_first)
   if filter.waits_for then return entries_by_number(store.waiting(filter.waits_for), after_number, newest_first) end
   if filter.flow then return entries_of_flow(after_number, newest_first) end
   if not filter.path then return entries_by_number(store.dead, after_number, newest_first) end
-  local after = after_key and after_key .. '\0' .. form.sortable(after_number) .. (newest_first and '' or '\255')
-  local sets, streams, fronts = {}, {}, {}
+  local after = after_key and after_key .. '\0' .. form.sortable(after_number)
+  local sets, streams, fronts, ids = {}, {}, {}, {}
   if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
   if ARGV[13] == '' or string.find(ARGV[13], '[FXC]') then sets[#sets + 1] = store.past end
   for at, set in ipairs(sets) do
     streams[at] = members_of(set, after, newest_first)
-    fronts[at] = streams[at]()
+    fronts[at], ids[at] = streams[at]()
   end
   return function()
     local at = 1
     if fronts[2] and (not fronts[1] or form.less(fronts[2], fronts[1]) ~= newest_first) then at = 2 end
-    local member = fronts[at]
+    local member, id = fronts[at], ids[at]
     if not member then return nil end
-    fronts[at] = streams[at]()
-    local key, number, id = paths.split(member)
-    return key, number, head_of(id, sets[at])
+    fronts[at], ids[at] = streams[at]()
+    local key, number = paths.split(member)
+    return key, number, head_of(paths.known_id(member, id, sets[at]), sets[at])
   end
 end
 end

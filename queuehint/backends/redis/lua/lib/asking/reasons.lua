@@ -106,10 +106,9 @@ local function dead_at(key, depth, wants)
   local member, looked_at = walk.next(), 0
   while member and looked_at < DEAD_LOOKED_AT_MAX do
     looked_at = looked_at + 1
-    local _, _, id = paths.split(member)
-    local other = jobs.known(id, store.holds)
-    if not seen[id] and count_against(other, key, depth, wants) > 0 then
-      seen[id] = true
+    local other = walk.job()
+    if not seen[other.id] and count_against(other, key, depth, wants) > 0 then
+      seen[other.id] = true
       dead[#dead + 1] = other
     end
     member = walk.next()
@@ -146,14 +145,14 @@ local function holders_of(key, depth, wants)
   local member = walk.next()
   while member and left > 0 and #found < JOBS_NAMED_MAX and entries_left > 0 and heads_left > 0 do
     entries_left = entries_left - 1
-    local path_text, _, id = paths.split(member)
+    local path_text = paths.split(member)
     local may, below = may_hold(path_text, depth)
     if may then
       heads_left = heads_left - 1
-      local other = jobs.known(id, store.paths)
-      local count = not ids[id] and count_against(other, key, depth, wants) or 0
+      local other = walk.job()
+      local count = not ids[other.id] and count_against(other, key, depth, wants) or 0
       if count > 0 then
-        ids[id], left = true, left - count
+        ids[other.id], left = true, left - count
         found[#found + 1] = other
       end
     elseif below == free then
@@ -178,8 +177,8 @@ local function line_at(key)
   if not line then
     line = {}
     for at, member in ipairs(redis.call('ZRANGE', store.line(key), 0, LINE_LOOKED_AT_MAX - 1)) do
-      local other = jobs.known(string.sub(member, 3), store.line(key))
-      local index = tonumber(string.sub(member, 1, 2))
+      local other = jobs.known(string.sub(member, 2), store.line(key))
+      local index = string.byte(member) - BEFORE_CLAIM
       line[at] = {other, index}
     end
     found_lines[key] = line

@@ -7,8 +7,11 @@ local record_ids = {}
 -- The name in INDEX of the ids of a field by its number.
 function record_ids.name(field) return string.format('#%d', field) end
 
--- The id at a place; nil if there is none.
-function record_ids.at(packed, place) return packed and string.match(packed, PLACE_MARKS[place] .. '([^%z\1-\31]+)') or nil end
+-- The id at a place; nil if there is none. A mark is looked for as it is: a pattern would be tried at each byte before it.
+function record_ids.at(packed, place)
+  local from = packed and string.find(packed, PLACE_MARKS[place], 1, true)
+  return from and string.match(packed, '[^%z\1-\31]+', from + 1) or nil
+end
 
 -- Return packed ids with some added, and those removed whose value is false; nil if none is left.
 function record_ids.changed(packed, ids)

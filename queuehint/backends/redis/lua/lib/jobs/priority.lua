@@ -71,8 +71,8 @@ local function before(heir, key, depth)
       local member = walk.next()
       if not member then break end
       looked_at, entries_left = looked_at + 1, entries_left - 1
-      local _, _, id = paths.split(member)
-      local job = jobs.of(id)
+      local id = walk.id()
+      local job = id and jobs.of(id)
       if not (job and add(job)) then others = others + 1 end
     end
   end

@@ -28,8 +28,7 @@ local function next_swept(item)
     local member = sweep.next()
     item[9], item[10] = sweep.at, sweep.cursor
     if member then
-      local key, number, id = paths.split(member)
-      local job = jobs.known(id, store.paths)
+      local job, key, number = sweep.job(), paths.split(member)
       if not OVER[job[STATE]] then return job, key, number, sweep end
     else
       item[8], item[9], item[10] = item[8] + 1, 1, false
@@ -74,8 +73,7 @@ function sweeps.discard(item, budget)
     local member = walk.next()
     item[4], item[5] = walk.at, walk.cursor
     if not member then return used, false end
-    local _, number, id = paths.split(member)
-    local job = jobs.known(id, store.holds)
+    local job, _, number = walk.job(), paths.split(member)
     -- One that was discarded or brought back in this step has its entries still.
     if job[STATE] == FAILED and job[WALKS] then
       used = used + 1

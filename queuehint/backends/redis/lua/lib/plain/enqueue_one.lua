@@ -121,17 +121,17 @@ local function take_in(ask)
   S[CHANGES] = S[CHANGES] + 1
   S[COUNT_OF.Q] = S[COUNT_OF.Q] + 1
   if level < CRITICAL then S[LEVELS + level] = S[LEVELS + level] + 1 end
-  local tag = form.sortable(number) .. id
+  local sortable = form.sortable(number)
   if depth < GRANTED then
     -- The first write here, as the marker is where it is offered.
     redis.call('ZADD', store.line(key), string.format('%d', seq), FIRST_CLAIM .. id)
     -- A power of two.
     if waiting > 3 and math.frexp(waiting) == 0.5 then gate_format.note_length(key, waiting - 1, waiting) end
   else
-    offer(facts, form.rank_text(form.rank(level, NOW)) .. tag)
+    offer(facts, form.rank_text(form.rank(level, NOW)) .. sortable .. id)
   end
   local path = claims ~= '' and form.queue_key(string.sub(claims, 2)) or NO_PLACE
-  redis.call('ZADD', store.paths, '0', path .. '\0' .. tag)
+  redis.call('ZADD', store.paths, '0', path .. '\0' .. sortable)
   local spec = ask[SPEC]
   local is_short = heads.is_short(spec)
   redis.call('HSET', store.jobs, id, heads.queued(depth, number, seq, NOW, is_short and spec or '', name, text, claims))

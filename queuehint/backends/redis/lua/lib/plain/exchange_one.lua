@@ -37,8 +37,8 @@ end
 -- The job at the head of a line, if it waits there for the gate of its own path alone; else false.
 local function next_in_line(key, depth, pool)
   local first = redis.call('ZRANGE', store.line(key), 0, 0, 'WITHSCORES')
-  if not first[1] or string.sub(first[1], 1, 2) ~= FIRST_CLAIM then return false end
-  local job = plain_job(string.sub(first[1], 3), QUEUED)
+  if not first[1] or string.sub(first[1], 1, 1) ~= FIRST_CLAIM then return false end
+  local job = plain_job(string.sub(first[1], 2), QUEUED)
   if not job or job[SEQ] ~= tonumber(first[2]) or job[POOL] ~= pool or not job[WALKS] or job[WALKS][1] ~= depth then return false end
   local claim = form.claims(job[CLAIMS])[1]
   return not claim.shared and #claim.keys == depth + 1 and claim.keys[depth + 1] == key and job
@@ -152,8 +152,9 @@ local function start_job(job, worker, token, until_ms, announces)
 end
 
 local function write_ended(job, lease_ms, result)
-  local tag, claims, level = form.tag(job), job[CLAIMS], job[PRIORITY]
-  local path = (claims ~= '' and form.queue_key(string.sub(claims, 2)) or NO_PLACE) .. '\0' .. tag
+  local sortable, claims, level = form.sortable(job[NUMBER]), job[CLAIMS], job[PRIORITY]
+  local tag = sortable .. job.id
+  local path = (claims ~= '' and form.queue_key(string.sub(claims, 2)) or NO_PLACE) .. '\0' .. sortable
   redis.call('ZREM', store.leases, LEASE .. tag)
   redis.call('ZADD', store.prunes, string.format('%d', job[TIMER_MS]), PRUNE .. tag)
   redis.call('ZREM', store.paths, path)

@@ -1,8 +1,9 @@
 --[[ gates: FIFO gates on a path trie; mirrors core.structures.trie and core.structures.registry, which explain the theory.
   A gate is one field of GATES: what is held in the modes IS IX S X, how many stand in its line, and the mark by which
   that line waits among the leftovers to be advanced. It exists while any of that is not zero. A line is a sorted set by
-  place; its members are two digits for the claim and the job's id. Both follow from the heads, but are kept beside them
+  place; its members are a character for the claim, "1" for the first, and the job's id. Both follow from the heads, but are kept beside them
   so that no step reads more than it passes. ]]
+local BEFORE_CLAIM = 48 -- @const
 local gates = {dirty = {}, lines = {}}
 
 lazily(gates, function()
@@ -97,8 +98,8 @@ function gates.before(job, index, key)
   while true do
     local stored = redis.call('ZRANGE', store.line(key), string.format('(%d', seq), '-inf', 'BYSCORE', 'REV', 'LIMIT', offset, 8, 'WITHSCORES')
     for at = 1, #stored, 2 do
-      local other = jobs.known(string.sub(stored[at], 3), store.line(key))
-      if stands_at(other, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then return other end
+      local other = jobs.known(string.sub(stored[at], 2), store.line(key))
+      if stands_at(other, string.byte(stored[at]) - BEFORE_CLAIM, tonumber(stored[at + 1]), key) then return other end
     end
     if #stored < 16 then return nil end
     offset = offset + 8
@@ -110,8 +111,8 @@ function gates.ahead(key, seq, limit)
   local found = {}
   local stored = redis.call('ZRANGEBYSCORE', store.line(key), '-inf', string.format('(%d', seq), 'WITHSCORES', 'LIMIT', 0, limit)
   for at = 1, #stored, 2 do
-    local job = jobs.known(string.sub(stored[at], 3), store.line(key))
-    if stands_at(job, tonumber(string.sub(stored[at], 1, 2)), tonumber(stored[at + 1]), key) then found[#found + 1] = job end
+    local job = jobs.known(string.sub(stored[at], 2), store.line(key))
+    if stands_at(job, string.byte(stored[at]) - BEFORE_CLAIM, tonumber(stored[at + 1]), key) then found[#found + 1] = job end
   end
   for _, entry in ipairs(gates.lines[key] and gates.lines[key].joined or {}) do
     if #found >= limit then break end
@@ -133,8 +134,8 @@ local function line_head(key)
     end
     if line.at <= #line.stored then
       local member, seq = line.stored[line.at], tonumber(line.stored[line.at + 1])
-      local index = tonumber(string.sub(member, 1, 2))
-      local job = jobs.known(string.sub(member, 3), store.line(key))
+      local index = string.byte(member) - BEFORE_CLAIM
+      local job = jobs.known(string.sub(member, 2), store.line(key))
       if stands_at(job, index, seq, key) then
         line.head, line.index, line.seq = job, index, seq
         return job, index
@@ -159,7 +160,7 @@ function gates.read_lines(claims)
       local line = line_of(key)
       line.stored, line.offset = redis.call('ZRANGE', store.line(key), 0, 0, 'WITHSCORES'), 1
       line.read = not line.stored[1]
-      if line.stored[1] then ids[#ids + 1] = string.sub(line.stored[1], 3) end
+      if line.stored[1] then ids[#ids + 1] = string.sub(line.stored[1], 2) end
     end
   end
   if ids[2] then jobs.prefetch(ids) end

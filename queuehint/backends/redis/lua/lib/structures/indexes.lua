@@ -2,7 +2,7 @@
   is compared with its value before this step, and the difference is written. ]]
 local plan = {results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
-local AT_ONCE, FIRST_CLAIM = 2000, '01' -- @const
+local AT_ONCE, FIRST_CLAIM = 2000, '1' -- @const
 
 lazily(indexes, function()
 -- Changes of this step: additions to and removals from sorted sets, by set; heads, by id; fields to delete.
@@ -140,19 +140,19 @@ local function write_timers(was, job)
 end
 
 -- Put a job into a set of paths, once a claim, or take it out.
-local function change_path(set, gate_key, job, is_there)
-  local member = paths.member(gate_key, job)
+local function change_path(set, gate_key, sortable, is_there)
+  local member = paths.member(gate_key, sortable)
   if is_there then add_entry(set, '0', member) else remove_entry(set, member) end
 end
 
 local function change_paths(set, job, is_there)
-  local claims = job[CLAIMS]
+  local claims, sortable = job[CLAIMS], form.sortable(job[NUMBER])
   if claims == '' then
-    change_path(set, nil, job, is_there)
+    change_path(set, nil, sortable, is_there)
   elseif not string.find(claims, '\n', 1, true) then
-    change_path(set, string.sub(claims, 2), job, is_there)
+    change_path(set, string.sub(claims, 2), sortable, is_there)
   else
-    for claim_text in string.gmatch(claims, '[^\n]+') do change_path(set, string.sub(claim_text, 2), job, is_there) end
+    for claim_text in string.gmatch(claims, '[^\n]+') do change_path(set, string.sub(claim_text, 2), sortable, is_there) end
   end
 end
 
@@ -196,7 +196,7 @@ local function line_entries(job)
       if walks[index] < GRANTED then
         claims = claims or form.claims(job[CLAIMS])
         entries = entries or {}
-        entries[string.format('%02d', index) .. job.id] = store.line(claims[index].keys[walks[index] + 1])
+        entries[string.char(BEFORE_CLAIM + index) .. job.id] = store.line(claims[index].keys[walks[index] + 1])
       end
     end
   end
@@ -298,7 +298,7 @@ local function derive_plain(id, job)
     end
     if state == FINISHED or not was_state then
       if S[WATCHED] > 0 and S[LIMITS] > 0 and (was_state or state ~= FINISHED) then limits.count(job, was_state and -1 or 1) end
-      local member = paths.member(claims ~= '' and string.sub(claims, 2), job)
+      local member = paths.member(claims ~= '' and string.sub(claims, 2), string.sub(tag, 1, -1 - #id))
       if state ~= FINISHED then
         add_entry(store.paths, '0', member)
       else
@@ -334,9 +334,9 @@ local function drop_plain(id, job)
   S[COUNT_OF[FINISHED]] = S[COUNT_OF[FINISHED]] - 1
   record_index.leave(job)
   timers.stale[NEXT_PRUNE] = true
-  remove_entry(store.prunes, PRUNE .. form.tag(job))
-  local claims = job[CLAIMS]
-  if claims ~= '' then remove_entry(store.past, paths.member(string.sub(claims, 2), job)) end
+  local claims, tag = job[CLAIMS], form.tag(job)
+  remove_entry(store.prunes, PRUNE .. tag)
+  if claims ~= '' then remove_entry(store.past, paths.member(string.sub(claims, 2), string.sub(tag, 1, -1 - #id))) end
   if not job[SHORT_SPEC] then drop_field(store.specs, id) end
   if job[RESULT] == 's' then drop_field(store.results, id) end
   gone[#gone + 1] = id

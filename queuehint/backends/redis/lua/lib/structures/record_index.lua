@@ -2,8 +2,9 @@
   Numbers are cut into blocks of 1 024. A term is a letter and a value: s a state, u a user, g a tag, m the parent; f the id of
   facts (lib/formats/head_format) where the head names them, else v a service, t a task, p a pool. INDEX holds, for each term and
   block in which some record has it, the bits of these (lib/formats/record_bits). BLOCKS names these entries: term, NUL,
-  sortable block, in lexical order. From a block to the times in it leads another field of INDEX; from a number to the id lead others (lib/formats/record_ids). TALLIES counts the records of a service, NUL,
-  user; TALLIED names them in lexical order. ]]
+  sortable block, in lexical order. From a block to the times in it leads another field of INDEX. From a number to the id lead
+  others (lib/formats/record_ids), for each job that is not gone: by numbers the sets of lib/structures/paths name hidden jobs
+  too. TALLIES counts the records of a service, NUL, user; TALLIED names them in lexical order. ]]
 local FACTS_LETTER = 102 -- @const
 local STATES = {'S', 'D', 'Q', 'R', 'F', 'X', 'C'}
 local record_index = {}
@@ -15,6 +16,9 @@ local changed, times, shrunk, numbered, tallied = {}, {}, {}, {}, {}
 function record_index.lists(job)
   return job and not job[GONE] and not (job[STAGED] and job[STATE] == DEFERRED) and not jobs.is_start(job.id)
 end
+
+-- Return whether the number of a job leads to its id.
+function record_index.has_id(job) return job and not job[GONE] or false end
 
 -- The name in INDEX of a term of a block.
 function record_index.field(term, block) return term .. '\0' .. string.format('%d', block) end
@@ -98,15 +102,13 @@ local function put_id(number, id)
   local ids = numbered[field]
   if ids then ids[place] = id else numbered[field] = {[place] = id} end
 end
+record_index.put_id = put_id
 
 -- The id of the record of a number; nil if there is none.
 function record_index.id_of(number)
   local place = number % IDS_PER_FIELD
   return record_ids.at(redis.call('HGET', store.index, record_ids.name((number - place) / IDS_PER_FIELD)), place)
 end
-
--- Take the id of a number out, whatever it is.
-function record_index.drop_id(number) put_id(number, false) end
 
 local function change_plain(job, is_there)
   local number, all = job[NUMBER], heads.terms(job)
@@ -138,10 +140,9 @@ function record_index.leave(job)
 end
 
 -- Index a record by all its terms.
-function record_index.list(id, job)
+function record_index.list(job)
   change_all(job, true)
   see_time(job)
-  put_id(job[NUMBER], id)
 end
 
 -- Update the index for a head as it was before this step and as it is now, which names its facts, if it is that of a listed
@@ -160,13 +161,16 @@ function record_index.write(id, was, job)
     -- A term that stays is taken away and given again, which changes no bit.
     for _, term in ipairs(record_index.terms(was)) do record_index.change(term, job[NUMBER], false) end
     for _, term in ipairs(record_index.terms(job)) do record_index.change(term, job[NUMBER], true) end
-  elseif there then
-    job.name = heads.name_in_step(heads.text_of(job))
-    record_index.list(id, job)
-  elseif was_there then
-    if job then job.name = false end
-    change_all(was, false)
-    put_id(was[NUMBER], false)
+  else
+    if there then
+      job.name = heads.name_in_step(heads.text_of(job))
+      record_index.list(job)
+    elseif was_there then
+      if job then job.name = false end
+      change_all(was, false)
+    end
+    local has_id = record_index.has_id(job)
+    if has_id ~= record_index.has_id(was) then put_id((job or was)[NUMBER], has_id and id) end
   end
   count(was_there and record_index.tally_key(was), -1)
   count(there and record_index.tally_key(job), 1)
