@@ -1,5 +1,6 @@
 """
 The short ways of the scripts beside the long ones: a second namespace gets every command, and never takes a short way.
+Its scripts remember two texts where others remember a thousand.
 
 `TwoWays` is a `RedisLockstep` whose commands go to both namespaces, byte for byte but for the prefix of the keys. After
 each operation the replies are equal, and so is every key: heads, counters, markers, receipts. The library of the
@@ -34,7 +35,7 @@ COUNTER = "short_ways"
 """The key of the second namespace that counts short ways, by their script."""
 _COUNT = f"redis.call('HINCRBY', KEYS[1] .. ':{COUNTER}', '%s', '1')"
 _IS_DROP = "job.pruned and job.is_plain and job[STATE] == FINISHED"
-_LEFT_OUT = {
+_OTHERWISE = {
     "lib/plain/enqueue_one": (
         "if ask then return take_in(ask) end\n",
         f"if ask then {_COUNT % 'enqueue'} end\n",
@@ -48,17 +49,24 @@ _LEFT_OUT = {
         f"  else\n    if {_IS_DROP} then {_COUNT % 'drop'} end\n",
     ),
     "lib/jobs/lifecycle": ("  if job.is_plain and job[ENDED]", "  if false and job[ENDED]"),
+    "lib/jobs/fields": (
+        "local TEXTS_KEPT, TEXT_BYTES_MAX, KEYS_BYTES_MAX = 1000,",
+        "local TEXTS_KEPT, TEXT_BYTES_MAX, KEYS_BYTES_MAX = 2,",
+    ),
 }
-"""What stands in a file where its short way begins to write, and what stands there in the second library."""
+"""
+What stands in a file where its short way begins to write, or says how many texts are remembered, and what stands there
+in the second library.
+"""
 _POPPED = "wake:session:"
 """Markers that a waiter pops by a command of its own."""
 _NOT_LOADED = re.compile("Function not found|^NOSCRIPT|No matching script")
 
 
 def _edit(name: str, text: str) -> str:
-    if name not in _LEFT_OUT:
+    if name not in _OTHERWISE:
         return text
-    old, new = _LEFT_OUT[name]
+    old, new = _OTHERWISE[name]
     assert text.count(old) == 1, f"{name} has no {old!r}"
     return text.replace(old, new)
 
@@ -72,7 +80,7 @@ def _rest(held: Any, other: Any) -> Any:
 
 @functools.cache
 def long_ways() -> Library:
-    """Return the library without the short ways."""
+    """Return the library without the short ways, whose tables of texts are full after two."""
     return Library(_edit)
 
 
