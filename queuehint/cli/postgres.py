@@ -1,0 +1,125 @@
+"""``queuehint postgres ddl, migrate, drop``: the tables of a store in PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from queuehint.backends.postgres.address import parse_url
+from queuehint.backends.postgres.layout import ddl as statements_of
+from queuehint.backends.postgres.layout import roles as roles_of
+from queuehint.cli.opening import EXIT_REFUSED, EXIT_STORE, EXIT_USAGE, UsageError, Yes, confirm
+from queuehint.cli.said import said
+from queuehint.errors import BackendError, InvalidJobError, MissingExtraError
+
+if TYPE_CHECKING:
+    from queuehint.backends.postgres.address import Address
+    from queuehint.backends.postgres.making import Held
+    from queuehint.backends.postgres.sessions.session import Session
+
+app = typer.Typer(no_args_is_help=True, help="The tables of a store in PostgreSQL.")
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="QUEUEHINT_URL",
+        help="Of the store: postgresql://user@host:5432/database?schema=queuehint.",
+    ),
+]
+SHOWN = 20
+"""So many namespaces are named before their tables are removed."""
+
+
+@app.command()
+def ddl(
+    url: Url,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Print roles for workers, producers and lookers too, with what they need.")
+    ] = False,
+) -> None:
+    """Print the statements that make the tables, for a user who may; connects to nothing."""
+    with _ending():
+        schema = parse_url(url).schema
+        typer.echo(statements_of(schema) + (f"\n{roles_of(schema)}" if roles else ""), nl=False)
+
+
+@app.command()
+def migrate(url: Url) -> None:
+    """Make the tables, or those of this release of older ones; changes nothing if they are there."""
+    with _ending(), _session(url) as (session, address):
+        from queuehint.backends.postgres.making import prepare
+
+        before, after = prepare(session, address)
+        if before == after:
+            typer.echo(f"schema {address.schema} has layout {after} already")
+        elif before:
+            typer.echo(f"schema {address.schema} had layout {before} and has layout {after}")
+        else:
+            typer.echo(f"made layout {after} in schema {address.schema}")
+
+
+@app.command()
+def drop(url: Url, yes: Yes = False) -> None:
+    """Remove the tables with all jobs; what else is in the schema stays."""
+    with _ending(), _session(url) as (session, address):
+        from queuehint.backends.postgres.making import drop as drop_tables
+        from queuehint.backends.postgres.making import held, layout_of
+        from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
+
+        try:
+            if not layout_of(session, address):
+                typer.echo(f"queuehint: schema {address.schema} has no tables of queuehint", err=True)
+                raise typer.Exit(EXIT_REFUSED)
+            found = held(session, address)
+            for each in found[:SHOWN]:
+                typer.echo(_line(each))
+            if len(found) > SHOWN:
+                typer.echo(f"and {len(found) - SHOWN} more namespaces")
+            what = f"the tables in schema {address.schema}, with all jobs of {len(found)} namespaces"
+            confirm(f"Remove {what}?", yes=yes)
+            is_whole = drop_tables(session, address)
+        except (LostError, RefusedError) as error:
+            raise session.judgement(error) from error
+        rest = "" if is_whole else "; the schema stays, for what else is in it"
+        typer.echo(f"removed {what}{rest}")
+
+
+def _line(held: Held) -> str:
+    leads = "" if held.pid is None else f"; process {held.pid} leads it: stop it first"
+    return (
+        f"namespace {held.namespace}: {held.rows} rows of the journal, {held.parts} parts of snapshots, "
+        f"{held.waiting} rows of the inbox{leads}"
+    )
+
+
+@contextlib.contextmanager
+def _session(url: str) -> Iterator[tuple[Session, Address]]:
+    """Connect to the server of a URL, past a pooler if it says how."""
+    address = parse_url(url).for_leading
+    from queuehint.backends.postgres.sessions.session import Session  # the driver is imported by those who need it
+
+    session = Session(address)
+    try:
+        yield session, address
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """End the command as others do: with 2 if it makes no sense, with 3 if the store cannot be asked."""
+    try:
+        yield
+    except (InvalidJobError, UsageError, MissingExtraError) as error:
+        _end(error, EXIT_USAGE)
+    except BackendError as error:
+        _end(error, EXIT_STORE)
+
+
+def _end(error: Exception, code: int) -> NoReturn:
+    typer.echo(f"queuehint: {said(str(error))}", err=True)
+    raise typer.Exit(code) from None

@@ -1,0 +1,124 @@
+"""The commands on tables in PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import Result
+
+from queuehint.backends.postgres.layout import LAYOUT
+from queuehint.cli.app import app
+from queuehint.cli.postgres import SHOWN
+from tests.commands import CliRunner
+from tests.postgres_store import Place, header
+
+
+def run(*arguments: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["postgres", *arguments], input=input)
+
+
+def ok(*arguments: str) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_ddl_prints_what_makes_the_tables_and_connects_to_nothing() -> None:
+    text = ok("ddl", "postgresql://nobody:secret@no.such.host/app?schema=jobs")
+    assert text.startswith("BEGIN;\n")
+    assert 'CREATE TABLE "jobs".journal' in text
+    assert text.endswith("COMMIT;\n")
+    assert "CREATE ROLE" not in text
+
+
+def test_ddl_is_what_a_server_takes_and_roles_come_with_it(place: Place) -> None:
+    schema = f"jobs_{place.database}"
+    text = ok("ddl", place.url(f"schema={schema}"), "--roles")
+    place.run(text)
+    try:
+        lead, journal = place.open(f"schema={schema}")
+        journal.append(0, b"x")
+        lead.release()
+        names = place.run(f"SELECT rolname FROM pg_roles WHERE rolname ^@ '{schema}' ORDER BY 1")
+        assert names == [(f"{schema}_{kind}",) for kind in ("looker", "producer", "worker")]
+        place.run(re.sub(r"^BEGIN;.*?^COMMIT;", "", text, flags=re.DOTALL | re.MULTILINE))  # roles may be there
+    finally:
+        place.close()
+        for kind in ("looker", "producer", "worker"):
+            place.run(f"DROP OWNED BY {schema}_{kind}", f"DROP ROLE {schema}_{kind}")
+
+
+def test_migrate_makes_the_tables_once(place: Place) -> None:
+    assert ok("migrate", place.url()) == f"made layout {LAYOUT} in schema queuehint\n"
+    assert ok("migrate", place.url()) == f"schema queuehint has layout {LAYOUT} already\n"
+    place.journal().append(0, b"x")
+
+
+def test_migrate_moves_older_tables_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from queuehint.backends.postgres import layout, making
+
+    ok("migrate", place.url())
+    more = "ALTER TABLE {schema}.journal ADD COLUMN more text; UPDATE {schema}.layout SET number = 2;"
+    monkeypatch.setattr(layout, "MIGRATIONS", (*layout.MIGRATIONS, more))
+    monkeypatch.setattr(making, "LAYOUT", 2)
+    assert ok("migrate", place.url()) == "schema queuehint had layout 1 and has layout 2\n"
+    assert place.run("SELECT more FROM queuehint.journal") == []
+    monkeypatch.undo()
+    refused = run("migrate", place.url())
+    assert (refused.exit_code, "knows 1" in refused.stderr) == (3, True)
+
+
+def test_drop_names_what_is_lost_and_asks(place: Place) -> None:
+    lead, journal = place.open(namespace="docs")
+    journal.append(0, b"x")
+    journal.append(0, b"y")
+    journal.replace([b"p", b"q"], header(1))
+    place.put("waits", namespace="other")
+    no_terminal = run("drop", place.url())
+    assert (no_terminal.exit_code, "pass --yes" in no_terminal.stderr) == (2, True)
+    assert place.stored("docs") == ["y"]
+    said = ok("drop", place.url(), "--yes")
+    assert re.sub(r"process \d+", "process 1", said).splitlines() == [
+        (
+            "namespace docs: 1 rows of the journal, 2 parts of snapshots, 0 rows of the inbox; "
+            "process 1 leads it: stop it first"
+        ),
+        "namespace other: 0 rows of the journal, 0 parts of snapshots, 1 rows of the inbox",
+        "removed the tables in schema queuehint, with all jobs of 2 namespaces",
+    ]
+    assert place.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'queuehint'") == [(0,)]
+    lead.release()
+    again = run("drop", place.url(), "--yes")
+    assert (again.exit_code, again.stderr) == (1, "queuehint: schema queuehint has no tables of queuehint\n")
+
+
+def test_drop_leaves_what_others_have_in_the_schema(place: Place) -> None:
+    for number in range(SHOWN + 2):
+        place.lead(namespace=f"n{number:02}").release()
+    place.put("x", namespace="n00")
+    place.run("CREATE TABLE queuehint.of_others ()", "CREATE SEQUENCE queuehint.positions_of_others")
+    said = ok("drop", place.url(), "--yes").splitlines()
+    assert said[SHOWN:] == [
+        "and 2 more namespaces",
+        (
+            f"removed the tables in schema queuehint, with all jobs of {SHOWN + 2} namespaces; "
+            "the schema stays, for what else is in it"
+        ),
+    ]
+    left = "SELECT relname FROM pg_class WHERE relnamespace = 'queuehint'::regnamespace ORDER BY 1"
+    assert place.run(left) == [("of_others",), ("positions_of_others",)]
+    place.lead()
+
+
+@pytest.mark.parametrize("command", ["ddl", "migrate", "drop"])
+def test_a_wrong_url_is_a_wrong_use_and_its_password_is_not_shown(command: str) -> None:
+    refused = run(command, "postgresql://ann:secret@db/app?schema=Jobs")
+    assert refused.exit_code == 2
+    assert "schema must be" in refused.stderr
+    assert "secret" not in refused.output
+
+
+def test_a_server_that_cannot_be_reached_ends_a_command_with_3(place: Place) -> None:
+    refused = run("migrate", place.server.url_of("no_such_database"))
+    assert (refused.exit_code, "does not exist" in refused.stderr) == (3, True)
