@@ -13,12 +13,12 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from queuehint.clock import FakeClock
 from queuehint.testing.commits import commit_of
-from queuehint.testing.source import as_code
 from queuehint.testing.state_machine.agreement import with_tokens
 from queuehint.testing.state_machine.comparison import Ask, Comparison, Restart
 from queuehint.testing.state_machine.parts import first_jobs
 from queuehint.testing.state_machine.rules import OperationMachine
 from queuehint.testing.state_machine.shrink import shorten
+from queuehint.testing.state_machine.source import as_code
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:

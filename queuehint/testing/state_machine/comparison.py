@@ -10,9 +10,9 @@ import attrs
 from queuehint import operations as op
 from queuehint.errors import QueueHintError
 from queuehint.testing.model.jobs import LEASE
-from queuehint.testing.source import as_code
 from queuehint.testing.state_machine.agreement import Refused, TokenMap, agree, tokens_in
 from queuehint.testing.state_machine.lockstep import Lockstep
+from queuehint.testing.state_machine.source import as_code
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.record_filter import DEAD_RECORDS

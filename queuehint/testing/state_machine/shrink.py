@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from queuehint.testing.source import as_code
+from queuehint.testing.state_machine.source import as_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
