@@ -125,6 +125,15 @@ def send(
     return jobs
 
 
+def whole_commit(
+    parts: Sequence[Enqueue | Depend], staged: str, flow: str | None, flow_timeout_ms: int | None
+) -> Commit:
+    """Return the commit of a submission in parts of which all jobs are new."""
+    jobs = sum([len(part.jobs) for part in parts if isinstance(part, Enqueue)])
+    portions = sum([isinstance(part, Depend) for part in parts])
+    return Commit(staged, jobs, portions, flow, flow_timeout_ms)
+
+
 def until_whole(attempt: Callable[[], Steps[T]], own_ids: Callable[[], Sequence[str]]) -> Steps[T]:
     """
     Send a submission in parts again from its first part while parts of it are lost on the way, `TRIES` times in all.

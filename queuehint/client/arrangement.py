@@ -97,7 +97,12 @@ class Arranged:
 
 
 def arrange(
-    specs: list[JobSpec], *, codec: Codec | None = None, whole: bool = False, small_parts: bool = False
+    specs: list[JobSpec],
+    *,
+    codec: Codec | None = None,
+    whole: bool = False,
+    small_parts: bool = False,
+    at_once: bool = False,
 ) -> Arranged:
     """
     Resolve the names by which checked specs call each other, put them in order and cut them into parts.
@@ -109,6 +114,7 @@ def arrange(
         whole: they take effect all at once, also if none depends on another.
         small_parts: those that are too many for one step are cut into parts of at most `PART_JOBS`, `PART_GATES` and
             `PART_EDGES`.
+        at_once: those that are too many for one submission take effect all at once, too.
 
     Those that need not take effect at once are cut at `WHOLE_JOBS` and `WHOLE_GATES`, others as `Enqueue` takes them;
     these go in small parts unless one has a key, waits for its caller, or is of another flow: then they are within
@@ -143,6 +149,7 @@ def arrange(
         if small_parts and not is_wide:
             is_wide = any(len(spec.depends_on) > PART_EDGES for spec in specs) and _may_be_parts(specs)
         is_one = is_one or is_wide
+    is_one = is_one or (at_once and not _are_whole(specs))
     if is_one:
         _check_ids(specs)
     if whole:
@@ -297,6 +304,12 @@ def _check_parts(specs: list[JobSpec]) -> None:
 def _are_one_step(specs: list[JobSpec]) -> bool:
     """Return whether specs are few enough for one step."""
     whole = submissions(specs, jobs_max=ONE_STEP_JOBS, gates_max=ONE_STEP_GATES, edges_max=ONE_STEP_EDGES)
+    return sum(1 for _ in whole) <= 1
+
+
+def _are_whole(specs: list[JobSpec]) -> bool:
+    """Return whether specs of which none depends on another are few enough for one submission."""
+    whole = submissions(specs, jobs_max=WHOLE_JOBS, gates_max=WHOLE_GATES)
     return sum(1 for _ in whole) <= 1
 
 

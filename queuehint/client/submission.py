@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from queuehint.backends.sending import send, until_whole
+from queuehint.backends.sending import send, until_whole, whole_commit
 from queuehint.backends.steps import Steps, find_room, tick_until_done
-from queuehint.client.arrangement import arrange, portions
+from queuehint.client.arrangement import Arranged, arrange, portions
 from queuehint.client.options import bound
 from queuehint.errors import OutcomeUnknownError, QueueFullError, QueueHintError
-from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Depend, Draw, Enqueue, EnqueuedJob
+from queuehint.operations import JOBS_PER_SUBMISSION_MAX, Depend, Draw, Enqueue, EnqueuedJob, Operation
 from queuehint.values.ids import new_id
 
 if TYPE_CHECKING:
@@ -65,19 +65,60 @@ def submit(
         return arranged.as_given([spec.id for part in parts for spec in part])
 
     def attempt(staged: str | None = None) -> Steps[list[EnqueuedJob]]:
-        operations: list[Enqueue | Depend] = []
-        for part in parts:
-            timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
-            operations.append(Enqueue(bound(part), staged, parent, None, flow, timeout_ms, is_further=is_further))
-            if staged is not None and arranged.is_wide:
-                operations += portions(part, staged)
+        operations = _in_order(arranged, parts, staged, parent, flow, flow_timeout_ms)
         return send(
             operations, staged=staged, flow=flow, flow_timeout_ms=flow_timeout_ms, ahead=small_parts, all_ids=ids
         )
 
-    if arranged.is_wide or (arranged.is_one and len(parts) > 1):
+    if _is_staged(arranged):
         return arranged.as_given((yield from until_whole(lambda: attempt(new_id()), ids)))
     return arranged.as_given((yield from attempt()))
+
+
+def operations_at_once(
+    specs: list[JobSpec], *, codec: Codec | None = None, whole: bool = False, flow_timeout_ms: int | None = None
+) -> list[Operation[Any]]:
+    """
+    Return the operations by which checked specs with ids of their own are submitted all at once, however many they are.
+
+    One `Enqueue`, or the parts of a submission and its `Commit`, which counts them all as new: what `submit` sends.
+
+    Args:
+        specs: one or more; otherwise as of `submit`.
+
+    Raises:
+        InvalidJobError, DuplicateJobError, CycleError, TemplateError, PayloadError: see `arrange`.
+    """
+    arranged = arrange(specs, codec=codec, whole=whole, at_once=True)
+    flow = specs[0].flow if whole else None
+    staged = new_id() if _is_staged(arranged) else None
+    parts = _in_order(arranged, arranged.parts, staged, None, flow, flow_timeout_ms)
+    if staged is None:
+        return [*parts]
+    return [*parts, whole_commit(parts, staged, flow, flow_timeout_ms)]
+
+
+def _is_staged(arranged: Arranged) -> bool:
+    """Return whether specs are sent in parts that are hidden until their commit."""
+    return arranged.is_wide or (arranged.is_one and len(arranged.parts) > 1)
+
+
+def _in_order(
+    arranged: Arranged,
+    parts: list[tuple[JobSpec, ...]],
+    staged: str | None,
+    parent: tuple[str, int] | None,
+    flow: str | None,
+    flow_timeout_ms: int | None,
+) -> list[Enqueue | Depend]:
+    """Return what is asked of a store for these parts, but for the commit."""
+    operations: list[Enqueue | Depend] = []
+    for part in parts:
+        timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
+        operations.append(Enqueue(bound(part), staged, parent, None, flow, timeout_ms, is_further=is_further))
+        if staged is not None and arranged.is_wide:
+            operations += portions(part, staged)
+    return operations
 
 
 def single_of(specs: list[JobSpec], parent: tuple[str, int] | None) -> Enqueue | None:

@@ -126,6 +126,9 @@ class Operation(Generic[Reply]):
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
 
+    is_for_inbox: ClassVar[bool] = False
+    """A producer may write it in a transaction of the application's: alone, or as part of one submission."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         (cls.reply_class,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]

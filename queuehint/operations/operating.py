@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import attrs
 
@@ -52,6 +52,7 @@ class Judged:
 class Cancel(Operation[Judged]):
     """Cancel up to 1 000 jobs by id: running ones are asked to stop, all others are CANCELED at once."""
 
+    is_for_inbox: ClassVar[bool] = True
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     reason: ShortText | None = None
 
@@ -89,6 +90,7 @@ TALLY_MS: Final = 600_000
 class CancelPath(Operation[SweptPath]):
     """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
 
+    is_for_inbox: ClassVar[bool] = True
     path: Path
     reason: ShortText | None = None
 

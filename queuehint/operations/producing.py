@@ -159,6 +159,7 @@ class Enqueue(Operation[Enqueued]):
         ScheduleChangedError: the schedule has another version: another worker has fired.
     """
 
+    is_for_inbox: ClassVar[bool] = True
     jobs: Annotated[tuple[JobSpec, ...], AtMost(JOBS_PER_SUBMISSION_MAX)]
     staged: JobId | None = None
     parent: tuple[JobId, Token] | None = None
@@ -190,6 +191,7 @@ class Depend(Operation[Marked]):
             not in order.
     """
 
+    is_for_inbox: ClassVar[bool] = True
     staged: JobId
     job_id: JobId
     portion: Annotated[int, Asked(1, DEPENDENCIES_MAX // PORTION_MAX - 1)]
@@ -225,6 +227,7 @@ class Commit(Operation[Committed]):
         DuplicateFlowError: the flow has other jobs already.
     """
 
+    is_for_inbox: ClassVar[bool] = True
     staged: JobId
     jobs: AnyCount
     portions: AnyCount = 0
