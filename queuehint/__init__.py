@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from queuehint.client.flows.nodes import FlowGroup, Node
     from queuehint.client.handle import JobHandle
     from queuehint.client.job import Job
+    from queuehint.client.transactions.transaction import Transaction
     from queuehint.clock import Clock, FakeClock, SystemClock
     from queuehint.errors import (
         BackendDeniedError,
@@ -199,6 +200,7 @@ __all__ = [
     "Stats",
     "SystemClock",
     "TemplateError",
+    "Transaction",
     "TreeNode",
     "UnknownDependencyError",
     "UnknownToReleaseError",
@@ -221,6 +223,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.flows.nodes": ("FlowGroup", "Node"),
     "client.handle": ("JobHandle",),
     "client.job": ("Job",),
+    "client.transactions.transaction": ("Transaction",),
     "clock": ("Clock", "FakeClock", "SystemClock"),
     "errors": (
         "BackendDeniedError",

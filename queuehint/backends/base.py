@@ -68,6 +68,30 @@ class Interest:
     release: str = ""
 
 
+@attrs.frozen(kw_only=True)
+class InboxAddress:
+    """
+    Where producers write jobs in a transaction of their own.
+
+    Args:
+        namespace: of the jobs.
+        schema: in which the table ``inbox`` is.
+        database: the database, as `WHICH_DATABASE` asked there answers it; None where that is not known: then no
+            connection is refused because it leads to another one.
+    """
+
+    namespace: str
+    schema: str
+    database: str | None = None
+
+
+WHICH_DATABASE = "SELECT system_identifier || '/' || current_database() FROM pg_control_system()"
+"""
+Asks a PostgreSQL which database it is: the same behind each address, pooler and replica, and another one after a dump
+was restored elsewhere. Any role may ask, unless an administrator has revoked it.
+"""
+
+
 class Backend(Protocol):
     """
     Where jobs are remembered.
@@ -154,6 +178,19 @@ class Backend(Protocol):
     def is_durable(self) -> bool:
         """True when jobs outlive this process."""
         return not self.is_local
+
+    @property
+    def inbox(self) -> InboxAddress | None:
+        """Where jobs are written in a transaction of the application's; None if this store takes none; no I/O."""
+        return None
+
+    async def find_inbox(self) -> InboxAddress | None:
+        """Return `inbox` with its database, which may have to be asked, once."""
+        return self.inbox
+
+    def find_inbox_sync(self) -> InboxAddress | None:
+        """Like `find_inbox`, for code without a loop."""
+        return self.inbox
 
     @property
     def identity(self) -> Hashable:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
+    from queuehint.clock import Clock
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
     from queuehint.operations import EnqueuedJob
@@ -45,29 +46,8 @@ EVENTS_PAUSE_S = 0.02
 """Changes within this time are seen as one."""
 
 
-class Client(Protocol):
-    """
-    The scheduler as its jobs, handles, flows, records and schedules see it.
-
-    Args:
-        codec: how arguments and results travel.
-        namespace: of the jobs it enqueues.
-        header_sources: called with each `Job` that is about to be enqueued, for headers of the moment.
-    """
-
-    codec: Codec
-    namespace: str
-    header_sources: list[Callable[[Any], Mapping[str, str] | None]]
-
-    @property
-    def backend(self) -> Backend:
-        """The store."""
-
-    def handler(self, task: str) -> Handler | None:
-        """Return the handler of a task, if this process has it."""
-
-    def make_id(self) -> str:
-        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
+class Submitter(Protocol):
+    """Where jobs are submitted: to the store, or in a transaction of the application's."""
 
     async def submit_checked(
         self,
@@ -88,6 +68,35 @@ class Client(Protocol):
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """Like `submit_checked`, for code without a loop."""
+
+
+class Client(Submitter, Protocol):
+    """
+    The scheduler as its jobs, handles, flows, records and schedules see it.
+
+    Args:
+        codec: how arguments and results travel.
+        namespace: of the jobs it enqueues.
+        header_sources: called with each `Job` that is about to be enqueued, for headers of the moment.
+    """
+
+    codec: Codec
+    namespace: str
+    header_sources: list[Callable[[Any], Mapping[str, str] | None]]
+
+    @property
+    def backend(self) -> Backend:
+        """The store."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time of the application."""
+
+    def handler(self, task: str) -> Handler | None:
+        """Return the handler of a task, if this process has it."""
+
+    def make_id(self) -> str:
+        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
 
     def runs_workers_here(self) -> bool:
         """Return whether the calling thread runs a loop on which this scheduler has workers."""
@@ -336,7 +345,7 @@ class JobHandle(Generic[R]):
         return record
 
     def _cancellation(self, reason: str | None) -> Cancel:
-        return Cancel((self.id,), None if reason is None else check_name(reason, parameter="reason"))
+        return cancellation((self.id,), reason)
 
     def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:
         if verdict[0] is Verdict.UNKNOWN:
@@ -350,6 +359,16 @@ def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     """Return how long to wait for at most until the next look; 0 when the time is over."""
     wait_s = min(watch.rest_s or WAIT_CEILING_S, WAIT_CEILING_S)
     return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
+
+
+def cancellation(ids: tuple[str, ...], reason: str | None) -> Cancel:
+    """
+    Return the operation that cancels jobs.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: the reason is not valid.
+    """
+    return Cancel(ids, None if reason is None else check_name(reason, parameter="reason"))
 
 
 def asked_why(job_id: str, chain: object) -> Why:

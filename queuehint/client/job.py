@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from queuehint.client.handle import InFlow
+    from queuehint.client.handle import InFlow, Submitter
     from queuehint.handlers.references import Reference
     from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
 
@@ -68,8 +68,10 @@ class Job(Generic[P, R]):
         parent: tuple[str, int] | None = None,
         make_id: Callable[[], str] | None = None,
         inherited: tuple[tuple[str, str], ...] = (),
+        submitter: Submitter | None = None,
     ) -> None:
         self._scheduler = scheduler
+        self._submitter = submitter or scheduler
         self._handler = handler
         self._placement = placement
         self._options = options
@@ -191,6 +193,24 @@ class Job(Generic[P, R]):
         options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
         return self._like(self._options.changed(**options))
 
+    def within(self, connection: object) -> Job[P, R]:
+        """
+        Return this job, enqueued within the transaction of a connection of the application's database.
+
+        ``await save.within(connection).enqueue("doc1")`` writes the call by that connection: the job is there if and
+        only if its transaction is committed, in the order of commits, and all of an `enqueue_many` is or none. See
+        `Scheduler.within` for connections, and for what is refused.
+
+        Raises:
+            InvalidJobError: the store takes no jobs in transactions.
+            InvalidJobTypeError: the connection is none of those that are known.
+
+        .. versionadded:: 1.0.0
+        """
+        from queuehint.client.transactions.writer import RowWriter
+
+        return self._like(self._options, submitter=RowWriter(self._scheduler, connection))
+
     def as_child_of(
         self,
         parent: tuple[str, int],
@@ -214,6 +234,7 @@ class Job(Generic[P, R]):
         parent: tuple[str, int] | None = None,
         make_id: Callable[[], str] | None = None,
         inherited: tuple[tuple[str, str], ...] = (),
+        submitter: Submitter | None = None,
     ) -> Job[P, R]:
         return Job(
             self._scheduler,
@@ -223,6 +244,7 @@ class Job(Generic[P, R]):
             parent=parent or self._parent,
             make_id=make_id or self._make_id,
             inherited=inherited or self._inherited,
+            submitter=submitter or self._submitter,
         )
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
@@ -410,13 +432,13 @@ class Job(Generic[P, R]):
         """
         make_spec = self._spec if self._options.depends_on else self.build_spec
         spec = make_spec(self._handler.bind(args, kwargs), self._make_id)
-        return (await self._scheduler.submit_checked([spec], parent=self._parent))[0]
+        return (await self._submitter.submit_checked([spec], parent=self._parent))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without a loop."""
         make_spec = self._spec if self._options.depends_on else self.build_spec
         spec = make_spec(self._handler.bind(args, kwargs), self._make_id)
-        return self._scheduler.submit_checked_sync([spec], parent=self._parent)[0]
+        return self._submitter.submit_checked_sync([spec], parent=self._parent)[0]
 
     async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """
@@ -433,11 +455,11 @@ class Job(Generic[P, R]):
             DuplicateJobError, PathClosedError: as `enqueue`; or any other error of the store. Submissions before the
                 refused one went through: `enqueued_ids` of the error tells how many of the first calls these were.
         """
-        return await self._scheduler.submit_checked(self._specs(calls), parent=self._parent)
+        return await self._submitter.submit_checked(self._specs(calls), parent=self._parent)
 
     def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without a loop."""
-        return self._scheduler.submit_checked_sync(self._specs(calls), parent=self._parent)
+        return self._submitter.submit_checked_sync(self._specs(calls), parent=self._parent)
 
     def _specs(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
         specs = []

@@ -136,6 +136,11 @@ class SchedulerBase:
                     self._backend = open_backend(self.url, options)
         return self._backend
 
+    @property
+    def clock(self) -> Clock:
+        """The time of the application, by which delays of jobs in its transactions count."""
+        return self._clock
+
     # --- `Client` ------------------------------------------------------------------------------------------------
 
     def handler(self, task: str) -> Handler | None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import timedelta
 
+    from queuehint.client.transactions.transaction import Transaction
     from queuehint.handlers.codec import Codec
 
 P = ParamSpec("P")
@@ -346,6 +347,31 @@ class Scheduler(Control, Draining, Scheduling):
     def submit_sync(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """Like `submit`, for code without a loop."""
         return self.submit_checked_sync(checked(specs, may_lack_id=self.ids == "sequence"))
+
+    def within(self, connection: object) -> Transaction:
+        """
+        Return this scheduler within the transaction of a connection of the application's database.
+
+        ``await sched.within(connection).submit(specs)``, and of a single task ``save.within(connection).enqueue(…)``,
+        write jobs by that connection: they are there if and only if its transaction is committed, a savepoint that is
+        rolled back takes its own with it, and jobs of one place run in the order of commits. The call itself checks all
+        that the store need not be asked for, so that bad input fails the transaction.
+
+        Args:
+            connection: of SQLAlchemy 2 (`Connection`, `Session`, `AsyncConnection`, `AsyncSession`), psycopg 3
+                (`Connection`, `AsyncConnection`), asyncpg, or Django (`django.db.connection`, or one of
+                ``connections``), to the database in which this scheduler keeps its jobs. One that commits each
+                statement by itself is refused when it is used.
+
+        Raises:
+            InvalidJobError: the jobs are not kept in PostgreSQL.
+            InvalidJobTypeError: the connection is none of these.
+
+        .. versionadded:: 1.0.0
+        """
+        from queuehint.client.transactions.transaction import Transaction
+
+        return Transaction(self, connection)
 
     # --- flows ---------------------------------------------------------------------------------------------------
 

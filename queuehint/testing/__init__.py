@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from queuehint.testing.model import ReferenceModel
     from queuehint.testing.queue_check import QueueFaultError, QueueReport, check_queue
     from queuehint.testing.queue_story import QueueUnderTest
+    from queuehint.testing.relaying import relay_now, relay_now_sync
     from queuehint.testing.simulation import (
         FaultPlan,
         Simulation,
@@ -110,6 +111,8 @@ _MODULES: dict[str, str] = {
     "recurrences": "strategies",
     "refute_enqueued": "assertions",
     "refute_enqueued_sync": "assertions",
+    "relay_now": "relaying",
+    "relay_now_sync": "relaying",
     "schedules": "strategies",
     "simulate": "simulation",
     "trace_lines": "trace",
@@ -162,6 +165,8 @@ __all__ = [
     "recurrences",
     "refute_enqueued",
     "refute_enqueued_sync",
+    "relay_now",
+    "relay_now_sync",
     "schedules",
     "simulate",
     "trace_lines",

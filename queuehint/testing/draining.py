@@ -22,13 +22,13 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.stuck import HoldWatch
 from queuehint.clock import FakeClock
 from queuehint.errors import DrainStalledError, JobFailedError
 from queuehint.handlers.context import CURRENT, refuse_to_wait
 from queuehint.schema.checks import check_duration, check_int
+from queuehint.testing.relaying import MemoryWithInbox, inbox_of
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import ReasonKind
@@ -67,7 +67,8 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None, *, state: Any = 
     Give a scheduler an empty store in memory and a clock to move, while the block runs.
 
     For an application's own scheduler, made where its modules are imported: whatever its URL says, its jobs stay in
-    this process until the block ends; then it has the store that it had before.
+    this process until the block ends; then it has the store that it had before. Those of a PostgreSQL that are written
+    within a transaction (`Scheduler.within`) are in that database still, until `relay_now` hands them over.
 
     Args:
         clock: by default one that begins now.
@@ -109,7 +110,8 @@ def on_memory(sched: Scheduler, clock: FakeClock | None = None, *, state: Any = 
     before = sched._backend, sched._clock, sched.url, sched._given_state
     options = BackendOptions(namespace=sched.namespace, retention=sched._retention, clock=clock)
     # The URL too: after a `close` inside the block the scheduler must not open the real store.
-    sched._backend, sched._clock, sched.url = MemoryBackend(options), clock, "memory://"
+    sched._backend = MemoryWithInbox(options, inbox_of(sched.url, sched.namespace))
+    sched._clock, sched.url = clock, "memory://"
     if state is not AS_DECLARED:
         sched._given_state = Lifespan(lambda: contextlib.nullcontext(state))
     try:

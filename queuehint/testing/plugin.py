@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from queuehint.client.handle import JobHandle
     from queuehint.clock import FakeClock
     from queuehint.scheduler.scheduler import Scheduler
     from queuehint.values.record import JobRecord
@@ -83,3 +84,19 @@ def drain_sync(queuehint_sched: Scheduler) -> Callable[..., list[JobRecord]]:
     from queuehint.testing.draining import drain_sync
 
     return partial(drain_sync, queuehint_sched)
+
+
+@pytest.fixture
+def relay_now(queuehint_sched: Scheduler) -> Callable[[object], Coroutine[Any, Any, list[JobHandle[Any]]]]:
+    """Hand over the jobs written within the transaction of a connection; see `queuehint.testing.relay_now`."""
+    from queuehint.testing.relaying import relay_now
+
+    return partial(relay_now, queuehint_sched)
+
+
+@pytest.fixture
+def relay_now_sync(queuehint_sched: Scheduler) -> Callable[[object], list[JobHandle[Any]]]:
+    """Hand over the jobs written within the transaction of a connection; see `queuehint.testing.relay_now_sync`."""
+    from queuehint.testing.relaying import relay_now_sync
+
+    return partial(relay_now_sync, queuehint_sched)

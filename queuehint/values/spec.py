@@ -248,6 +248,20 @@ class JobSpec(Remembered):
         if len(ids) < len(self.depends_on) or len(ids) > DEPENDENCIES_MAX:
             check_dependencies(self.depends_on)
 
+    def at(self, now_ms: int) -> JobSpec:
+        """
+        Return the spec with a delay that counts from a time, and not from its enqueue.
+
+        With `max_delay_ms` it counts from each replacement, and stays as it is.
+
+        >>> spec = JobSpec(id="a", task="save", delay_ms=5)
+        >>> spec.at(1_000).run_at_ms, spec.at(1_000).delay_ms
+        (1005, None)
+        """
+        if not self.delay_ms or self.max_delay_ms is not None:
+            return self
+        return evolved(self, delay_ms=None, run_at_ms=now_ms + self.delay_ms)
+
     def differing_fields(self, other: JobSpec) -> list[str]:
         """Return the names of the fields that make two specs different jobs, never their values."""
         return [

@@ -42,6 +42,7 @@ from queuehint import (
     Schedule,
     Scheduler,
     Snooze,
+    Transaction,
     template,
 )
 from queuehint import Claim as PlaceClaim
@@ -396,6 +397,26 @@ async def tasks_are_run_with_what_they_depend_on() -> None:
     assert_type(sched.run_sync(load.using(user="ann"), plain, doc="42"), FlowHandle)
     await sched.run("load")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await sched.dead.redrive(["x"], downstream=True)
+
+
+async def jobs_in_a_transaction_are_typed(connection: object, flow: Flow) -> None:
+    assert_type(await bare.within(connection).enqueue("a"), JobHandle[int])
+    assert_type(plain.within(connection).enqueue_sync("a"), JobHandle[str])
+    assert_type(await bare.using(priority=5).within(connection).enqueue("a"), JobHandle[int])
+    await bare.within(connection).enqueue(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    transaction = sched.within(connection)
+    assert_type(transaction, Transaction)
+    assert_type(await transaction.submit([bare.spec("a")]), list[JobHandle[Any]])
+    assert_type(transaction.submit_sync(flow), Flow)
+    await transaction.submit("a")  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    async with transaction.flow("import-7", timeout=60) as built:
+        assert_type(built, Flow)
+    with transaction.flow_sync() as built:
+        built.add(bare, "a")
+    assert_type(await transaction.submit(built), Flow)
+    await transaction.cancel("a", reason="moot")
+    await transaction.cancel(await bare.enqueue("a"))
+    transaction.cancel_sync(path=["doc1"])
 
 
 async def limits_are_typed() -> None:

@@ -120,6 +120,18 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
 DEBOUNCED: dict[str, Any] = {"key": "k", "on_conflict": "replace", "delay_ms": 5}
 
 
+def test_a_delay_counts_from_a_time_unless_replacements_put_it_off() -> None:
+    due = JobSpec(id="a", task="t", delay_ms=5).at(100)
+    assert (due.run_at_ms, due.delay_ms) == (105, None)
+    for spec in (
+        JobSpec(id="a", task="t"),
+        JobSpec(id="a", task="t", delay_ms=0),
+        JobSpec(id="a", task="t", run_at_ms=7),
+        JobSpec(id="a", task="t", **DEBOUNCED, max_delay_ms=9),
+    ):
+        assert spec.at(100) is spec
+
+
 @for_each(
     "fields, error, text",
     [

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import timedelta
 
-    from queuehint.client.handle import Client, JobHandle
+    from queuehint.client.handle import Client, JobHandle, Submitter
     from queuehint.values.spec import JobSpec
 
 _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
@@ -38,12 +38,21 @@ class Flow(FlowGroup, FlowHandle):
     Args:
         id: the flow's id; made if none is given.
         timeout: what is unfinished of it this long after it was submitted is canceled; see `Scheduler.flow`.
+        submitter: where it is submitted; by default *client*.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: the id or the timeout is not valid.
     """
 
-    def __init__(self, client: Client, id: str | None = None, timeout: float | timedelta | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        id: str | None = None,
+        timeout: float | timedelta | None = None,
+        *,
+        submitter: Submitter | None = None,
+    ) -> None:
+        self._submitter = client if submitter is None else submitter
         self._timeout_ms = check_optional_duration(timeout, parameter="timeout", least_ms=1)
         FlowHandle.__init__(self, client, new_id() if id is None else check_id(id, parameter="flow"))
         FlowGroup.__init__(self, FlowRegistry(client, self.id, is_named=id is not None), "", (), [])
@@ -77,13 +86,21 @@ class Flow(FlowGroup, FlowHandle):
             ConcurrentSubmissionError: another submission with a job of the same id is under way for ten minutes.
             DuplicateJobError, PathClosedError: as `Job.enqueue`.
         """
-        specs = self._begin()
-        self._end(await self.registry.client.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
+        await self.submit_by(self._submitter)
 
     def submit_sync(self) -> None:
         """Like `submit`, for code without a loop."""
+        self.submit_by_sync(self._submitter)
+
+    async def submit_by(self, submitter: Submitter) -> None:
+        """Submit the flow elsewhere than to the store of its scheduler; otherwise as `submit`."""
         specs = self._begin()
-        self._end(self.registry.client.submit_checked_sync(specs, whole=True, flow_timeout_ms=self._timeout_ms))
+        self._end(await submitter.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
+
+    def submit_by_sync(self, submitter: Submitter) -> None:
+        """Like `submit_by`, for code without a loop."""
+        specs = self._begin()
+        self._end(submitter.submit_checked_sync(specs, whole=True, flow_timeout_ms=self._timeout_ms))
 
     def give_up(self) -> None:
         """Close the flow without submitting it."""

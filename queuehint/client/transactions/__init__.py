@@ -1,0 +1,1 @@
+"""Jobs written in a transaction of the application's own database."""

@@ -1,0 +1,77 @@
+"""What a connection of the application's is used for, whatever library it is of."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import Any, Final
+
+from queuehint.errors import InvalidJobError
+
+_NUMBERED: Final = re.compile(r"\$([0-9])")
+
+
+class _Adapter:
+    """
+    A connection in its transaction.
+
+    Statements return rows, and have each of their values once, in order: ``$1``, ``$2``, …
+
+    Attributes:
+        name: what errors call the connection.
+    """
+
+    def __init__(self, connection: Any, name: str) -> None:
+        self.connection = connection
+        self.name = name
+
+    def refuse_autocommit(self, way_out: str) -> None:
+        """
+        Refuse to write outside of a transaction.
+
+        Raises:
+            InvalidJobError: always.
+        """
+        raise InvalidJobError(f"{self.name} is in no transaction, and would commit the job by itself: {way_out}")
+
+
+class SyncAdapter(_Adapter, ABC):
+    """A synchronous connection."""
+
+    @abstractmethod
+    def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """
+        Execute a statement in the transaction of the connection; return its rows.
+
+        Raises:
+            InvalidJobError: the connection is in no transaction, and begins none by itself.
+            Exception: whatever the library raises, as it is: the transaction is the application's.
+        """
+
+
+class AsyncAdapter(_Adapter, ABC):
+    """An asynchronous connection."""
+
+    @abstractmethod
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement; otherwise as that of `SyncAdapter`."""
+
+
+def with_percents(statement: str) -> str:
+    """
+    Return a statement with ``%s`` for each value.
+
+    >>> with_percents("SELECT $1, '%'")
+    "SELECT %s, '%%'"
+    """
+    return _NUMBERED.sub("%s", statement.replace("%", "%%"))
+
+
+def with_names(statement: str) -> str:
+    r"""
+    Return a statement with ``:v1`` for the first value, and so on.
+
+    >>> with_names("SELECT $1, ':a'")
+    "SELECT :v1, '\\:a'"
+    """
+    return _NUMBERED.sub(r":v\1", statement.replace("\\", "\\\\").replace(":", "\\:"))

@@ -1,0 +1,51 @@
+"""
+Find the adapter of a connection, by the library it is of.
+
+No library is imported for this: a connection of a library that is not imported cannot be there.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from queuehint.errors import InvalidJobTypeError
+
+if TYPE_CHECKING:
+    from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter
+
+LIBRARIES: Final = ("sqlalchemy", "psycopg", "asyncpg", "django")
+"""Each is a module beside this one with a function `adapt`."""
+TAKEN: Final = (
+    "one of SQLAlchemy (Connection, Session, AsyncConnection, AsyncSession), psycopg 3 (Connection, AsyncConnection), "
+    "asyncpg (Connection) or Django (connection)"
+)
+
+
+def adapter_of(connection: object) -> SyncAdapter | AsyncAdapter:
+    """
+    Return the adapter of a connection.
+
+    Raises:
+        InvalidJobTypeError: it is none of those that are known.
+    """
+    for library in LIBRARIES:
+        if library in sys.modules:
+            adapt = import_module(f"{__package__}.{library}").adapt
+            adapter: SyncAdapter | AsyncAdapter | None = adapt(connection)
+            if adapter is not None:
+                return adapter
+    kind = type(connection)
+    raise InvalidJobTypeError(f"connection must be {TAKEN}, got {kind.__module__}.{kind.__qualname__}")
+
+
+def refuse(connection: object, way_out: str) -> None:
+    """
+    Refuse an object of a known library that has no transaction of its own.
+
+    Raises:
+        InvalidJobTypeError: always.
+    """
+    kind = type(connection)
+    raise InvalidJobTypeError(f"connection must be a connection, got {kind.__module__}.{kind.__qualname__}: {way_out}")

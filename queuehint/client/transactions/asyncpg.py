@@ -1,0 +1,31 @@
+"""Connections of asyncpg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuehint.client.transactions.adapter import AsyncAdapter
+from queuehint.client.transactions.adapters import refuse
+
+
+def adapt(connection: object) -> AsyncAdapter | None:
+    """Return the adapter of a connection, None if it is no object of asyncpg."""
+    import asyncpg
+
+    # One that a pool has lent counts as a Connection, too.
+    if isinstance(connection, asyncpg.Connection):
+        return AsyncpgConnection(connection, "the asyncpg Connection")
+    if isinstance(connection, asyncpg.Pool):
+        refuse(connection, "give one of `async with pool.acquire() as connection`")
+    return None
+
+
+class AsyncpgConnection(AsyncAdapter):
+    """An `asyncpg.Connection`, or one that a pool has lent."""
+
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        if not self.connection.is_in_transaction():
+            self.refuse_autocommit("write it inside of `async with connection.transaction():`")
+        rows: list[Any] = await self.connection.fetch(statement, *values)
+        return rows

@@ -1,0 +1,43 @@
+"""Connections of Django: `django.db.connection`, and each of `django.db.connections`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from queuehint.client.transactions.adapter import SyncAdapter, with_percents
+from queuehint.errors import InvalidJobError
+
+
+def adapt(connection: object) -> SyncAdapter | None:
+    """
+    Return the adapter of a connection, None if it is none of Django.
+
+    Raises:
+        InvalidJobError: its database is no PostgreSQL.
+    """
+    wrappers, proxies = map(sys.modules.get, ("django.db.backends.base.base", "django.utils.connection"))
+    kinds = [
+        *([] if wrappers is None else [wrappers.BaseDatabaseWrapper]),
+        *([] if proxies is None else [proxies.ConnectionProxy]),
+    ]
+    if not isinstance(connection, tuple(kinds)):
+        return None
+    wrapper: Any = connection
+    name = f"Django's connection {wrapper.alias!r}"
+    if wrapper.vendor != "postgresql":
+        raise InvalidJobError(f"{name} leads to {wrapper.vendor}: jobs are written in transactions of PostgreSQL")
+    return DjangoConnection(connection, name)
+
+
+class DjangoConnection(SyncAdapter):
+    """A connection of Django; what it stands for may change with the thread."""
+
+    def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        if not self.connection.in_atomic_block and self.connection.get_autocommit():
+            self.refuse_autocommit("write it inside of `with transaction.atomic():`")
+        with self.connection.cursor() as cursor:
+            cursor.execute(with_percents(statement), values)
+            rows: list[Any] = cursor.fetchall()
+            return rows

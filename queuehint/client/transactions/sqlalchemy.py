@@ -1,0 +1,107 @@
+"""Connections and sessions of SQLAlchemy 2, whatever driver is below."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, with_names
+from queuehint.client.transactions.adapters import refuse
+from queuehint.errors import InvalidJobError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, TextClause
+
+WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
+
+
+def adapt(connection: object) -> SyncAdapter | AsyncAdapter | None:
+    """Return the adapter of a connection or a session, None if it is no object of SQLAlchemy."""
+    from sqlalchemy.engine import Connection, Engine
+
+    if isinstance(connection, Connection):
+        return SqlalchemyConnection(connection, "the SQLAlchemy Connection")
+    if isinstance(connection, Engine):
+        refuse(connection, "give one of `with engine.begin() as connection`")
+    orm = sys.modules.get("sqlalchemy.orm")
+    if orm is not None and isinstance(connection, (orm.Session, orm.scoped_session)):
+        return SqlalchemySession(connection, "the SQLAlchemy Session")
+    asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
+    if asynchronous is None:
+        return None
+    if isinstance(connection, asynchronous.AsyncConnection):
+        return SqlalchemyAsyncConnection(connection, "the SQLAlchemy AsyncConnection")
+    if isinstance(connection, (asynchronous.AsyncSession, asynchronous.async_scoped_session)):
+        return SqlalchemyAsyncSession(connection, "the SQLAlchemy AsyncSession")
+    if isinstance(connection, asynchronous.AsyncEngine):
+        refuse(connection, "give one of `async with engine.begin() as connection`")
+    return None
+
+
+def _check(connection: Connection, adapter: SyncAdapter | AsyncAdapter) -> None:
+    """Refuse a connection to another kind of database, or that commits by itself."""
+    if connection.dialect.name != "postgresql":
+        raise InvalidJobError(
+            f"{adapter.name} leads to {connection.dialect.name}: jobs are written in transactions of PostgreSQL"
+        )
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        adapter.refuse_autocommit(WAY_OUT)
+
+
+def _bound(statement: str, values: tuple[Any, ...]) -> TextClause:
+    from sqlalchemy import LargeBinary, String, bindparam, text
+
+    return text(with_names(statement)).bindparams(
+        *[
+            bindparam(f"v{index}", value, LargeBinary if isinstance(value, bytes) else String)
+            for index, value in enumerate(values, 1)
+        ]
+    )
+
+
+def _fetch(connection: Connection, statement: str, values: tuple[Any, ...]) -> list[Any]:
+    return [*connection.execute(_bound(statement, values))]
+
+
+class SqlalchemyConnection(SyncAdapter):
+    """A `Connection` of SQLAlchemy's Core."""
+
+    def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        _check(self.connection, self)
+        return _fetch(self.connection, statement, values)
+
+
+class SqlalchemySession(SyncAdapter):
+    """A `Session` of its ORM: the connection that its own statements go by."""
+
+    def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        connection = self.connection.connection()
+        _check(connection, self)
+        return _fetch(connection, statement, values)
+
+
+class SqlalchemyAsyncConnection(AsyncAdapter):
+    """An `AsyncConnection`."""
+
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        return await _fetch_async(self.connection, self, statement, values)
+
+
+class SqlalchemyAsyncSession(AsyncAdapter):
+    """An `AsyncSession`: the connection that its own statements go by."""
+
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement and return its rows."""
+        return await _fetch_async(await self.connection.connection(), self, statement, values)
+
+
+async def _fetch_async(connection: Any, adapter: AsyncAdapter, statement: str, values: tuple[Any, ...]) -> list[Any]:
+    def fetch(inner: Connection) -> list[Any]:
+        _check(inner, adapter)
+        return _fetch(inner, statement, values)
+
+    rows: list[Any] = await connection.run_sync(fetch)
+    return rows

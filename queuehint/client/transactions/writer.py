@@ -1,0 +1,204 @@
+"""
+Write jobs into the inbox of the store, by a connection of the application's and within its transaction.
+
+A row is one submission. Nothing is asked of the store itself, and nobody is notified: the row is there once the
+transaction is committed, in the order of commits, and the store takes it out then. What only the store can know is
+found out no sooner: a closed path, a full queue, an id or a key that is taken, a dependency that is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from queuehint.client.handle import JobHandle
+from queuehint.client.submission import operations_at_once
+from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter
+from queuehint.client.transactions.adapters import adapter_of
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.operations.inbox import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from queuehint.backends.base import InboxAddress
+    from queuehint.client.handle import Client
+    from queuehint.operations import Operation
+    from queuehint.values.spec import JobSpec
+
+MISSING = frozenset({"42P01", "3F000"})
+"""What PostgreSQL says of a table and a schema that are not there."""
+
+
+class RowWriter:
+    """
+    Where jobs are submitted in a transaction; see `Scheduler.within`.
+
+    Args:
+        client: the scheduler.
+        connection: of a library that `adapter_of` knows.
+
+    Raises:
+        InvalidJobError: its store takes no jobs in transactions.
+        InvalidJobTypeError: the connection is none of those that are known.
+    """
+
+    def __init__(self, client: Client, connection: object) -> None:
+        # A backend need not inherit from the protocol.
+        inbox: InboxAddress | None = getattr(client.backend, "inbox", None)
+        if inbox is None:
+            raise InvalidJobError(
+                f"within(): {client!r} does not keep its jobs in PostgreSQL, and takes none in a transaction; "
+                "enqueue after the commit"
+            )
+        self.client = client
+        self.inbox = inbox
+        self._adapter = adapter_of(connection)
+
+    async def submit_checked(
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
+    ) -> list[JobHandle[Any]]:
+        """
+        Write jobs whose specs were checked as they were made; the arguments are those of `submission.submit`.
+
+        Raises:
+            InvalidJobError: there is a parent, a spec lacks an id or waits for its caller, or they are too many.
+        """
+        self.check_async()
+        operations = self._operations(specs, parent, whole, flow_timeout_ms)
+        if operations:
+            await self.write(operations)
+        return self._handles(specs)
+
+    def submit_checked_sync(
+        self,
+        specs: list[JobSpec],
+        *,
+        parent: tuple[str, int] | None = None,
+        whole: bool = False,
+        flow_timeout_ms: int | None = None,
+    ) -> list[JobHandle[Any]]:
+        """Like `submit_checked`, for a synchronous connection."""
+        self.check_sync()
+        operations = self._operations(specs, parent, whole, flow_timeout_ms)
+        if operations:
+            self.write_sync(operations)
+        return self._handles(specs)
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> None:
+        """
+        Write a row.
+
+        Raises:
+            InvalidJobTypeError: the connection is synchronous.
+            InvalidJobError: the row is too large; the connection is in no transaction, or leads to another database.
+            Exception: what the library of the connection raises.
+        """
+        adapter, data = self.check_async(), row_of(operations)
+        inbox = await self.client.backend.find_inbox() or self.inbox
+        statement, values = _insertion(inbox, data)
+        try:
+            self._check_written(await adapter.fetch(statement, *values))
+        except Exception as error:
+            _note_missing(inbox, error)
+            raise
+
+    def write_sync(self, operations: Sequence[Operation[Any]]) -> None:
+        """Like `write`, by a synchronous connection."""
+        adapter, data = self.check_sync(), row_of(operations)
+        inbox = self.client.backend.find_inbox_sync() or self.inbox
+        statement, values = _insertion(inbox, data)
+        try:
+            self._check_written(adapter.fetch(statement, *values))
+        except Exception as error:
+            _note_missing(inbox, error)
+            raise
+
+    def check_async(self) -> AsyncAdapter:
+        """Refuse an asynchronous call on a synchronous connection; return the adapter."""
+        adapter = self._adapter
+        if not isinstance(adapter, AsyncAdapter):
+            raise InvalidJobTypeError(f"{adapter.name} is synchronous: use the call whose name ends in _sync")
+        return adapter
+
+    def check_sync(self) -> SyncAdapter:
+        """Refuse a synchronous call on an asynchronous connection; return the adapter."""
+        adapter = self._adapter
+        if not isinstance(adapter, SyncAdapter):
+            raise InvalidJobTypeError(
+                f"{adapter.name} is asynchronous: await the call whose name does not end in _sync"
+            )
+        return adapter
+
+    def _operations(
+        self, specs: list[JobSpec], parent: tuple[str, int] | None, whole: bool, flow_timeout_ms: int | None
+    ) -> list[Operation[Any]]:
+        if parent is not None:
+            raise InvalidJobError(
+                f"a child of job {shown(parent[0])} is not enqueued in a transaction: its parent may be over when the "
+                "transaction is committed; enqueue a job of its own, by job.within(connection).enqueue()"
+            )
+        if not specs:
+            return []
+        now_ms = self.client.clock.now_ms()
+        return operations_at_once(
+            [_checked(spec).at(now_ms) for spec in specs],
+            codec=self.client.codec,
+            whole=whole,
+            flow_timeout_ms=flow_timeout_ms,
+        )
+
+    def _handles(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
+        return [JobHandle(self.client, spec.id, created=True) for spec in specs]
+
+    def _check_written(self, rows: list[Any]) -> None:
+        if not rows:
+            raise InvalidJobError(
+                f"{self._adapter.name} leads to another database than {self.client!r}, which would never see the job"
+            )
+
+
+def table_of(inbox: InboxAddress) -> str:
+    """Return the name of the table as statements write it."""
+    return '"{}".inbox'.format(inbox.schema.replace('"', '""'))
+
+
+def _insertion(inbox: InboxAddress, data: bytes) -> tuple[str, tuple[str | bytes, ...]]:
+    """Return the statement that writes a row, and its values; it writes none in another database, if that is known."""
+    into = f"INSERT INTO {table_of(inbox)} (namespace, data)"
+    if inbox.database is None:
+        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) RETURNING 1", (inbox.namespace, data)
+    statement = (
+        f"{into} SELECT CAST($1 AS text), CAST($2 AS bytea) FROM pg_control_system() "  # noqa: S608 - it is quoted
+        "WHERE system_identifier || '/' || current_database() = CAST($3 AS text) RETURNING 1"
+    )
+    return statement, (inbox.namespace, data, inbox.database)
+
+
+def _checked(spec: JobSpec) -> JobSpec:
+    """Refuse a spec without an id, and one that waits for its caller."""
+    if not spec.id:
+        raise InvalidJobError(
+            'ids="sequence" draws numbers from the store, which is not asked in a transaction: '
+            "give the job an id, by using(id=...)"
+        )
+    if spec.presence_ms is not None:
+        raise InvalidJobError(f"job {shown(spec.id)}: presence_ms is not supported in a transaction")
+    return spec
+
+
+def _note_missing(inbox: InboxAddress, error: Exception) -> None:
+    """Add to an error that the tables are not there what to do about it."""
+    for each in (error, getattr(error, "orig", None), error.__cause__):
+        if getattr(each, "sqlstate", None) in MISSING or getattr(each, "pgcode", None) in MISSING:
+            error.add_note(
+                f"The database of this connection has no inbox for jobs in the schema {inbox.schema!r}: it is another "
+                "one than that of the scheduler, or `queuehint postgres migrate` was not run."
+            )
+            return

@@ -1,0 +1,596 @@
+"""Jobs in the application's own transaction, by each way to connect."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queuehint import Claim, Dependency, FakeClock, Flow, JobState, Scheduler
+from queuehint.backends.base import InboxAddress
+from queuehint.errors import (
+    DuplicateJobError,
+    InvalidHintError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    PayloadError,
+)
+from queuehint.operations import Operation
+from queuehint.operations.inbox import ROW_BYTES_MAX
+from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
+from queuehint.testing.relaying import inbox_of
+from queuehint.values.spec import JobSpec
+from tests.inbox_doors import (
+    APPS,
+    App,
+    AsyncApp,
+    Asyncpg,
+    Django,
+    Psycopg,
+    app_of,
+    facts,
+    jobs_of,
+    make_tables,
+    rows,
+    scheduler_at,
+    sqlalchemy_url,
+)
+from tests.postgres_servers import PostgresServer, until_waiting
+
+EACH_APP = pytest.mark.parametrize("kind", APPS, ids=lambda kind: kind.name)
+
+
+class Place:
+    """A database with the tables of a store, a scheduler, and its task."""
+
+    def __init__(self, server: PostgresServer, database: str, address: InboxAddress) -> None:
+        self.server, self.database, self.address = server, database, address
+        self.clock = FakeClock()
+        self.sched = scheduler_at(self.address, self.clock)
+
+        @self.sched.job(queue_hint=["{doc}"])
+        def save(doc: str, version: int = 0) -> None: ...
+
+        self.save = save
+
+    def app(self, kind: type[App] = Psycopg) -> contextlib.AbstractContextManager[App]:
+        return app_of(kind, self.server, self.database, self.sched)
+
+    @property
+    def rows(self) -> list[tuple[int, tuple[Operation[Any], ...]]]:
+        return rows(self.server, self.database)
+
+    @property
+    def jobs(self) -> list[JobSpec]:
+        """What was enqueued and committed, in order of position."""
+        return [spec for _, asked in self.rows for spec in jobs_of(asked)]
+
+    @property
+    def ids(self) -> list[str]:
+        return [spec.id for spec in self.jobs]
+
+
+@pytest.fixture(scope="module")
+def tables(postgres_server: PostgresServer) -> Iterator[tuple[str, InboxAddress]]:
+    with postgres_server.database() as database:
+        yield database, make_tables(postgres_server, database)
+
+
+@pytest.fixture
+def place(postgres_server: PostgresServer, tables: tuple[str, InboxAddress]) -> Iterator[Place]:
+    found = Place(postgres_server, *tables)
+    yield found
+    found.sched.close_sync()
+    postgres_server.run("TRUNCATE queuehint.inbox", "UPDATE document SET version = 0", database=found.database)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(postgres_server: PostgresServer) -> Iterator[str]:
+    """Another database of the same server, with tables of its own."""
+    with postgres_server.database() as database:
+        make_tables(postgres_server, database)
+        yield database
+
+
+# --- by each way ------------------------------------------------------------------------------------------------------
+
+
+@EACH_APP
+def test_jobs_are_there_if_and_only_if_the_transaction_is_committed(place: Place, kind: type[App]) -> None:
+    with place.app(kind) as app:
+        app.do(app.begin)
+        app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
+        lost = app.do(app.enqueue, place.save, "d1")
+        app.do(app.rollback)
+        assert place.rows == []
+        app.do(app.begin)
+        app.do(app.execute, "UPDATE document SET version = 2 WHERE id = 'd1'")
+        first = app.do(app.enqueue, place.save.using(priority=5), "d1", 2)
+        assert place.rows == [], "not before the commit"
+        app.do(app.execute, "SAVEPOINT before")
+        app.do(app.enqueue, place.save, "d1", 3)
+        app.do(app.execute, "ROLLBACK TO SAVEPOINT before")
+        second = app.do(app.enqueue, place.save, "d1", 4)
+        app.do(app.commit)
+    assert place.ids == [first.id, second.id]
+    assert lost.id not in place.ids
+    assert [spec.claims for spec in place.jobs] == [(Claim(("d1",)),)] * 2
+    assert [spec.arguments for spec in place.jobs] == [b'{"doc":"d1","version":2}', b'{"doc":"d1","version":4}']
+    assert place.jobs[0].priority == 5
+    assert place.server.run("SELECT version FROM document WHERE id = 'd1'", database=place.database) == [(2,)]
+    assert place.sched.stats_sync().enqueued == 0, "nothing is sent to the store"
+
+
+@EACH_APP
+def test_jobs_are_in_the_order_of_commits_where_a_lock_orders_these(place: Place, kind: type[App]) -> None:
+    update = "UPDATE document SET version = version + 1 WHERE id = 'd1'"
+    with place.app(kind) as one, place.app(kind) as two:
+        two.do(two.begin)
+        two.do(two.execute, update)
+        one.do(one.begin)
+        early = one.do(one.enqueue, place.save, "d1", 1)
+        waiting = one.start(one.execute, update)
+        until_waiting(place.server, database=place.database)
+        late = two.do(two.enqueue, place.save, "d1", 2)
+        two.do(two.commit)
+        waiting.result(30)
+        one.do(one.commit)
+    assert place.ids == [late.id, early.id]
+    numbers = [row for row, _ in place.rows]
+    assert numbers[0] > numbers[1], "by the numbers of the rows they would run in the order of the inserts"
+
+
+@EACH_APP
+def test_lists_flows_and_cancellations_are_one_row_each(place: Place, kind: type[App]) -> None:
+    def build(flow: Flow) -> None:
+        first = flow.add(place.save, "d1")
+        flow.add(place.save.using(after=[first], name="last"), "d2")
+
+    with place.app(kind) as app:
+        app.do(app.begin)
+        earlier = app.do(app.enqueue, place.save, "d1")
+        many = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(1_100)])
+        specs = [JobSpec(id="made", task="save"), JobSpec(id="next", task="save", depends_on=(Dependency("made"),))]
+        handles = app.do(app.submit, specs)
+        flow = app.do(app.flow, "import-7", build)
+        other = Flow(place.sched, "import-8")
+        other.add(place.save, "d3")
+        assert app.do(app.submit, other) is other
+        app.do(app.cancel, earlier, reason="moot")
+        app.do(app.cancel, ["made", handles[1]])
+        app.do(app.cancel, path=["d1"])
+        app.do(app.commit)
+    found = [asked for _, asked in place.rows]
+    assert [len(asked) for asked in found] == [1, 3, 1, 1, 1, 1, 1, 1]
+    assert place.ids == [
+        earlier.id,
+        *[handle.id for handle in many],
+        "made",
+        "next",
+        *[job.id for job in (flow["save"], flow["last"])],
+        other["save"].id,
+    ]
+    assert [facts(asked[0])["flow"] for asked in found[3:5]] == ["import-7", "import-8"]
+    assert [facts(asked[0]) for asked in found[5:]] == [
+        {"ids": (earlier.id,), "reason": "moot"},
+        {"ids": ("made", "next"), "reason": None},
+        {"path": ("d1",), "reason": None},
+    ]
+
+
+@EACH_APP
+def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: type[App]) -> None:
+    other: Any = place.save
+    with place.app(kind) as app:
+        app.do(app.begin)
+        for error, call, arguments in (
+            (InvalidJobTypeError, app.enqueue, (place.save, 5)),
+            (InvalidHintError, app.enqueue, (place.save, "")),
+            (InvalidJobTypeError, app.enqueue, (place.save, "d1", 1, "too many")),
+            (PayloadError, app.enqueue, (place.save.using(check_arguments=False), "d1", object())),
+            (DuplicateJobError, app.submit, ([JobSpec(id="a", task="save")] * 2,)),
+            (InvalidJobTypeError, app.submit, (["a"],)),
+            (InvalidJobError, app.cancel, ()),
+            (InvalidJobTypeError, app.cancel, (5,)),
+        ):
+            with pytest.raises(error):
+                app.do(call, *arguments)
+        app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
+        good = app.do(app.enqueue, other, "d1")
+        app.do(app.commit)
+    assert place.ids == [good.id]
+
+
+@EACH_APP
+def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[App]) -> None:
+    with place.app(kind) as app:
+        app.do(app.begin)
+
+        def ask_wrongly() -> None:
+            within, job = place.sched.within(app.connection), place.save.within(app.connection)
+            flow = Flow(place.sched)
+            flow.add(place.save, "d1")
+            with contextlib.ExitStack() as stack:
+                calls: list[Any] = (
+                    [
+                        lambda: job.enqueue_sync("d1"),
+                        lambda: job.enqueue_many_sync([("d1",)]),
+                        lambda: within.submit_sync([]),
+                        lambda: within.submit_sync(flow),
+                        lambda: within.cancel_sync("a"),
+                        lambda: stack.enter_context(within.flow_sync()),
+                    ]
+                    if isinstance(app, AsyncApp)
+                    else [
+                        lambda: job.enqueue("d1").send(None),
+                        lambda: job.enqueue_many([("d1",)]).send(None),
+                        lambda: within.submit([]).send(None),
+                        lambda: within.submit(flow).send(None),
+                        lambda: within.cancel("a").send(None),
+                        within.flow,
+                    ]
+                )
+                for call in calls:
+                    with pytest.raises(InvalidJobTypeError, match=r"is a?synchronous: .*_sync"):
+                        call()
+            flow.add(place.save, "d2")
+
+        app.do(ask_wrongly)
+        app.do(app.commit)
+    assert place.rows == []
+
+
+@EACH_APP
+def test_a_connection_to_another_database_is_refused_by_name(
+    place: Place, postgres_server: PostgresServer, elsewhere: str, kind: type[App]
+) -> None:
+    with app_of(kind, postgres_server, elsewhere, place.sched) as app:
+        app.do(app.begin)
+        with pytest.raises(InvalidJobError, match=r"leads to another database than Scheduler\('memory://'"):
+            app.do(app.enqueue, place.save, "d1")
+        app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
+        app.do(app.commit)
+    assert rows(postgres_server, elsewhere) == []
+
+
+@EACH_APP
+def test_a_database_without_the_tables_says_what_to_do(place: Place, kind: type[App]) -> None:
+    backend: Any = place.sched.backend
+    backend.address = InboxAddress(namespace="docs", schema="elsewhere")
+    with place.app(kind) as app:
+        app.do(app.begin)
+        with pytest.raises(Exception, match="elsewhere") as raised:
+            app.do(app.enqueue, place.save, "d1")
+        app.do(app.rollback)
+    assert "queuehint postgres migrate" in raised.value.__notes__[0]
+
+
+# --- what a row holds -------------------------------------------------------------------------------------------------
+
+
+def test_a_delay_counts_from_the_call_and_not_from_the_commit(place: Place) -> None:
+    now_ms = place.clock.now_ms()
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(app.enqueue, place.save.using(delay=60), "d1")
+        app.do(app.enqueue, place.save.using(delay=0), "d1")
+        app.do(app.commit)
+    due, at_once = place.jobs
+    assert (due.run_at_ms, due.delay_ms) == (now_ms + 60_000, None)
+    assert (at_once.run_at_ms, at_once.delay_ms) == (None, 0)
+
+
+def test_an_option_may_be_given_before_the_connection_or_after_it(place: Place) -> None:
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(place.save.using(priority=5).within(app.connection).enqueue_sync, "d1")
+        app.do(place.save.within(app.connection).using(priority=4).enqueue_sync, "d1")
+        app.do(place.save.enqueue_sync, "d1")
+        app.do(app.commit)
+    assert [spec.priority for spec in place.jobs] == [5, 4]
+    assert place.sched.stats_sync().enqueued == 1, "the job itself is as before"
+
+
+def test_the_same_jobs_again_are_the_same_jobs(place: Place) -> None:
+    with place.app() as app:
+        for _ in range(2):
+            app.do(app.begin)
+            app.do(app.enqueue, place.save.using(id="once"), "d1")
+            app.do(app.flow, "import-7", lambda flow: flow.add(place.save, "d1"))
+            app.do(app.commit)
+    first, flow, again, flow_again = [asked for _, asked in place.rows]
+    assert first == again
+    assert flow == flow_again
+
+
+def test_no_jobs_are_no_row(place: Place) -> None:
+    with place.app() as app:
+        app.do(app.begin)
+        assert app.do(app.submit, []) == []
+        assert app.do(app.enqueue_many, place.save, []) == []
+        app.do(app.cancel, [])
+        app.do(app.commit)
+    assert place.rows == []
+
+
+def test_a_submission_larger_than_a_row_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.operations.inbox.ROW_BYTES_MAX", 10_000)
+    with place.app() as app:
+        app.do(app.begin)
+        with pytest.raises(InvalidJobError, match="at most 10000 bytes"):
+            app.do(app.enqueue_many, place.save, [("d1", n) for n in range(200)])
+        app.do(app.commit)
+    assert place.rows == []
+    assert ROW_BYTES_MAX == 64 << 20
+
+
+def test_a_flow_of_any_size_is_one_row(place: Place) -> None:
+    def build(flow: Flow) -> None:
+        nodes = [flow.add(place.save, f"d{n}") for n in range(3_000)]
+        flow.add(place.save.using(after=nodes, name="last"), "all")
+
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(app.flow, "large", build)
+        app.do(app.commit)
+    ((_, operations),) = place.rows
+    assert len(jobs_of(operations)) == 3_001
+    commit = facts(operations[-1])
+    assert (commit["jobs"], commit["portions"], commit["flow"]) == (3_001, 2, "large")
+
+
+def test_a_number_cannot_be_drawn_in_a_transaction(place: Place) -> None:
+    sched = scheduler_at(place.address, ids="sequence")
+
+    @sched.job
+    def save() -> None: ...
+
+    with app_of(Psycopg, place.server, place.database, sched) as app:
+        app.do(app.begin)
+        with pytest.raises(InvalidJobError, match=r'ids="sequence" .* using\(id='):
+            app.do(app.enqueue, save)
+        with pytest.raises(InvalidJobError, match=r'ids="sequence"'):
+            app.do(app.submit, [JobSpec(id="", task="save")])
+        app.do(app.enqueue, save.using(id="mine"))
+        app.do(app.commit)
+    assert place.ids == ["mine"]
+    sched.close_sync()
+
+
+def test_what_needs_its_caller_is_not_written(place: Place) -> None:
+    with place.app() as app:
+        app.do(app.begin)
+        with pytest.raises(InvalidJobError, match="presence_ms is not supported in a transaction"):
+            app.do(app.submit, [JobSpec(id="a", task="save", presence_ms=5_000)])
+        with pytest.raises(InvalidJobError, match="a child of job 'p' is not enqueued in a transaction"):
+            app.do(app.enqueue, place.save.as_child_of(("p", 1)), "d1")
+        app.do(app.commit)
+    assert place.rows == []
+
+
+# --- which connections ------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_takes_no_jobs_in_transactions_is_refused() -> None:
+    sched = Scheduler("memory://")
+
+    @sched.job
+    def save() -> None: ...
+
+    for call in (lambda: sched.within(object()), lambda: save.within(object())):
+        with pytest.raises(InvalidJobError, match=r"Scheduler\('memory://'.* does not keep its jobs in PostgreSQL"):
+            call()
+    sched.close_sync()
+
+
+def test_an_object_that_is_no_connection_is_refused_by_name(place: Place) -> None:
+    import sqlite3
+
+    import asyncpg
+    import psycopg
+    from sqlalchemy import create_engine
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    engine = create_engine("sqlite://")
+    lite = sqlite3.connect(":memory:")
+    with (
+        psycopg.connect(place.server.url_of(place.database)) as connection,
+        connection.cursor() as cursor,
+        engine.connect() as alchemist,
+    ):
+        for wrong, said in (
+            (None, "got builtins.NoneType"),
+            ("default", "got builtins.str"),
+            (lite, "got sqlite3.Connection"),
+            (cursor, "got psycopg.Cursor: give cursor.connection"),
+            (engine, "got sqlalchemy.engine.base.Engine: give one of `with engine.begin"),
+            (create_async_engine("postgresql+asyncpg://h/d"), "AsyncEngine: give one of `async with engine.begin"),
+            (asyncpg.Pool.__new__(asyncpg.Pool), "got asyncpg.pool.Pool: give one of `async with pool.acquire"),
+        ):
+            with pytest.raises(InvalidJobTypeError) as raised:
+                place.sched.within(wrong)
+            assert said in str(raised.value)
+        with pytest.raises(InvalidJobError, match="the SQLAlchemy Connection leads to sqlite"):
+            place.save.within(alchemist).enqueue_sync("d1")
+    lite.close()
+
+
+def test_a_django_connection_to_another_kind_of_database_is_refused(place: Place) -> None:
+    with place.app(Django):
+        from django.db import connections
+
+        connections.settings["lite"] = {
+            **connections.settings["default"],
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": ":memory:",
+        }
+        with pytest.raises(InvalidJobError, match="Django's connection 'lite' leads to sqlite"):
+            place.sched.within(connections["lite"])
+
+
+def test_a_connection_that_commits_each_statement_by_itself_is_refused(place: Place) -> None:
+    import psycopg
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    from tests.inbox_doors import (
+        Django,
+    )
+
+    url = place.server.url_of(place.database)
+    with psycopg.connect(url, autocommit=True) as connection:
+        with pytest.raises(InvalidJobError, match=r"is in no transaction.*`with connection.transaction\(\):`"):
+            place.save.within(connection).enqueue_sync("d1")
+        with connection.transaction():
+            kept = place.save.within(connection).enqueue_sync("d1")
+    engine = create_engine(sqlalchemy_url(url, "psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as alchemist, pytest.raises(InvalidJobError, match="AUTOCOMMIT"):
+        place.save.within(alchemist).enqueue_sync("d1")
+    with Session(engine) as session, pytest.raises(InvalidJobError, match="AUTOCOMMIT"):
+        place.save.within(session).enqueue_sync("d1")
+    engine.dispose()
+    said = r"is in no transaction.*`with transaction.atomic\(\):`"
+    with place.app(Django) as app, pytest.raises(InvalidJobError, match=said):
+        app.do(app.enqueue, place.save, "d1")
+    assert place.ids == [kept.id]
+
+
+async def test_an_asynchronous_connection_that_commits_each_statement_by_itself_is_refused(place: Place) -> None:
+    import asyncpg
+    import psycopg
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    url = place.server.url_of(place.database)
+    plain = await asyncpg.connect(url)
+    with pytest.raises(InvalidJobError, match=r"is in no transaction.*`async with connection.transaction\(\):`"):
+        await place.save.within(plain).enqueue("d1")
+    await plain.close()
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        with pytest.raises(InvalidJobError, match=r"is in no transaction.*`async with connection.transaction\(\):`"):
+            await place.save.within(connection).enqueue("d1")
+    for driver in ("asyncpg", "psycopg"):
+        engine = create_async_engine(sqlalchemy_url(url, driver), isolation_level="AUTOCOMMIT")
+        async with engine.connect() as alchemist:
+            with pytest.raises(InvalidJobError, match="AUTOCOMMIT"):
+                await place.save.within(alchemist).enqueue("d1")
+        await engine.dispose()
+    assert place.rows == []
+
+
+def test_a_role_that_may_only_write_jobs_needs_no_other_right(place: Place) -> None:
+    place.server.run(
+        "DROP ROLE IF EXISTS writes_jobs",
+        "CREATE ROLE writes_jobs LOGIN",
+        "GRANT USAGE ON SCHEMA queuehint TO writes_jobs",
+        "GRANT INSERT (namespace, data) ON queuehint.inbox TO writes_jobs",
+        database=place.database,
+    )
+    for kind in APPS:
+        with kind(place.server.url_of(place.database, "writes_jobs"), place.sched) as app:
+            app.do(app.begin)
+            app.do(app.enqueue, place.save, "d1")
+            app.do(app.commit)
+    assert len(place.rows) == len(APPS)
+
+
+def test_a_pipeline_of_psycopg_takes_jobs(place: Place) -> None:
+    import psycopg
+
+    with psycopg.connect(place.server.url_of(place.database)) as connection, connection.pipeline():
+        connection.execute("UPDATE document SET version = 5 WHERE id = 'd1'")
+        job = place.save.within(connection).enqueue_sync("d1")
+    assert place.ids == [job.id]
+
+
+def test_two_writers_at_once_write_whole_rows(place: Place) -> None:
+    with contextlib.ExitStack() as stack:
+        apps = [stack.enter_context(place.app(kind)) for kind in APPS]
+
+        def work(app: App) -> list[str]:
+            ids = []
+            for _ in range(5):
+                app.begin()
+                ids += [app.enqueue(place.save, "d1").id for _ in range(2)]
+                app.commit()
+            return ids
+
+        done = [app.start(work, app) for app in apps]
+        written = [future.result(30) for future in done]
+    ids = place.ids
+    assert sorted(ids) == sorted(each for one in written for each in one)
+    assert all([each for each in ids if each in one] == one for one in written)
+
+
+# --- tests of applications --------------------------------------------------------------------------------------------
+
+
+@EACH_APP
+def test_a_transaction_that_is_never_committed_hands_its_jobs_over(place: Place, kind: type[App]) -> None:
+    sched, save = place.sched, place.save
+    committed = Psycopg(place.server.url_of(place.database), sched)
+    with committed:
+        committed.do(committed.begin)
+        committed.do(committed.enqueue, save.using(id="elsewhere"), "d1")
+        committed.do(committed.commit)
+    with place.app(kind) as app:
+
+        def take() -> list[Any]:
+            if isinstance(app, AsyncApp):
+                handles: list[Any] = app.run(relay_now(sched, app.connection))
+                return handles
+            return relay_now_sync(sched, app.connection)
+
+        app.do(app.begin)
+        app.do(app.execute, "SAVEPOINT before")
+        first = app.do(app.enqueue, save, "d1")
+        app.do(app.execute, "RELEASE SAVEPOINT before")
+        second = app.do(app.enqueue, save, "d1")
+        app.do(app.cancel, second)
+        assert [handle.id for handle in app.do(take)] == [first.id, second.id]
+        assert app.do(take) == []
+        assert [record.id for record in drain_sync(sched)] == [first.id]
+        assert (first.state_sync(), second.state_sync()) == (JobState.FINISHED, JobState.CANCELED)
+        # Django's TestCase has deferred triggers run before it rolls back.
+        app.do(app.execute, "SET CONSTRAINTS ALL IMMEDIATE")
+        app.do(app.rollback)
+    assert place.ids == ["elsewhere"]
+
+
+def test_an_application_on_postgresql_has_its_inbox_in_a_test_too(place: Place) -> None:
+    sched = Scheduler("memory://")
+    sched.url, sched.namespace = f"{place.server.url_of('elsewhere')}?schema=queuehint", "docs"
+
+    @sched.job
+    def save() -> None: ...
+
+    with on_memory(sched), app_of(Psycopg, place.server, place.database, sched) as app:
+        app.do(app.begin)
+        app.do(app.enqueue, save)
+        assert len(app.do(relay_now_sync, sched, app.connection)) == 1
+        app.do(app.rollback)
+        assert [record.state for record in drain_sync(sched)] == [JobState.FINISHED]
+    sched.close_sync()
+    assert inbox_of("redis://localhost", "docs") is None
+
+
+def test_the_plugin_hands_over_jobs_of_a_test(place: Place, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("queuehint_sched")._backend.address = place.address
+    sched: Scheduler = request.getfixturevalue("queuehint_sched")
+
+    @sched.job
+    def save() -> None: ...
+
+    with app_of(Psycopg, place.server, place.database, sched) as app:
+        app.do(app.begin)
+        app.do(app.enqueue, save)
+        assert len(app.do(request.getfixturevalue("relay_now_sync"), app.connection)) == 1
+        app.do(app.rollback)
+    with app_of(Asyncpg, place.server, place.database, sched) as app:
+        assert isinstance(app, AsyncApp)
+        app.do(app.begin)
+        app.do(app.enqueue, save)
+        coroutine = request.getfixturevalue("relay_now")(app.connection)
+        assert len(app.do(app.run, coroutine)) == 1
+        app.do(app.rollback)
