@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
@@ -673,23 +674,22 @@ def pretending(port: int) -> Iterator[int]:
     """Stand before a server, and give clients another number of their session, as PgBouncer does."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
-            client, _ = listener.accept()
-            server = socket.create_connection(("127.0.0.1", port))
-
-            def pass_on(source: socket.socket, target: socket.socket, *, changes: bool) -> None:
+        def pass_on(source: socket.socket, target: socket.socket, *, changes: bool) -> None:
+            with contextlib.suppress(OSError):
                 while data := source.recv(65_536):
                     if changes and (at := data.find(b"K\0\0\0\x0c")) >= 0:
                         data = data[: at + 5] + b"\x7f\xff\xff\xf0" + data[at + 9 :]
                         changes = False
                     target.sendall(data)
-                target.close()
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
 
-            back = threading.Thread(target=pass_on, args=(server, client), kwargs={"changes": True})
-            back.start()
-            pass_on(client, server, changes=False)
-            back.join()
-            client.close()
+        def serve() -> None:
+            with listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as server:
+                back = threading.Thread(target=pass_on, args=(server, client), kwargs={"changes": True})
+                back.start()
+                pass_on(client, server, changes=False)
+                back.join()
 
         thread = threading.Thread(target=serve)
         thread.start()

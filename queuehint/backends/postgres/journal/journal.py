@@ -388,13 +388,14 @@ class PostgresJournal:
 
     def _set_header(self, change: Statement, header: Header, of_parts: int | list[bytes]) -> None:
         said = header.number, header.layout, header.parts, header.release, header.options
-        if not integer(self._change(change, header.first, of_parts, *said)[1]):
+        _, mark, *_ = self._change(change, header.first, of_parts, *said)
+        if mark is None:
             raise BackendUnavailableError(
                 f"{self.name}: parts of the snapshot, or the row that it goes up to, are not there any more; "
                 "the older snapshot counts"
             )
         self._put_bytes.clear()
-        self.header = header
+        self.header, self._covered_mark = header, integer(mark)
 
     def clear(self, parts: int, rows: int) -> bool:
         """

@@ -111,7 +111,7 @@ header AS (
     ON CONFLICT (namespace) DO UPDATE SET number = excluded.number, mark = excluded.mark, layout = excluded.layout,
         first = excluded.first, parts = excluded.parts, release = excluded.release, options = excluded.options,
         made_at = now() WHERE h.number <= excluded.number
-    RETURNING 1
+    RETURNING mark
 )"""
 _ALL_THERE: Final = """\
 (SELECT count(*) = $8::bigint AND sum(octet_length(data)) = $5::bigint FROM {s}.snapshot WHERE namespace = $1
@@ -122,14 +122,14 @@ _HEADER_AT_ONCE: Final = _HEADER.replace("{condition}", "true")
 # missed here, before the rows that they replace are removed.
 _SWITCH: Final = f"""
 WITH {{setting}}{_FENCE}, {_HEADER_IF_ALL_THERE}
-SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM header){{set}}
+SELECT EXISTS (SELECT FROM fence), (SELECT mark FROM header){{set}}
 """
 _REPLACE: Final = f"""
 WITH {{setting}}{_FENCE}, {_PUT_PARTS}, {_HEADER_AT_ONCE},
 old_parts AS (DELETE FROM {{s}}.snapshot WHERE namespace = $1 AND EXISTS (SELECT FROM header)
     AND (part < $4::bigint OR part >= $4::bigint + $8::bigint)),
 old_rows AS (DELETE FROM {{s}}.journal WHERE namespace = $1 AND number <= $6::bigint AND EXISTS (SELECT FROM header))
-SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM header){{set}}
+SELECT EXISTS (SELECT FROM fence), (SELECT mark FROM header){{set}}
 """
 # $4 and $5 how many parts and rows at most; $6 and $7 below which there are none. What is removed follows from the
 # header that is there: the one that this process knows may have been lost.

@@ -39,7 +39,7 @@ _LASTING: Final = re.compile(
     r"|(role|database) \"[^\"]*\" does not exist|is not permitted to log in|invalid (connection option|URI|integer)"
 )
 _FULL: Final = ("53100", "53200", "54000")
-_DENIED: Final = ("42501", "25006", "28000", "28P01", "3D000", "0A000")
+_DENIED: Final = ("42501", "25006", "28000", "28P01", "3D000")
 _GONE: Final = ("42P01", "3F000", "42703")
 _DAMAGED: Final = ("XX001", "XX002")
 
