@@ -222,10 +222,14 @@ for directory, (pid, handle) in watched.items():
 
 
 class Watched(Protocol):
-    """A server that must not outlive its test process."""
+    """A server, or a folder, that must not outlive its test process."""
 
-    directory: Path
     is_closed: bool
+
+    @property
+    def directory(self) -> Path:
+        """Its folder, which is removed with it."""
+        ...
 
     @property
     def pid(self) -> int:

@@ -390,6 +390,18 @@ def test_rows_that_were_returned_and_not_taken_are_returned_again(place: Place) 
     assert [row.data for row in journal.inbox(1)] == [b"a"]
 
 
+def test_by_another_connection_rows_are_looked_for_from_the_first_position_on(place: Place) -> None:
+    """It may be another server, which has drawn fewer positions."""
+    journal = place.journal()
+    place.put("a", "b")
+    take(journal)
+    place.put("c")
+    place.run("UPDATE queuehint.inbox SET position = 1")
+    assert take(journal) == []
+    place.end_sessions()
+    assert take(journal) == ["c"]
+
+
 def test_rolled_back_rows_and_savepoints_are_never_seen(place: Place) -> None:
     journal = place.journal()
     connection = place.connect()

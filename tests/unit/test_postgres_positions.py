@@ -34,6 +34,7 @@ def test_a_gap_is_noticed_before_it_is_forgotten() -> None:
 def test_a_gap_in_which_a_row_was_found_is_kept_until_that_is_taken() -> None:
     positions = Positions()
     positions.take([4])
+    ranges(positions)
     positions.saw([], xmin=1, xmax=5, is_whole=True)
     positions.saw([2], xmin=9, xmax=9, is_whole=True)
     assert ranges(positions) == [(1, 3)]
@@ -44,6 +45,7 @@ def test_a_gap_in_which_a_row_was_found_is_kept_until_that_is_taken() -> None:
 def test_a_gap_is_kept_if_not_all_rows_were_read() -> None:
     positions = Positions()
     positions.take([4])
+    ranges(positions)
     positions.saw([], xmin=1, xmax=5, is_whole=True)
     positions.saw([9], xmin=9, xmax=9, is_whole=False)
     assert ranges(positions) == [(1, 3)]
@@ -67,6 +69,7 @@ def test_too_many_gaps_are_merged_and_cover_what_they_did() -> None:
     found = ranges(positions)
     assert GAPS_MAX // 4 < len(found) <= GAPS_MAX
     assert all(any(first <= odd <= last for first, last in found) for odd in range(1, positions.high, 2))
+    ranges(positions)
     positions.saw([], xmin=1, xmax=7, is_whole=True)
     positions.saw([], xmin=7, xmax=7, is_whole=True)
     assert ranges(positions) == []

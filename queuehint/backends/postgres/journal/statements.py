@@ -102,7 +102,7 @@ parts AS (
 _PUT_SOME: Final = f"WITH {_QUICKLY}{_FENCE}, {_PUT_PARTS} SELECT EXISTS (SELECT FROM fence){_SET}"
 _HEADER: Final = """\
 header AS (
-    INSERT INTO {s}.header AS h (namespace, number, mark, layout, first, parts, release, options)
+    INSERT INTO {s}.header (namespace, number, mark, layout, first, parts, release, options)
     SELECT $1, $6::bigint, m.mark, $7::integer, $4::bigint, $8::bigint, $9, $10 FROM fence, (
         SELECT mark FROM {s}.journal WHERE namespace = $1 AND number = $6::bigint
         UNION ALL SELECT mark FROM {s}.header WHERE namespace = $1 AND number = $6::bigint
@@ -110,7 +110,7 @@ header AS (
     WHERE {condition}
     ON CONFLICT (namespace) DO UPDATE SET number = excluded.number, mark = excluded.mark, layout = excluded.layout,
         first = excluded.first, parts = excluded.parts, release = excluded.release, options = excluded.options,
-        made_at = now() WHERE h.number <= excluded.number
+        made_at = now()
     RETURNING mark
 )"""
 _ALL_THERE: Final = """\
