@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -521,6 +522,48 @@ def test_two_writers_at_once_write_whole_rows(place: Place) -> None:
     ids = place.ids
     assert sorted(ids) == sorted(each for one in written for each in one)
     assert all([each for each in ids if each in one] == one for one in written)
+
+
+def test_writers_of_all_libraries_together_keep_the_order_of_commits(place: Place) -> None:
+    place.server.run("CREATE TABLE saved (document text, version int, job text)", database=place.database)
+    with contextlib.ExitStack() as stack:
+        apps = [stack.enter_context(place.app(kind)) for kind in APPS]
+
+        def save(app: App, number: int) -> None:
+            random = Random(number)
+            for turn in range(15):
+                document, job_id = f"d{random.randint(1, 3)}", f"{number}-{turn}"
+                job = place.save.using(id=job_id)
+                is_early = random.random() < 0.5
+                app.begin()
+                if is_early:
+                    app.enqueue(job, document)
+                if random.random() < 0.2:
+                    app.execute("SAVEPOINT before")
+                    app.enqueue(place.save.using(id=f"ghost-{job_id}"), document)
+                    app.execute("ROLLBACK TO SAVEPOINT before")
+                app.execute(f"UPDATE document SET version = version + 1 WHERE id = '{document}'")
+                if not is_early:
+                    app.enqueue(job, document)
+                app.execute(f"INSERT INTO saved SELECT id, version, '{job_id}' FROM document WHERE id = '{document}'")
+                if random.random() < 0.1:
+                    app.rollback()
+                else:
+                    app.commit()
+
+        for done in [app.start(save, app, number) for number, app in enumerate(apps)]:
+            done.result(60)
+    saved = place.server.run("SELECT document, job FROM saved ORDER BY version", database=place.database)
+    assert len(saved) > 100
+    turned = 0
+    for document in ("d1", "d2", "d3"):
+        wanted = [job for name, job in saved if name == document]
+        found = [
+            (row, spec.id) for row, asked in place.rows for spec in jobs_of(asked) if document in str(spec.arguments)
+        ]
+        assert [job for _, job in found] == wanted
+        turned += found != sorted(found)
+    assert turned, "the order of the inserts is another one"
 
 
 # --- tests of applications --------------------------------------------------------------------------------------------
