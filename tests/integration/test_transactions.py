@@ -11,6 +11,7 @@ import pytest
 
 from queuehint import Claim, Dependency, FakeClock, Flow, JobState, Scheduler
 from queuehint.backends.base import InboxAddress
+from queuehint.client.transactions import writer
 from queuehint.errors import (
     DuplicateJobError,
     InvalidHintError,
@@ -28,6 +29,7 @@ from tests.inbox_doors import (
     App,
     AsyncApp,
     Asyncpg,
+    AsyncpgPool,
     Django,
     Psycopg,
     app_of,
@@ -254,6 +256,38 @@ def test_a_connection_to_another_database_is_refused_by_name(
         app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
         app.do(app.commit)
     assert rows(postgres_server, elsewhere) == []
+
+
+@EACH_APP
+def test_a_connection_is_asked_once_which_database_it_leads_to(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    insertion = writer._insertion
+
+    def insert(*arguments: Any) -> tuple[str, Any]:
+        statement, values = insertion(*arguments)
+        statements.append(statement)
+        return statement, values
+
+    monkeypatch.setattr(writer, "_insertion", insert)
+    with place.app(kind) as app:
+        for _ in range(2):
+            app.do(app.begin)
+            app.do(app.enqueue, place.save, "d1")
+            app.do(app.enqueue, place.save, "d1")
+            app.do(app.commit)
+        asked = [statement for statement in statements if "pg_control_system" in statement]
+        # What a pool of asyncpg has lent cannot be remembered.
+        assert (len(statements), len(asked)) == (4, 4 if kind is AsyncpgPool else 1)
+        # What is known of a connection counts for this database alone.
+        backend: Any = place.sched.backend
+        backend.address = InboxAddress(namespace="docs", schema="queuehint", database="1/elsewhere")
+        app.do(app.begin)
+        with pytest.raises(InvalidJobError, match="leads to another database"):
+            app.do(app.enqueue, place.save, "d1")
+        app.do(app.rollback)
+    assert len(place.rows) == 4
 
 
 @EACH_APP

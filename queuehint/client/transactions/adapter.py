@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from queuehint.errors import InvalidJobError
 
+_DATABASES: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
+"""Which database a connection of a driver was found to lead to."""
 _NUMBERED: Final = re.compile(r"\$([0-9])")
 
 
@@ -38,6 +42,10 @@ class _Adapter:
 class SyncAdapter(_Adapter, ABC):
     """A synchronous connection."""
 
+    def driver(self) -> object:
+        """Return the driver's own connection, which is one session of the server for as long as it lives."""
+        return self.connection
+
     @abstractmethod
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """
@@ -52,9 +60,27 @@ class SyncAdapter(_Adapter, ABC):
 class AsyncAdapter(_Adapter, ABC):
     """An asynchronous connection."""
 
+    async def driver(self) -> object:
+        """Return the driver's own connection; otherwise as that of `SyncAdapter`."""
+        return self.connection
+
     @abstractmethod
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement; otherwise as that of `SyncAdapter`."""
+
+
+def leads_to(driver: object, database: str) -> bool:
+    """Return whether it is known that a connection leads to a database."""
+    try:
+        return _DATABASES.get(driver) == database
+    except TypeError:  # one that may not be referred to weakly, such as of a pool of asyncpg
+        return False
+
+
+def note_database(driver: object, database: str) -> None:
+    """Note to which database a connection leads, for as long as it lives."""
+    with suppress(TypeError):
+        _DATABASES[driver] = database
 
 
 def with_percents(statement: str) -> str:

@@ -33,6 +33,10 @@ def adapt(connection: object) -> SyncAdapter | None:
 class DjangoConnection(SyncAdapter):
     """A connection of Django; what it stands for may change with the thread."""
 
+    def driver(self) -> object:
+        """Return the driver's connection; None before the first statement."""
+        return self.connection.connection
+
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
         if not self.connection.in_atomic_block and self.connection.get_autocommit():

@@ -66,6 +66,10 @@ def _fetch(connection: Connection, statement: str, values: tuple[Any, ...]) -> l
 class SqlalchemyConnection(SyncAdapter):
     """A `Connection` of SQLAlchemy's Core."""
 
+    def driver(self) -> object:
+        """Return the driver's connection."""
+        return self.connection.connection.driver_connection
+
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
         _check(self.connection, self)
@@ -74,6 +78,10 @@ class SqlalchemyConnection(SyncAdapter):
 
 class SqlalchemySession(SyncAdapter):
     """A `Session` of its ORM: the connection that its own statements go by."""
+
+    def driver(self) -> object:
+        """Return the driver's connection."""
+        return self.connection.connection().connection.driver_connection
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
@@ -85,6 +93,10 @@ class SqlalchemySession(SyncAdapter):
 class SqlalchemyAsyncConnection(AsyncAdapter):
     """An `AsyncConnection`."""
 
+    async def driver(self) -> object:
+        """Return the driver's connection."""
+        return self.connection.sync_connection.connection.driver_connection
+
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
         return await _fetch_async(self.connection, self, statement, values)
@@ -92,6 +104,10 @@ class SqlalchemyAsyncConnection(AsyncAdapter):
 
 class SqlalchemyAsyncSession(AsyncAdapter):
     """An `AsyncSession`: the connection that its own statements go by."""
+
+    async def driver(self) -> object:
+        """Return the driver's connection."""
+        return (await self.connection.connection()).sync_connection.connection.driver_connection
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

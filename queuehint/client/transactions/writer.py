@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import operations_at_once
-from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter
+from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, leads_to, note_database
 from queuehint.client.transactions.adapters import adapter_of
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.operations.inbox import row_of
@@ -102,9 +102,10 @@ class RowWriter:
         """
         adapter, data = self.check_async(), row_of(operations)
         inbox = await self.client.backend.find_inbox() or self.inbox
-        statement, values = _insertion(inbox, data)
         try:
-            self._check_written(await adapter.fetch(statement, *values))
+            driver = await adapter.driver()
+            statement, values = _insertion(inbox, data, driver)
+            self._check_written(await adapter.fetch(statement, *values), inbox, driver)
         except Exception as error:
             _note_missing(inbox, error)
             raise
@@ -113,9 +114,10 @@ class RowWriter:
         """Like `write`, by a synchronous connection."""
         adapter, data = self.check_sync(), row_of(operations)
         inbox = self.client.backend.find_inbox_sync() or self.inbox
-        statement, values = _insertion(inbox, data)
         try:
-            self._check_written(adapter.fetch(statement, *values))
+            driver = adapter.driver()
+            statement, values = _insertion(inbox, data, driver)
+            self._check_written(adapter.fetch(statement, *values), inbox, driver)
         except Exception as error:
             _note_missing(inbox, error)
             raise
@@ -157,11 +159,13 @@ class RowWriter:
     def _handles(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
 
-    def _check_written(self, rows: list[Any]) -> None:
+    def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
         if not rows:
             raise InvalidJobError(
                 f"{self._adapter.name} leads to another database than {self.client!r}, which would never see the job"
             )
+        if inbox.database is not None:
+            note_database(driver, inbox.database)
 
 
 def table_of(inbox: InboxAddress) -> str:
@@ -169,10 +173,14 @@ def table_of(inbox: InboxAddress) -> str:
     return '"{}".inbox'.format(inbox.schema.replace('"', '""'))
 
 
-def _insertion(inbox: InboxAddress, data: bytes) -> tuple[str, tuple[str | bytes, ...]]:
-    """Return the statement that writes a row, and its values; it writes none in another database, if that is known."""
+def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, tuple[str | bytes, ...]]:
+    """
+    Return the statement that writes a row, and its values.
+
+    By a connection of which it is not known where it leads, it writes none in another database than the inbox is in.
+    """
     into = f"INSERT INTO {table_of(inbox)} (namespace, data)"
-    if inbox.database is None:
+    if inbox.database is None or leads_to(driver, inbox.database):
         return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) RETURNING 1", (inbox.namespace, data)
     statement = (
         f"{into} SELECT CAST($1 AS text), CAST($2 AS bytea) FROM pg_control_system() "  # noqa: S608 - it is quoted
