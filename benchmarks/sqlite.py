@@ -8,7 +8,10 @@ grants. Each figure is of calls that wait for their answer: one after the other,
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -17,11 +20,12 @@ from unittest import mock
 
 from benchmarks.report import REPEATS, TIMER, Report
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind
-from queuehint.backends.journal import compaction
+from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations import CountJobs, Enqueue, Exchange
+from queuehint.operations import CountJobs, Enqueue, Exchange, ListWorkers, Pause, Resume
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.spec import note_checked
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ def run(report: Report, *, quick: bool) -> None:
     """Measure all of it; the full run takes a few minutes."""
     jobs = 500 if quick else 5_000
     _calls(report, jobs)
+    _guests(report, jobs)
+    _workers(report, 2_000 if quick else 20_000)
     _opening(report, 2_000 if quick else 50_000)
 
 
@@ -135,13 +141,86 @@ def _close(store: SqliteBackend, *, with_snapshot: bool) -> None:
     store.close_sync()
 
 
+# --- other processes ----------------------------------------------------------------------------------------------
+
+WORKER: Final = """
+import asyncio, sys
+from queuehint import Scheduler
+
+sched = Scheduler(sys.argv[1])
+
+@sched.job(name="edit", queue_hint=["{doc}", "{section}", "{branch}"])
+async def edit(doc: str, section: str, branch: str) -> None:
+    pass
+
+async def main():
+    async with sched.worker(16):
+        await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def _guests(report: Report, jobs: int) -> None:
+    """Compare calls of the leader with those of a guest, whose leader is in this process too."""
+    report.title(f"Calls of a guest, durability=process: {jobs:,} jobs (taken in turns)")
+    for what, measure in {"one after the other": _enqueue_in_turn, f"{AT_ONCE} at once": _enqueue_at_once}.items():
+        rates: dict[str, list[float]] = {"leader": [], "guest": []}
+        for _ in range(REPEATS):
+            with _opened("durability=process") as leader:
+                assert isinstance(leader, SqliteBackend)
+                guest = SqliteBackend(leader.address)
+                for name, backend in (("leader", leader), ("guest", guest)):
+                    rates[name].append(jobs / measure(backend, jobs))
+                guest.close_sync()
+        found = {name: report.add(f"{name}, {what}", "jobs/s", *each).median for name, each in rates.items()}
+        report.add(f"guest / leader, {what}", "times", found["guest"] / found["leader"])
+
+
+def _workers(report: Report, jobs: int) -> None:
+    """Drain a file by the workers of one process and of two, 16 jobs at a time each."""
+    report.title(f"Workers in processes of their own, durability=process: {jobs:,} jobs (taken in turns)")
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(REPEATS):
+        for processes, found in rates.items():
+            found.append(jobs / _drain(jobs, processes))
+    medians = {each: report.add(f"{each} processes", "jobs/s", *rates[each]).median for each in rates}
+    report.add("2 processes / 1", "times", medians[2] / medians[1])
+
+
+def _drain(jobs: int, processes: int) -> float:
+    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+        store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
+        store.call_sync(Pause(RecordFilter(path=())))
+        specs = _specs(jobs)
+        for begin in range(0, jobs, 1000):
+            store.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
+        url = f"sqlite:///{folder}/jobs.db?durability=process"
+        workers = [subprocess.Popen([sys.executable, "-c", WORKER, url]) for _ in range(processes)]
+        try:
+            while len(store.call_sync(ListWorkers()).workers) < processes:
+                time.sleep(0.01)
+            begin_s = TIMER.read_s()
+            store.call_sync(Resume(RecordFilter(path=())))
+            while store.call_sync(CountJobs()).unfinished:
+                time.sleep(0.01)
+            return TIMER.read_s() - begin_s
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+            store.close_sync()
+
+
 # --- opening -----------------------------------------------------------------------------------------------------
 
 
 def _opening(report: Report, jobs: int) -> None:
     """Enqueue and finish all jobs one by one, which is twice as many operations, and open the file."""
     report.title(f"Opening a file: {jobs:,} jobs enqueued and finished one by one, {2 * jobs:,} operations")
-    no_snapshot = mock.patch.multiple(compaction, SNAPSHOT_ROWS=1 << 60, SNAPSHOT_BYTES=1 << 60, CLOSING_JOBS=jobs)
+    no_snapshot = mock.patch.multiple(
+        compaction, SNAPSHOT_OPERATIONS=1 << 60, SNAPSHOT_BYTES=1 << 60, CLOSING_JOBS=jobs
+    )
     with tempfile.TemporaryDirectory(prefix="queuehint-") as folder, no_snapshot:
         address = Address(path=Path(folder) / "jobs.db", durability="process")
         store = SqliteBackend(address)

@@ -368,14 +368,14 @@ class BackendInUseError(BackendDeniedError):
     """
     Another process has the store, and this one cannot do there what it wants to.
 
-    *path* is the file, *pid* the process or None, *problem* why it is refused: by default because one process at a time
-    may run the jobs of a file.
+    *path* is the file, *pid* the process or None, *problem* why it is refused: by default because that process answers
+    no other.
     """
 
     def __init__(self, path: str, pid: int | None, problem: str | None = None) -> None:
         self.path = path
         self.pid = pid
-        self.problem = problem or "and one process at a time may run its jobs: stop that one, or keep the jobs on Redis"
+        self.problem = problem or "which answers no other process"
         who = "another process" if pid is None else f"process {pid}"
         super().__init__(f"{path} is in use by {who}, {self.problem}")
 

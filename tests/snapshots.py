@@ -7,8 +7,8 @@ import zlib
 from base64 import b64decode
 from typing import Any
 
-from queuehint.backends.journal.freezing import freeze
-from queuehint.backends.journal.thawing import thaw
+from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.journal.snapshots.thawing import thaw
 from queuehint.core.engine import Engine, EngineOptions
 
 

@@ -54,7 +54,7 @@ class Shelf:
     def crash(self) -> None:
         """Lose all that is not in the file, as a killed process does."""
         store = self.stores[-1]
-        assert store._file is not None
+        assert store._journal is not None
         leave_journal(store)
         store.close_sync()
 
@@ -97,4 +97,6 @@ def record(store: SqliteBackend, job_id: str) -> JobRecord:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [entry.__dict__["event"] for entry in caplog.records if entry.name == "queuehint.sqlite"]
+    return [
+        entry.__dict__["event"] for entry in caplog.records if entry.name in {"queuehint.sqlite", "queuehint.journal"}
+    ]

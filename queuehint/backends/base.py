@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 ENTRY_POINTS = "queuehint.backends"
+_POSTGRES = "queuehint.backends.postgres.backend:PostgresBackend.from_url"
 _REDIS = "queuehint.backends.redis.backend:RedisBackend.from_url"
 OWN = {
     "memory": "queuehint.backends.memory:MemoryBackend.from_url",
     "sqlite": "queuehint.backends.sqlite.backend:SqliteBackend.from_url",
     **dict.fromkeys(("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"), _REDIS),
     **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), _REDIS),
+    **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
+    **dict.fromkeys(
+        [f"postgresql+{driver}" for driver in ("psycopg", "psycopg_async", "psycopg2", "asyncpg")], _POSTGRES
+    ),
 }
 """Our own backends by scheme: frozen applications and zip files have no metadata of packages to find them by."""
 COUNT_HALF = 1 << 31
@@ -164,7 +169,12 @@ class Backend(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """True when only this process can use the store: it renews the leases of this process by itself."""
+        """True when the jobs are with this process: it runs them unless told otherwise."""
+
+    @property
+    def keeps_leases(self) -> bool:
+        """True when the store renews the leases of this process by itself, because no other process can use it."""
+        return self.is_local
 
     def owes_turn(self, operation: Operation[Any]) -> bool:
         """

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from queuehint.backends.base import BackendOptions, open_backend
-from queuehint.backends.journal import doctor as of_files
 from queuehint.backends.masks import masked
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import PASSES, diagnose
 from queuehint.backends.report import Finding, Report
+from queuehint.backends.sqlite import doctor as of_files
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.opening import trying_is_said

@@ -53,19 +53,14 @@ def load_scheduler(target: str) -> Scheduler:
     return found
 
 
-def check_shared(scheduler: Scheduler, processes: int = 1) -> None:
+def check_shared(scheduler: Scheduler) -> None:
     """
-    Refuse a scheduler whose jobs no other process can see, or not so many of them.
+    Refuse a scheduler whose jobs no other process can see.
 
     Raises:
-        TargetError: its store lives in the process that made it, or lets one process at a time use it.
+        TargetError: its store lives in the process that made it.
     """
     backend = scheduler.backend
-    if backend.is_durable and backend.is_local and processes > 1:
-        raise TargetError(
-            f"{masked(scheduler.url)} can be used by one process at a time, not by {processes}: leave out --processes, "
-            "or keep the jobs on Redis"
-        )
     if not backend.is_durable:
         raise TargetError(
             f"{scheduler!r} keeps its jobs in the process that enqueues them: a worker process would never see one. "

@@ -259,7 +259,7 @@ def _run(options: Options) -> int:
             set_up(options.log_format, options.log_level)
             return _wait_for_repair(error, watch)
         set_up(options.log_format, options.log_level, options.target.partition(":")[0].partition(".")[0])
-        check_shared(scheduler, options.processes)
+        check_shared(scheduler)
         renewer = _make_renewer(scheduler, options)
         made = _make_worker(scheduler, options, end_process, renewer)
         health = end_process.health = Health(
@@ -314,8 +314,8 @@ def _wait_for_repair(error: Exception, watch: SourceWatch) -> int:
 
 
 def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:
-    # Elsewhere a pipe cannot be waited for: a thread renews. A store of one process renews by itself.
-    if os.name != "posix" or scheduler.backend.is_local:
+    # Elsewhere a pipe cannot be waited for: a thread renews. A store that keeps them renews by itself.
+    if os.name != "posix" or scheduler.backend.keeps_leases:
         return None
     return RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
 

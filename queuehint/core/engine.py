@@ -25,9 +25,10 @@ from queuehint.core.jobs import invariants
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
 from queuehint.operations.bounds import LIMITS
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from queuehint.core.jobs.lifecycle import Lifecycle
     from queuehint.core.jobs.table import JobTable
@@ -131,18 +132,27 @@ class Engine:
         self.state.token = token
         self.state.lifecycle.reap_from_ms = reap_from_ms
 
-    def end_leases(self, now_ms: int) -> None:
+    def end_leases(self, now_ms: int, others: Collection[str] | None = (), kept_ms: int = 0) -> None:
         """
         Expire every lease now, and the presence of every waiting caller: their holders are known to be dead.
 
         They are reaped as follow-up work of the next operation.
+
+        Args:
+            others: workers whose leases go on, as does the presence of callers if there are any: their processes may
+                live. None for all of them.
+            kept_ms: for how long at least.
 
         Complexity: O(n log n) of the leases.
         """
         state = self.state
         state.see_time(now_ms)
         for job in state.table.timers.of(TimerKind.LEASE):
-            state.table.set_lease(job, state.now_ms)
+            assert job.timer is not None
+            is_anothers = others is None or (
+                bool(others) and (job.state is not JobState.STARTED or job.worker in others)
+            )
+            state.table.set_lease(job, max(job.timer[0], state.now_ms + kept_ms) if is_anothers else state.now_ms)
 
     def is_drained(self, question: CountPending) -> bool:
         """Return whether a question counts zero; False too where a search of a few jobs does not prove it."""

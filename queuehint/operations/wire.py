@@ -96,6 +96,7 @@ class Begin(Operation[None]):
         services: the retention of single services, by name, in ms.
         budget: as of `EngineOptions`.
         release: the version of queuehint that has opened it.
+        is_heir: the process that led before is dead; False if its workers may go on.
     """
 
     epoch_s: AnyCount | None
@@ -103,12 +104,15 @@ class Begin(Operation[None]):
     retention: tuple[DurationMs, DurationMs, DurationMs, DurationMs] | None
     services: tuple[tuple[NameText, DurationMs], ...]
     release: ShortText
+    is_heir: bool = True
 
     @classmethod
-    def of(cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str) -> Begin:
+    def of(
+        cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str, is_heir: bool = True
+    ) -> Begin:
         """Make one of a retention, if there is one."""
         kept, services = (None, ()) if retention is None else retention.in_ms()
-        return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release)
+        return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release, is_heir=is_heir)
 
     def kept(self) -> Retention | None:
         """Return the retention."""

@@ -248,7 +248,7 @@ class _Entrance(abc.ABC):
         self._claims = claims
         self._refuse = refuse
         self._make: Callable[[], _Request] = lambda: _Request(
-            claims, lease_ms, timeout_ms, user, is_kept=backend.is_local
+            claims, lease_ms, timeout_ms, user, is_kept=backend.keeps_leases
         )
         self._request: _Request | None = None
         self._forget: Callable[[], None] | None = None
@@ -275,7 +275,7 @@ class _Entrance(abc.ABC):
         enqueued = yield from with_room(Enqueue((request.spec,)))
         request.token = enqueued.jobs[0].presence_token or 0
         self._forget = self._backend.adopt(request.leases)
-        if not self._backend.is_local:
+        if not self._backend.keeps_leases:
             self._begin_to_renew(request)
         is_in_vain = True
         while True:

@@ -62,7 +62,7 @@ class Exchanges:
         self._stopping = state.stopping
         self._now_s = state.now_s
         # A store of this process is never at work while its worker is.
-        may_be_two = not state.is_local and state.concurrency >= 2 * BESIDE_MIN
+        may_be_two = not state.keeps_leases and state.concurrency >= 2 * BESIDE_MIN
         state.look_beside = self.look_beside if may_be_two else None
         self._claims_max = min((state.concurrency + 1) // 2 if may_be_two else state.concurrency, JOBS_AT_ONCE)
         self._beside: asyncio.Task[None] | None = None

@@ -50,7 +50,7 @@ class Listening:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         self._users = state.empty.among
-        self._may_claim_behind = not state.is_local and state.empty.lease_ms >= BEHIND_LEASE_MIN_MS
+        self._may_claim_behind = not state.keeps_leases and state.empty.lease_ms >= BEHIND_LEASE_MIN_MS
         self._task: asyncio.Task[None] | None = None
         self._takes_more = False
         self.is_wide = False

@@ -357,7 +357,7 @@ class Outbox:
         """Return the next messages as notes, and put those into *taken*; one that cannot be sent makes no note."""
         notes: list[Note] = []
         size = lines = 0
-        lines_max = LINES_AT_ONCE if self._backend.is_local else LINES_MAX
+        lines_max = LINES_AT_ONCE if self._backend.keeps_leases else LINES_MAX
         while self._waiting and len(notes) < NOTES_AT_ONCE and size < BYTES_AT_ONCE and lines < lines_max:
             message = self._waiting[0]
             if message.token is None:

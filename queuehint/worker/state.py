@@ -91,13 +91,13 @@ class WorkerState:
         """The value that the lifespan has yielded; None without one."""
         self.concurrency = concurrency
         self.now_s = now_s
-        self.is_local = backend.is_local
+        self.keeps_leases = backend.keeps_leases
         """The store is in this process, and renews the leases itself."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self.wakeup = Wakeup()
         self.slots = Slots()
         self.leases = Leases(lease_ms, now_s, helper)
-        self.pulse = Pulse(now_s, is_looked_at=not self.is_local)
+        self.pulse = Pulse(now_s, is_looked_at=not self.keeps_leases)
         self.stopping = Stopping(
             self.name,
             self.slots,
@@ -190,7 +190,7 @@ class WorkerState:
                 if self.epoch is not None:
                     self.announce_due_s = 0.0
                 self.epoch = epoch
-            if stopping.is_begun or (not self.is_local and self.leases.is_short(sent_s)):
+            if stopping.is_begun or (not self.keeps_leases and self.leases.is_short(sent_s)):
                 # Claimed before the worker was told to stop, or long ago by an exchange whose reply did not come.
                 self._settle_soon([outcome_of(grant, OutcomeKind.RELEASED) for grant in grants])
             else:

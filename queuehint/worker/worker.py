@@ -177,7 +177,7 @@ class Worker:
         )
         self._resources = Resources(state, lifespan)
         self._watch = self.watch_class(state)
-        self._renewal: Renewal | None = None if backend.is_local else self.renewal_class(state)
+        self._renewal: Renewal | None = None if backend.keeps_leases else self.renewal_class(state)
         self._setup = Setup(state, setups)
         self._timekeeper = Timekeeper(backend, definitions, state.now_s, self._setup.begin)
         self._presence = self.presence_class(
@@ -287,7 +287,7 @@ class Worker:
         """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
         state, stopping, wakeup = self._state, self._state.stopping, self._state.wakeup
         # One turn of the loop: jobs that are about to end are settled in this exchange, and no other task starves.
-        if state.is_local or state.slots.taken:
+        if state.keeps_leases or state.slots.taken:
             await asyncio.sleep(0)
         wakeup.clear()
         is_full, wakeup.is_full = wakeup.is_full, False
@@ -339,7 +339,7 @@ class Worker:
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._presence.leave()
-                if self._state.is_local:
+                if self._state.keeps_leases:
                     return
                 await self._listening.end()
                 await self._state.backend.call(attrs.evolve(self._state.empty, is_last=True))
@@ -387,7 +387,7 @@ class Worker:
     def answered_s(self) -> float:
         """When the store is known to have answered last, by `queuehint.clock.now_s`; 0 before."""
         answered_s = self._state.answered_s
-        if not self._state.is_local:
+        if not self._state.keeps_leases:
             return max(answered_s, self._state.leases.answered_s)
         # A store of this process is asked by the loop alone: while the loop is blocked, no answer is missing.
         return answered_s and answered_s + self.blocked_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.memory import MemoryBackend
 from queuehint.testing.contract import BackendConformance, Store, Tokens
 

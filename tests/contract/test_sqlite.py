@@ -8,8 +8,7 @@ import pytest
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal.freezing import freeze
-from queuehint.backends.journal.guests import guest, host
+from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import Peek
@@ -39,31 +38,29 @@ class TestSqlite(Files, BackendConformance):
 
 
 class Guests(Files):
-    """A store beside one that has the file; workers' operations are let through, so that every rule can be tried."""
+    """A store beside one that leads."""
 
     @pytest.fixture(autouse=True)
-    def keep_owners(self, keep_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        self.owners: list[Backend] = []
-        for module in (guest, host):
-            monkeypatch.setattr(module, "runs_jobs", lambda _: False)
+    def keep_leaders(self, keep_files: None) -> Iterator[None]:
+        self.leaders: list[Backend] = []
         yield
-        for owner in self.owners:
-            owner.close_sync()
+        for leader in self.leaders:
+            leader.close_sync()
 
     def open(self, clock: FakeClock) -> Backend:
-        owner = super().open(clock)
-        assert isinstance(owner, SqliteBackend)
-        owner.call_sync(Peek())
-        self.owners.append(owner)
-        return SqliteBackend(owner.address, BackendOptions(clock=clock))
+        leader = super().open(clock)
+        assert isinstance(leader, SqliteBackend)
+        leader.call_sync(Peek())
+        self.leaders.append(leader)
+        return SqliteBackend(leader.address, BackendOptions(clock=clock))
 
 
 @pytest.mark.nightly
 class TestSqliteOverTheSocket(Guests, BackendConformance):
     def kept(self, backend: Backend) -> object:
-        owner = self.owners[-1]
-        assert isinstance(owner, SqliteBackend)
-        return list(freeze(owner.engine))
+        leader = self.leaders[-1]
+        assert isinstance(leader, SqliteBackend)
+        return list(freeze(leader.engine))
 
 
 class TestTokensOfSqlite(Files, Tokens):

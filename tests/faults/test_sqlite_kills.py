@@ -19,8 +19,8 @@ import pytest
 
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal import compaction
-from queuehint.backends.journal.compaction import Compaction
+from queuehint.backends.journal.snapshots import compaction
+from queuehint.backends.journal.snapshots.compaction import Compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
@@ -218,7 +218,7 @@ def die_around_the_file(reach: Callable[[str], None]) -> None:
 
 def main(path: Path, life: int) -> None:
     """Enqueue, claim and finish, and say what was answered; the disk is slow, so that it is killed while it writes."""
-    compaction.SNAPSHOT_ROWS = 40  # type: ignore[misc]
+    compaction.SNAPSHOT_OPERATIONS = 40  # type: ignore[misc]
     compaction.SMALL_JOBS = 0  # type: ignore[misc]
     compaction.SLICE_BYTES, compaction.SLICE_EVERY_S = 1, 0.0  # type: ignore[misc]
     reach = armed(os.environ.get(VARIABLE), FILE_POINTS)

@@ -17,9 +17,9 @@ import pytest
 
 from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint import operations as op
-from queuehint.backends.journal.doctor import diagnose
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.doctor import diagnose
 from queuehint.cli.app import app
 from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs.table import JobTable
@@ -114,20 +114,18 @@ def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path)
     sched.close_sync()
 
 
-def test_a_worker_that_is_refused_ends_and_says_why(folder: Path) -> None:
+def test_workers_of_several_processes_share_a_file(folder: Path) -> None:
+    ids = enqueue(folder, 40)
     sched = Scheduler(url_of(folder))
     sched.stats_sync()
-    sched.backend.adopt(list)  # as a worker of this process
-    _, errors = (refused := worker(folder, "--log-format=json")).communicate(timeout=LIMIT_S)
-    assert refused.returncode == 1
-    assert f"in use by process {os.getpid()}" in errors
+    running = worker(folder, "--processes=2", "--concurrency=1")
+    until(lambda: all(sched.get_sync(job_id).state is JobState.FINISHED for job_id in ids))
+    assert len({each.pid for each in sched.workers_sync()}) == 2
+    running.send_signal(signal.SIGTERM)
+    out, errors = running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 0, errors
+    assert [line.rpartition("ran ")[2] for line in out.splitlines()] == [f"doc1 {n}" for n in range(40)]
     sched.close_sync()
-
-
-def test_several_processes_are_refused(folder: Path) -> None:
-    _, errors = (refused := worker(folder, "--processes=2")).communicate(timeout=LIMIT_S)
-    assert refused.returncode == 2
-    assert "can be used by one process at a time, not by 2: leave out --processes" in errors
 
 
 def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_out(folder: Path) -> None:

@@ -8,7 +8,7 @@ import time
 import attrs
 import pytest
 
-from queuehint.backends.journal.store import DeposedError
+from queuehint.backends.journal.leadership import DeposedError
 from queuehint.backends.postgres.journal import journal as journal_module
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.sessions.session import Session

@@ -12,14 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuehint.backends.journal import compaction, copying, recovery
-from queuehint.backends.journal.copying import Copying
-from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal import recovery
+from queuehint.backends.journal.snapshots import compaction, copying
+from queuehint.backends.journal.snapshots.copying import Copying
+from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.core.engine import Engine
@@ -51,6 +53,10 @@ def engine_of(jobs: int) -> Engine:
     return queue_of(jobs).engine
 
 
+def copy_of(jobs: int) -> Copying:
+    return Copying(partial(freeze, engine_of(jobs)))
+
+
 def jobs_in(store: SqliteBackend) -> int:
     record(store, "a0")
     return len(store.engine.table.jobs)
@@ -80,7 +86,7 @@ def test_a_copy_is_the_engine_as_it_was(most_bytes: int) -> None:
     queue = queue_of(3_000)
     engine = queue.engine
     as_it_was = list(freeze(engine))
-    under_way = Copying(engine)
+    under_way = Copying(partial(freeze, engine))
     queue.start(2)
     assert all_parts(under_way, most_bytes) == as_it_was
     assert under_way.end()
@@ -89,14 +95,14 @@ def test_a_copy_is_the_engine_as_it_was(most_bytes: int) -> None:
 
 
 def test_a_copy_whose_process_dies_is_not_whole() -> None:
-    under_way = Copying(engine_of(20_000))
+    under_way = copy_of(20_000)
     os.kill(under_way._pid, signal.SIGKILL)
     all_parts(under_way)
     assert not under_way.end()
 
 
 def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way = Copying(engine_of(10))
+    under_way = copy_of(10)
     parts = all_parts(under_way)
     os.waitpid(under_way._pid, 0)
     killed: list[int] = []
@@ -107,7 +113,7 @@ def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole(monkeypatch:
 
 
 def test_a_copy_that_is_given_up_leaves_no_process() -> None:
-    under_way = Copying(engine_of(20_000))
+    under_way = copy_of(20_000)
     assert is_alive(under_way._pid)
     assert not under_way.end()
     assert not is_alive(under_way._pid)
@@ -117,7 +123,7 @@ def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(t
     before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / f"{os.getpid()}").touch())
     try:
         with (tmp_path / "open").open("w"):
-            under_way = Copying(engine_of(20_000))
+            under_way = copy_of(20_000)
             pid = under_way._pid
             until_sync(lambda: len([*Path(f"/proc/{pid}/fd").iterdir()]) == 1, "it has closed all but its pipe")
             os.kill(pid, signal.SIGTERM)
@@ -132,9 +138,8 @@ def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(t
 
 ALONE = """
 import time
-from queuehint.backends.journal.copying import Copying
-from tests.integration.test_sqlite_copies import engine_of
-under_way = Copying(engine_of(20_000))
+from tests.integration.test_sqlite_copies import copy_of
+under_way = copy_of(20_000)
 print(under_way._pid, flush=True)
 time.sleep(60)
 """
@@ -155,7 +160,7 @@ def test_the_process_that_copies_ends_soon_after_its_parent() -> None:
 @pytest.fixture
 def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Have a snapshot begun after 50 operations, and its copy kept waiting until this is called."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 50)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 50)
     event, parts = threading.Event(), Copying.parts
     monkeypatch.setattr(Copying, "parts", lambda self, most: parts(self, most) if event.is_set() else [])
     yield event.set
@@ -186,9 +191,9 @@ def test_a_store_goes_on_while_a_copy_is_made_and_removes_what_it_has_replaced(
     enqueue(store, "meanwhile")
     go_on()
     until_sync(lambda: rest(store), "it is there")
-    covered = store._file.header.number  # type: ignore[union-attr]
+    covered = store._journal.header.number  # type: ignore[union-attr]
     assert 50 <= covered < 82
-    assert shelf.count("journal") == store._file.number - covered  # type: ignore[union-attr]
+    assert shelf.count("journal") == store._journal.number - covered  # type: ignore[union-attr]
     leave_journal(store)
     again = shelf.reopen()
     assert jobs_in(again) == 81
@@ -198,16 +203,16 @@ def test_a_store_goes_on_while_a_copy_is_made_and_removes_what_it_has_replaced(
 def test_one_copy_after_another_leaves_the_parts_of_the_last_alone(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 20)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 20)
     store = shelf.open()
     firsts = set()
     for n in range(30):
         for _ in range(5):
             enqueue(store, f"a{n}")
         until_sync(lambda: rest(store), "it is there")
-        firsts.add(store._file.header.first if store._file.header else None)  # type: ignore[union-attr]
+        firsts.add(store._journal.header.first if store._journal.header else None)  # type: ignore[union-attr]
     assert len(firsts) > 2
-    header = store._file.header  # type: ignore[union-attr]
+    header = store._journal.header  # type: ignore[union-attr]
     assert header is not None
     with closing(sqlite3.connect(shelf.path)) as db:
         assert [part for (part,) in db.execute("SELECT part FROM snapshot ORDER BY part")] == [
@@ -225,7 +230,7 @@ def test_parts_of_a_snapshot_that_was_never_finished_are_removed(shelf: Shelf) -
         db.executemany("INSERT INTO snapshot VALUES (?, ?)", [(n, b"half") for n in range(10, 40)])
     again = shelf.open()
     assert jobs_in(again) == 3
-    until_sync(lambda: shelf.count("snapshot") == 2, "only the parts that count are left")
+    until_sync(lambda: shelf.count("snapshot") == 3, "only the parts that count are left")
 
 
 def test_a_file_is_closed_at_once_in_the_middle_of_a_copy(
@@ -256,15 +261,15 @@ def test_a_small_store_that_is_closed_in_the_middle_of_a_copy_has_a_whole_snapsh
 def test_rows_that_a_snapshot_covers_and_that_are_there_still_are_not_read_again(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 50)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 50)
     monkeypatch.setattr(JournalFile, "clear", lambda *_: False)
     store = shelf.open()
     fill(store)
-    until_sync(lambda: store._file and store._file.header, "it is there")
+    until_sync(lambda: store._journal and store._journal.header, "it is there")
     assert shelf.count("journal") == 81
     read_again: list[int] = []
     monkeypatch.setattr(recovery, "_replay", lambda *what: read_again.append(what[-1]))
-    covered = store._file.header.number  # type: ignore[union-attr]
+    covered = store._journal.header.number  # type: ignore[union-attr]
     leave_journal(store)
     jobs_in(shelf.reopen())
     assert len(read_again) == 81 - covered
@@ -279,7 +284,7 @@ def test_a_copy_that_fails_leaves_the_journal_and_is_tried_again(
     os.kill(store._compaction._under_way.copy._pid, signal.SIGKILL)  # type: ignore[union-attr]
     go_on()
     until_sync(lambda: not is_copying(store), "it is given up")
-    assert [getattr(each, "event", None) for each in caplog.records] == ["sqlite.snapshot_failed"]
+    assert [getattr(each, "event", None) for each in caplog.records] == ["journal.snapshot_failed"]
     assert shelf.count("journal") >= 81
     for n in range(80, 200):
         enqueue(store, f"a{n}")
@@ -295,7 +300,7 @@ def test_where_no_copy_can_be_made_all_is_written_down_at_once(
     def refuse() -> int:
         raise BlockingIOError("Resource temporarily unavailable")
 
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 50)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 50)
     if why == "no process is left":
         monkeypatch.setattr(copying, "_fork", refuse)
     else:
@@ -311,7 +316,7 @@ def test_where_no_copy_can_be_made_all_is_written_down_at_once(
 
 
 def test_a_store_that_nobody_asks_makes_its_snapshot_sooner(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 400)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 400)
     monkeypatch.setattr(compaction, "IDLE_S", 0.05)
     store = shelf.open()
     fill(store, 60)

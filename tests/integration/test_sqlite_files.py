@@ -19,11 +19,13 @@ import pytest
 from queuehint import JobState
 from queuehint import operations as op
 from queuehint.backends.base import release
-from queuehint.backends.journal import compaction, recovery, snapshot
+from queuehint.backends.journal import leading as leading_module
+from queuehint.backends.journal import recovery
+from queuehint.backends.journal.snapshots import compaction, snapshot
 from queuehint.backends.journal.writer import Ticket
-from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.sqlite.file import JournalFile
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -42,6 +44,11 @@ shelf = pytest.fixture(make_shelf)
 
 
 # --- foreign and damaged files ---------------------------------------------------------------------------------------
+
+
+def file_of(store: SqliteBackend) -> JournalFile:
+    assert isinstance(store._journal, JournalFile)
+    return store._journal
 
 
 def test_what_is_no_database_is_refused_and_left_alone(shelf: Shelf) -> None:
@@ -68,7 +75,7 @@ def test_a_file_of_a_newer_release_is_refused_by_number(shelf: Shelf) -> None:
     db = sqlite3.connect(shelf.path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(BackendDeniedError, match="has tables of layout 99, and this release of queuehint knows 1"):
+    with pytest.raises(BackendDeniedError, match="has tables of layout 99, and this release of queuehint knows 2"):
         shelf.open().call_sync(op.Peek())
 
 
@@ -90,11 +97,11 @@ def test_a_journal_of_another_release_is_replayed_and_said(
     shelf.crash()
     monkeypatch.undo()
     assert record(shelf.reopen(), "a").state is QUEUED
-    assert events(caplog) == ["sqlite.other_release"]
+    assert events(caplog) == ["journal.other_release"]
     shelf.crash()
-    assert (shelf.count("journal"), shelf.count("snapshot")) == (0, 2)
+    assert (shelf.count("journal"), shelf.count("snapshot")) == (0, 3)
     assert record(shelf.reopen(), "a").state is QUEUED
-    assert events(caplog) == ["sqlite.other_release"]
+    assert events(caplog) == ["journal.other_release"]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9])
@@ -174,7 +181,7 @@ def test_missing_rows_are_noticed(shelf: Shelf, table: str) -> None:
         shelf.open().call_sync(op.Peek())
 
 
-@pytest.mark.parametrize("change", ["operation = '{}'", "operation = x'ff'", "operation = NULL"])
+@pytest.mark.parametrize("change", ["operations = '{}'", "operations = x'ff'", "operations = NULL"])
 def test_a_damaged_row_is_noticed(shelf: Shelf, change: str) -> None:
     enqueue(shelf.open(), "a")
     shelf.crash()
@@ -249,14 +256,12 @@ def test_what_cannot_be_opened_now_can_be_later(tmp_path: Path) -> None:
 def fill(store: SqliteBackend) -> None:
     """Let the database have no further page."""
     store.call_sync(op.Peek())
-    assert store._file is not None
-    db = store._file._db
+    db = file_of(store)._db
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
 
 
 def make_room(store: SqliteBackend) -> None:
-    assert store._file is not None
-    store._file._db.execute("PRAGMA max_page_count = 1073741823")
+    file_of(store)._db.execute("PRAGMA max_page_count = 1073741823")
 
 
 def test_a_full_disk_refuses_and_changes_nothing(shelf: Shelf) -> None:
@@ -277,10 +282,9 @@ def test_a_full_disk_refuses_and_changes_nothing(shelf: Shelf) -> None:
 def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     store = shelf.open()
     enqueue(store, *[f"a{n}" for n in range(50)])
-    assert store._file is not None
-    store._file._db.execute("CREATE TRIGGER full BEFORE INSERT ON snapshot BEGIN SELECT RAISE(FAIL, 'full'); END")
+    file_of(store)._db.execute("CREATE TRIGGER full BEFORE INSERT ON snapshot BEGIN SELECT RAISE(FAIL, 'full'); END")
     store.close_sync()
-    assert events(caplog) == ["sqlite.snapshot_failed"]
+    assert events(caplog) == ["journal.snapshot_failed"]
     db = sqlite3.connect(shelf.path)
     db.execute("DROP TRIGGER full")
     db.close()
@@ -338,8 +342,7 @@ class Failing:
 def test_when_the_disk_fails_only_the_file_says_what_was_done(shelf: Shelf, is_done: bool) -> None:
     store = shelf.open()
     enqueue(store, "a")
-    assert store._file is not None
-    store._file._db = Failing(store._file._db, is_done=is_done)  # type: ignore[assignment]
+    file_of(store)._db = Failing(file_of(store)._db, is_done=is_done)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknownError, match="the disk failed"):
         enqueue(store, "b")
     assert (store.call_sync(op.Get(("b",))).records[0] is not None) == is_done
@@ -416,7 +419,7 @@ def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pyt
 
     store = shelf.open()
     store.call_sync(op.Peek())
-    monkeypatch.setattr(backend_module, "encode", refuse)
+    monkeypatch.setattr(leading_module, "encode", refuse)
 
     async def together() -> list[Any]:
         asked: list[op.Operation[Any]] = [op.Draw(1), op.Enqueue((job("a"),))]

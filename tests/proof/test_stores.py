@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from queuehint.backends.journal import compaction
+from queuehint.backends.journal.snapshots import compaction
 from queuehint.core.engine import Engine
 from queuehint.operations import BUDGET
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE, MIXED, Style
@@ -43,7 +43,7 @@ def compare_redis(program: Path, seed: int, style: Style, steps: int, budget: in
 
 def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is closed, or cut off, and opened again now and then."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     compare_sqlite(trie_program, 3, 150)
 
 
@@ -52,7 +52,7 @@ def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, mon
 def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
     trie_program: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     compare_sqlite(trie_program, seed, 400)
 
 

@@ -23,7 +23,7 @@ import pytest
 
 import queuehint
 from queuehint import JobContext, Outcome, OutcomeKind, QueueHintError, Scheduler
-from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.client.options import TASK_OPTIONS
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.operations import Exchange

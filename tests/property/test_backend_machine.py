@@ -16,10 +16,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from queuehint import Backend, FakeClock
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal import opening as opening_module
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.sqlite import backend as backend_module
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.schema.compiled import kinds_of
@@ -73,7 +73,7 @@ class OnSqliteOfOthers(OnSqlite):
 
     def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend_module, "_process", f"another {next(self.files)}")
+            patch.setattr(opening_module, "_process", f"another {next(self.files)}")
             reopened = super().reopen(backend, clock)
             assert reopened is not None
             reopened.call_sync(op.Peek())

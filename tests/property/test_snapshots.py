@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint.backends.journal.freezing import freeze
-from queuehint.backends.journal.snapshot import CLASSES, ENUMERATIONS, fields_of
+from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.journal.snapshots.snapshot import CLASSES, ENUMERATIONS, fields_of
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.errors import QueueHintError

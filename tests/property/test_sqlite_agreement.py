@@ -11,7 +11,7 @@ import pytest
 from queuehint import FakeClock
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal import compaction
+from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.core.engine import Engine, EngineOptions
@@ -71,12 +71,12 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_reopened_file_gives_the_same_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     walk(seed, 150)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_in_many_walks_who_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SNAPSHOT_ROWS", 30)
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     walk(seed, 400)

@@ -23,7 +23,7 @@ from queuehint.worker.state import WorkerState
 class Stage:
     """One worker's attempts at jobs that have lost all workers but one, and its store; it tells when each began."""
 
-    is_local = True
+    is_local = keeps_leases = True
 
     def __init__(self, job_s: float) -> None:
         self.job_s = job_s

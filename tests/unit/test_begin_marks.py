@@ -179,7 +179,7 @@ def test_what_a_store_that_is_away_was_not_told_is_given_back_later(monkeypatch:
 
 
 def state_of(helper: object = None) -> WorkerState:
-    backend = cast("Any", SimpleNamespace(is_local=False))
+    backend = cast("Any", SimpleNamespace(keeps_leases=False))
     return WorkerState(backend, JsonCodec(), "w", helper=cast("Any", helper))
 
 

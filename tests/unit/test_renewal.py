@@ -50,7 +50,7 @@ def outcome(job_id: str, token: int = 1) -> Outcome:
 class Store:
     """Answers renewals as told."""
 
-    is_local = False
+    keeps_leases = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, tuple[tuple[str, int], ...]]] = []

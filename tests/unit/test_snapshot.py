@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.backends.journal import freezing
-from queuehint.backends.journal.freezing import freeze
-from queuehint.backends.journal.snapshot import CLASSES, OMITTED, SCHEMA, fields_of
+from queuehint.backends.journal.snapshots import freezing
+from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.journal.snapshots.snapshot import CLASSES, OMITTED, SCHEMA, fields_of
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.structures.heap import LazyHeap
 from queuehint.core.structures.trie import Node

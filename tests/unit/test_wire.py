@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from queuehint import errors
 from queuehint import operations as op
-from queuehint.backends.journal.freezing import freeze
+from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.core.engine import Engine
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError
 from queuehint.operations import wire as journal

@@ -1,11 +1,9 @@
-"""Examination of a SQLite store, and repair: integrity of the file, gates, and cycles of jobs."""
+"""Examination of the engine of the process that leads: gates, and cycles of jobs."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 import attrs
 
@@ -20,16 +18,13 @@ from queuehint.backends.report import (
 )
 from queuehint.core.jobs.settled import compare, miscounted, misoffered, stalled, standings_of
 from queuehint.core.structures.edges import cycles
-from queuehint.errors import BackendInUseError
 from queuehint.operations import CountJobs, Operation
 from queuehint.operations.wire import PlaceAnew
 from queuehint.values.hint import gate_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from queuehint.backends.sqlite.address import Address
     from queuehint.core.engine import Engine
     from queuehint.core.jobs.settled import Gate
     from queuehint.core.jobs.table import JobTable
@@ -58,7 +53,7 @@ class Examination:
 
 @attrs.frozen
 class Examine(Operation[Examination]):
-    """Examine the engine; it is done by the process that has the file, and changes nothing."""
+    """Examine the engine; it is done by the process that leads, and changes nothing."""
 
 
 def examine(engine: Engine, path: str) -> Examination:
@@ -70,53 +65,45 @@ def examine(engine: Engine, path: str) -> Examination:
 
 
 class _Store(Protocol):
-    """The store of a file."""
+    """A store of a journal."""
 
-    address: Address
+    kind: ClassVar[str]
+    name: str
     namespace: str
 
     def call_sync(self, operation: Operation[Reply]) -> Reply: ...
 
 
-def diagnose(backend: _Store, *, fix: bool = False) -> Report:
+def report(backend: _Store, looked_at: str, *, fix: bool = False) -> Report:
     """
-    Check the pages of a file, its gates and that no jobs wait in a cycle.
-
-    The file is opened, which reads its snapshot and journal; if another process has it, that one is asked. A damaged
-    file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
+    Have the engine of the process that leads examined, after its journal was read.
 
     Args:
-        fix: replace gates that are wrong by those of all jobs placed anew, unless another process runs jobs.
+        looked_at: besides the jobs, in words.
+        fix: replace gates that are wrong by those of all jobs placed anew.
 
     Raises:
-        BackendError: the file cannot be used, or is damaged.
+        BackendError: the store cannot be used, or is damaged.
     """
     stats = backend.call_sync(CountJobs())
-    path = str(backend.address.path)
     found = backend.call_sync(Examine())
     gates, repaired = found.gates, []
-    unchecked = [MORE_CYCLES] if len(found.cycles) > CYCLES_MAX else []
     if fix and any(each.is_repairable for each in gates):
-        try:
-            backend.call_sync(PlaceAnew())
-        except BackendInUseError as error:
-            unchecked.append(f"repairs: {error}")
-        else:
-            gates = backend.call_sync(Examine()).gates
-            repaired = [each for each in found.gates if each not in gates]
+        backend.call_sync(PlaceAnew())
+        gates = backend.call_sync(Examine()).gates
+        repaired = [each for each in found.gates if each not in gates]
     jobs = sum(stats.states.values())
-    damage = [Finding(kind="file", where=path, what=what) for what in _damage(backend.address.path)]
     return Report(
-        store=f"sqlite {path}",
+        store=f"{backend.kind} {backend.name}",
         namespace=backend.namespace,
         facts={
             "jobs": jobs,
             "unfinished": stats.unfinished,
-            "looked_at": f"the pages of the file, its snapshot and journal, {jobs} jobs and what they wait for",
+            "looked_at": f"{looked_at}, {jobs} jobs and what they wait for",
         },
-        findings=(*damage, *gates, *[cycle_finding(path, cycle) for cycle in found.cycles[:CYCLES_MAX]]),
+        findings=(*gates, *[cycle_finding(backend.name, cycle) for cycle in found.cycles[:CYCLES_MAX]]),
         repaired=tuple(repaired),
-        unchecked=tuple(unchecked),
+        unchecked=(MORE_CYCLES,) if len(found.cycles) > CYCLES_MAX else (),
     )
 
 
@@ -153,13 +140,3 @@ def _difference(gate: Gate, right: Gate) -> str:
         return f"should have {line} in its line and has {other}"
     counts, others = (" ".join(map(str, each.active)) for each in (right, gate))
     return f"should have {counts} (IS IX S X) of jobs that run and has {others}"
-
-
-def _damage(path: Path) -> list[str]:
-    """Return problems of the pages of a file; O(file)."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            found = [str(text) for (text,) in db.execute(f"PRAGMA quick_check({DAMAGE_MAX})")]
-    except sqlite3.DatabaseError as error:
-        return [str(error)]
-    return [] if found == ["ok"] else found

@@ -1,8 +1,8 @@
 """
-Recovery: load the snapshot of a file and apply the operations of its journal again.
+Recovery: load the snapshot of a journal and apply the operations after it again.
 
-The engine is deterministic within one release. A file that was closed has a snapshot, which every release that knows
-its layout reads. A file that was not closed, opened by another release, is replayed by the newer rules: no job is lost
+The engine is deterministic within one release. A journal that was closed has a snapshot, which every release that knows
+its layout reads. One that was not closed, opened by another release, is replayed by the newer rules: no job is lost
 and no order broken, but details may differ from the answers given then. A warning reports it, and a snapshot is made at
 once, so that a third release does not replay the same operations again.
 """
@@ -12,118 +12,168 @@ from __future__ import annotations
 import gc
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from queuehint.backends.base import release
-from queuehint.backends.journal.snapshot import SCHEMA
-from queuehint.backends.journal.thawing import thaw
+from queuehint.backends.journal.answers import Answers
+from queuehint.backends.journal.groups import unpack
+from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.journal.snapshots.snapshot import SCHEMA
+from queuehint.backends.journal.snapshots.thawing import thaw
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
-from queuehint.errors import BackendDeniedError, CorruptStateError, QueueHintError
+from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueHintError
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew, decode
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
-    from queuehint.backends.sqlite.file import JournalFile
+    from queuehint.backends.journal.store import Journal
     from queuehint.operations import Operation
 
-logger = logging.getLogger("queuehint.sqlite")
+logger = logging.getLogger("queuehint.journal")
+
+KEPT_MS: Final = 5_000
+"""For how long at least a new leader keeps the leases of guests, which could not renew them while nobody led."""
 
 
 @attrs.frozen(kw_only=True)
 class Recovered:
-    """An engine as a file says, and how much was read of the file."""
+    """An engine and the answers of guests as a journal says, and how much was read of it."""
 
     engine: Engine
+    answers: Answers
     is_of_others: bool
     """Another release wrote some of the journal."""
     snapshot_bytes: int
     snapshot_number: int
     """Up to where the journal was when the snapshot was made."""
     journaled_bytes: int
+    journaled: int
+    """How many operations stand in the journal."""
 
 
-def recover(file: JournalFile, options: EngineOptions) -> Recovered:
+def recover(journal: Journal, options: EngineOptions) -> Recovered:
     """
-    Return the engine that the snapshot and the journal make.
+    Return what the snapshot and the journal make.
 
     Raises:
         BackendDeniedError: the snapshot has another layout.
-        CorruptStateError: the file is damaged.
+        CorruptStateError: the journal is damaged.
     """
-    snapshot_bytes = journaled_bytes = 0
-    header = file.header
+    snapshot_bytes = journaled_bytes = journaled = 0
+    header = journal.header
     if header is None:
-        engine = Engine(attrs.evolve(options, retention=None))
+        engine, answers = Engine(attrs.evolve(options, retention=None)), Answers()
     elif header.layout != SCHEMA:
         raise BackendDeniedError(
-            f"{file.path} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
+            f"{journal.name} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
             f"have release {header.release} finish its jobs, or go on with that one"
         )
     else:
         begin = decode(header.options.encode())
         if not isinstance(begin, Begin):
-            raise CorruptStateError(f"{file.path} is damaged: its snapshot has no options")
-        description, snapshot_bytes = file.description()
-        engine = thaw(description, file.parts(), attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
+            raise CorruptStateError(f"{journal.name} is damaged: its snapshot has no options")
+        description, snapshot_bytes = journal.description()
+        parts = journal.parts()
+        answers = Answers.thawed(next(parts, b""))
+        engine = thaw(description, parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
     releases = set()
-    for at_ms, data in file.rows():
-        operation = decode(data)
+    for at_ms, data in journal.rows():
         journaled_bytes += len(data)
-        if isinstance(operation, Begin):
-            releases.add(operation.release)
-        _replay(file, engine, operation, at_ms)
+        for request, line in unpack(data):
+            journaled += 1
+            operation = decode(line)
+            if isinstance(operation, Begin):
+                releases.add(operation.release)
+            answers.keep(request, operation, _replay(journal.name, engine, answers, operation, at_ms))
     is_of_others = bool(releases - {release()})
     if is_of_others:
-        extra = {"event": "sqlite.other_release", "path": str(file.path), "releases": sorted(releases)}
+        extra = {"event": "journal.other_release", "store": journal.name, "releases": sorted(releases)}
         logger.warning("a journal of another release was replayed", extra=extra)
     return Recovered(
         engine=engine,
+        answers=answers,
         is_of_others=is_of_others,
         snapshot_bytes=snapshot_bytes,
         snapshot_number=0 if header is None else header.number,
         journaled_bytes=journaled_bytes,
+        journaled=journaled,
     )
 
 
-def _replay(file: JournalFile, engine: Engine, operation: Operation[Any], at_ms: int) -> None:
-    """Apply the journaled operations again."""
+def frozen(engine: Engine, answers: Answers) -> Iterator[bytes]:
+    """Yield the parts of a snapshot, as `recover` reads them."""
+    yield answers.frozen()
+    yield from freeze(engine)
+
+
+def _replay(name: str, engine: Engine, answers: Answers, operation: Operation[Any], at_ms: int) -> Any:
+    """Apply a journaled operation again; return what it was answered with, a reply or an error."""
     try:
-        if isinstance(operation, Begin):
-            begin_engine(engine, operation, at_ms)
-        elif isinstance(operation, Extend):
-            engine.extend(operation.leases, operation.lease_ms, at_ms)
-        elif isinstance(operation, Await):
-            engine.await_ends(operation.job_ids)
-        elif isinstance(operation, PlaceAnew):
-            place_anew(engine.table)
-        else:
-            engine.apply(operation, at_ms)
-    except QueueHintError:
-        pass  # as it was then
-    except Exception:
-        extra = {"event": "sqlite.replay_failed", "path": str(file.path)}
+        return do(engine, answers, operation, at_ms, engine.apply)
+    except QueueHintError as error:
+        return error  # as it was then
+    except Exception as error:
+        extra = {"event": "journal.replay_failed", "store": name}
         logger.exception("an operation failed again when it was replayed", extra=extra)
-    engine.table.ready.filled.clear()
+        return OutcomeUnknownError(f"{name}: the operation failed with {type(error).__name__}")
+    finally:
+        engine.table.ready.filled.clear()
 
 
-def begin_with(options: EngineOptions, epoch_s: int | None) -> Begin:
-    """Return the options of a process that opens a file, as they are journaled."""
-    return Begin.of(options.retention, epoch_s=epoch_s, budget=options.budget, release=release())
+def do(
+    engine: Engine,
+    answers: Answers,
+    operation: Operation[Any],
+    at_ms: int,
+    apply: Callable[[Operation[Any], int], Any],
+) -> Any:
+    """
+    Do a journaled operation, and return its reply.
+
+    Args:
+        apply: does those that every store has.
+
+    Raises:
+        QueueHintError: as the operation says; nothing was changed.
+    """
+    if isinstance(operation, Begin):
+        begin_engine(engine, operation, at_ms, answers.workers)
+    elif isinstance(operation, Extend):
+        engine.extend(operation.leases, operation.lease_ms, at_ms)
+    elif isinstance(operation, Await):
+        engine.await_ends(operation.job_ids)
+    elif isinstance(operation, PlaceAnew):
+        place_anew(engine.table)
+    else:
+        return apply(operation, at_ms)
+    return None
 
 
-def begin_engine(engine: Engine, begin: Begin, at_ms: int) -> None:
-    """Take the options of the process that opens the file; if that is another process, all leases end."""
+def begin_with(options: EngineOptions, epoch_s: int | None, *, is_heir: bool = True) -> Begin:
+    """Return the options of a process that begins to lead, as they are journaled."""
+    return Begin.of(
+        options.retention, epoch_s=epoch_s, budget=options.budget, release=release(), is_heir=is_heir or epoch_s is None
+    )
+
+
+def begin_engine(engine: Engine, begin: Begin, at_ms: int, guests: Collection[str]) -> None:
+    """
+    Take the options of the process that begins to lead; if that is another one, leases of the one before it end.
+
+    Args:
+        guests: names of workers of other processes, whose leases go on.
+    """
     options = attrs.evolve(engine.state.options, retention=begin.kept(), budget=begin.budget)
     engine.state.options = options
     engine.table.retention = options.retention or Retention()
     if begin.epoch_s is not None:
         engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
-        engine.end_leases(at_ms)
+        engine.end_leases(at_ms, guests if begin.is_heir else None, KEPT_MS)
 
 
 @contextmanager

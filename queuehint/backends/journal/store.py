@@ -14,6 +14,10 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from queuehint.backends.journal.guests.doors import Door
+    from queuehint.backends.journal.guests.host import Leading
+    from queuehint.backends.journal.leadership import Lead, Leader
+
 
 @attrs.frozen(kw_only=True)
 class Header:
@@ -37,66 +41,16 @@ class Header:
     options: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Leader:
-    """
-    The process that leads, as others find it.
+class InboxRow(Protocol):
+    """Operations that an application has written in a transaction of its own, see `queuehint.operations.inbox`."""
 
-    Args:
-        pid: None if it has not said it yet.
-        address: where it answers others; "" for nowhere, None if it has not said it yet.
-        term: differs from that of each leader before it; what a guest says belongs to one term.
-    """
+    @property
+    def id(self) -> int:
+        """By which it is taken."""
 
-    pid: int | None = None
-    address: str | None = None
-    term: str = ""
-
-
-class LedElsewhereError(Exception):
-    """Another process leads."""
-
-    def __init__(self, leader: Leader) -> None:
-        self.leader = leader
-        super().__init__(f"led by {leader.pid}")
-
-
-class DeposedError(Exception):
-    """The process leads no more: another one does, or may do so; what was to be written is not."""
-
-
-class Lead(Protocol):
-    """
-    The right to write a journal, from its making until `release`.
-
-    Attributes:
-        renew_every_s: how often `renew` is to be called; None if the lead lasts for as long as the process.
-    """
-
-    renew_every_s: float | None
-
-    def announce(self, address: str) -> None:
-        """
-        Write where this process answers others, ``""`` for nowhere.
-
-        Raises:
-            OSError, BackendError: it cannot be written.
-        """
-
-    def renew(self) -> None:
-        """
-        Extend the lead.
-
-        Raises:
-            DeposedError: another process leads.
-            BackendError: the store does not answer; the lead lasts until `may_answer` says no.
-        """
-
-    def may_answer(self) -> bool:
-        """Return whether no other process can lead yet, so that questions may be answered from memory."""
-
-    def release(self) -> None:
-        """Leave the lead, so that another process can take it at once; idempotent, and raises nothing."""
+    @property
+    def data(self) -> bytes:
+        """Return what was written."""
 
 
 class Journal(Protocol):
@@ -104,12 +58,14 @@ class Journal(Protocol):
     An open journal.
 
     Attributes:
+        looks_every_s: how often to look into the inbox when nothing else is asked for; None if there is none.
         name: what errors call it.
         number: of the newest row; rows are numbered from 1 on without a gap.
         header: of the newest snapshot, None if there is none.
         owner: the process that wrote the newest `append` that named one, None if there is none.
     """
 
+    looks_every_s: float | None
     name: str
     number: int
     header: Header | None
@@ -197,8 +153,31 @@ class Journal(Protocol):
             parts, rows: how many at most, of snapshots and of the journal.
         """
 
+    def inbox(self, limit: int) -> Sequence[InboxRow]:
+        """
+        Return what was written in transactions of applications, in the order of their commits.
+
+        It stays until `append` takes it.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            BackendError: the store cannot be asked.
+        """
+
+    def lost(self) -> Sequence[bytes]:
+        """Return rows of the inbox that were taken, and whose transactions the store has lost since; each once."""
+
     def close(self) -> None:
         """Close the journal; the lead stays."""
+
+
+class Service(Protocol):
+    """Serves guests, from its making until `close`."""
+
+    def close(self) -> None:
+        """Serve nobody any more; calls under way may end."""
 
 
 class Store(Protocol):
@@ -219,6 +198,25 @@ class Store(Protocol):
             LedElsewhereError: another process has it.
             BackendDeniedError, BackendUnavailableError: the store cannot be used.
         """
+
+    def has_leader(self) -> bool:
+        """
+        Return whether another process leads by now, or is about to; for the one that has left the lead to it.
+
+        Raises:
+            OSError, BackendError: that cannot be found out.
+        """
+
+    def serve(self, lead: Lead, leading: Leading) -> Service:
+        """
+        Begin to serve guests, and announce where.
+
+        Raises:
+            OSError, BackendError: nobody can be served.
+        """
+
+    def door(self, leader: Leader) -> Door:
+        """Return the way to the process that leads, which says where it is."""
 
     def open(self, lead: Lead) -> Journal:
         """

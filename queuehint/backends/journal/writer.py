@@ -1,4 +1,4 @@
-"""The writer thread of a file: tickets, batches, and fair access to its lock."""
+"""The writer thread of a journal: tickets, batches, and fair access to its lock."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from queuehint.backends.journal.groups import Request
     from queuehint.operations import Operation
 
 T = TypeVar("T")
@@ -27,12 +28,26 @@ TOGETHER_MAX: Final = 500
 
 
 class Ticket:
-    """An operation with a waiting caller; None closes the store."""
+    """
+    An operation with a waiting caller; None closes the store.
 
-    __slots__ = ("_done", "_future", "_loop", "error", "operation", "reply")
+    Args:
+        request: by which a repeat of the operation is known, if a guest has asked for it.
+        data: the operation encoded, if it is so already.
+    """
 
-    def __init__(self, operation: Operation[Any] | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    __slots__ = ("_done", "_future", "_loop", "data", "error", "operation", "reply", "request")
+
+    def __init__(
+        self,
+        operation: Operation[Any] | None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        request: Request | None = None,
+        data: bytes | None = None,
+    ) -> None:
         self.operation = operation
+        self.request = request
+        self.data = data
         self.reply: Any = None
         self.error: BaseException | None = None
         self._loop = loop

@@ -23,7 +23,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.store import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.journal.leadership import DeposedError, Leader, LedElsewhereError
 from queuehint.backends.postgres.layout import quoted
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
@@ -92,6 +92,7 @@ class PostgresLead:
     """
 
     renew_every_s: float | None = RENEW_EVERY_S
+    is_heir: bool = False
 
     def __init__(self, address: Address, namespace: str, session: Session) -> None:
         self.address = address

@@ -1,8 +1,8 @@
 """
 The database: a snapshot, and the journal of the operations after it.
 
-Three tables. ``journal`` has a row for each operation, numbered without a gap; ``snapshot`` the parts of the newest
-snapshot; ``meta`` facts about the whole. A small snapshot replaces the older one and the rows it covers in one
+Three tables. ``journal`` has a row for each group of operations, numbered without a gap; ``snapshot`` the parts of the
+newest snapshot; ``meta`` facts about the whole. A small snapshot replaces the older one and the rows it covers in one
 transaction. A large one is put beside the older one in many, none of which takes long; from `switch` on it counts, and
 `clear` removes what it has replaced a little at a time. If the process ends in between, the older snapshot and its
 journal are as they were.
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from queuehint.backends.journal.store import InboxRow
     from queuehint.backends.sqlite.address import Address
 
 APPLICATION_ID: Final = 0x71756875
 """The application id of our files: "quhu", at a fixed place of the first page."""
-TABLES: Final = 1
+TABLES: Final = 2
 """The number of these tables' layout, ``user_version`` of the database."""
 BUSY_S: Final = 5.0
 """How long to wait for another program that has locked the file."""
 
 _MAKE = """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE journal (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, operation BLOB NOT NULL);
+    CREATE TABLE journal (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, operations BLOB NOT NULL);
     CREATE TABLE snapshot (part INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
 _ERROR, _BUSY, _LOCKED, _READONLY, _CORRUPT, _FULL, _TOOBIG, _NOTADB = 1, 5, 6, 8, 11, 13, 18, 26
@@ -56,7 +57,7 @@ _IOERR_WRITE: Final = 778
 
 class JournalFile:
     """
-    An open database.
+    An open database, see `queuehint.backends.journal.store.Journal`.
 
     ``header`` is that of the newest snapshot, None if there is none; ``number`` that of the newest row, and ``owner``
     the process that wrote it.
@@ -71,8 +72,11 @@ class JournalFile:
         CorruptStateError: it is damaged.
     """
 
+    looks_every_s: float | None = None
+
     def __init__(self, address: Address, namespace: str) -> None:
         self.path = address.path
+        self.name = str(address.path)
         self.number = 0
         self.header: Header | None = None
         self.owner: str | None = None
@@ -94,10 +98,10 @@ class JournalFile:
         is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if not is_new and application != APPLICATION_ID:
             raise BackendDeniedError(f"{self.path} is a database of another application")
-        if version > TABLES:
+        if not is_new and version != TABLES:
             raise BackendDeniedError(
                 f"{self.path} has tables of layout {version}, and this release of queuehint knows {TABLES}: "
-                "use the release that wrote it, or a newer one"
+                f"use the release that wrote it{', or a newer one' if version > TABLES else ' to finish its jobs'}"
             )
         if str(self._pragma("journal_mode = WAL")).lower() != "wal":
             raise BackendUnavailableError(
@@ -174,37 +178,40 @@ class JournalFile:
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
-        Yield the times and operations after the snapshot.
+        Yield the times and groups after the snapshot.
 
         Raises:
             CorruptStateError: the file is damaged.
         """
         covered = self.header.number if self.header is not None else 0
         with self._judged():
-            yield from self._db.execute(
-                "SELECT at_ms, operation FROM journal WHERE number > ? ORDER BY number", (covered,)
-            )
+            rows = "SELECT at_ms, operations FROM journal WHERE number > ? ORDER BY number"
+            for at_ms, operations in self._db.execute(rows, (covered,)):
+                if type(operations) is not bytes:
+                    raise CorruptStateError(f"{self.path} is damaged: a row of the journal has {type(operations)}")
+                yield at_ms, operations
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, rows: Sequence[tuple[int, bytes]], owner: str | None = None) -> None:
+    def append(self, at_ms: int, data: bytes, *, owner: str | None = None, taken: Sequence[int] = ()) -> None:
         """
-        Write operations, all or none; once this returns they are as durable as was asked for.
+        Write a group; once this returns it is as durable as was asked for.
 
         Args:
             owner: the new writer from here on, if it changes.
+            taken: nothing: a file has no inbox.
 
         Raises:
             BackendFullError: there is no room; nothing was written.
             BackendUnavailableError, BackendDeniedError: nothing was written.
             OutcomeUnknownError: the disk failed in between: only the file can say, once it is opened again.
         """
-        numbered = [(number, *row) for number, row in enumerate(rows, self.number + 1)]
+        assert not taken
         with self._transaction():
-            self._db.executemany("INSERT INTO journal VALUES (?, ?, ?)", numbered)
+            self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", (self.number + 1, at_ms, data))
             if owner is not None:
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('owner', ?)", (owner,))
-        self.number += len(numbered)
+        self.number += 1
 
     def replace(self, parts: Iterable[bytes], header: Header) -> None:
         """
@@ -283,6 +290,14 @@ class JournalFile:
     def _write_header(self, header: Header) -> None:
         said = json.dumps(attrs.asdict(header))
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
+
+    def inbox(self, _limit: int) -> Sequence[InboxRow]:
+        """Return nothing: a file has no inbox."""
+        return ()
+
+    def lost(self) -> Sequence[bytes]:
+        """Return nothing."""
+        return ()
 
     def close(self) -> None:
         """Close the file; move the write-ahead log to the database if possible."""

@@ -1,5 +1,5 @@
 """
-An exclusive lock: one process at a time has a file open.
+An exclusive lock: one process at a time leads a file.
 
 It is a lock of the operating system on a second file beside it, so that it ends with the process in every case. It
 belongs to the opened file, not to the process: a second store in the same process does not get it either. A fork
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
+from queuehint.backends.journal.leadership import Leader, LedElsewhereError
 from queuehint.errors import BackendDeniedError, BackendUnavailableError
 
 _PID_BYTES: Final = 20
@@ -46,26 +47,20 @@ else:
         return True
 
 
-class FileInUseError(Exception):
-    """Another process has the lock; *pid* and *address* are None if it has not written them yet."""
-
-    def __init__(self, pid: int | None, address: str | None = None) -> None:
-        self.pid = pid
-        self.address = address
-        super().__init__(f"in use by {pid}")
-
-
 class FileLock:
     """
-    A lock that is held, from its making until `release`.
+    A lock that is held, from its making until `release`: the lead of a file, for as long as the process lives.
 
     Args:
         path: of the lock file, which is made and stays.
 
     Raises:
-        FileInUseError: another has it.
+        LedElsewhereError: another process has it.
         OSError: the file cannot be made, opened, locked or written.
     """
+
+    renew_every_s: float | None = None
+    is_heir: bool = True
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -75,7 +70,7 @@ class FileLock:
             os.ftruncate(self._file, 0)
             self._write(0, f"{os.getpid():<{_PID_BYTES}}")
         except BaseException:
-            self.release()
+            self.leave_to_parent()
             raise
         _held.add(self)
 
@@ -88,11 +83,12 @@ class FileLock:
         """
         self._write(_PID_BYTES, address + "\n")
 
-    def clear(self) -> None:
-        """Empty the lock file, so that the next holder can be told from this one."""
-        if self._file is not None:
-            with suppress(OSError):
-                os.ftruncate(self._file, 0)
+    def renew(self) -> None:
+        """Nothing: the system keeps the lock."""
+
+    def may_answer(self) -> bool:
+        """Return true: nobody else has the lock."""
+        return True
 
     def _write(self, where: int, text: str) -> None:
         if self._file is not None:
@@ -100,19 +96,28 @@ class FileLock:
             os.write(self._file, os.fsencode(text))
 
     def release(self) -> None:
-        """Release the lock; idempotent."""
+        """Empty the lock file, so that the next holder can be told from this one, and release the lock; idempotent."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
+        self.leave_to_parent()
+
+    def leave_to_parent(self) -> None:
+        """Close what this process has of the lock, which its parent keeps if it is a fork."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
 
-def _in_use(file: int) -> FileInUseError:
+def _in_use(file: int) -> LedElsewhereError:
     os.lseek(file, 0, os.SEEK_SET)
     said = os.read(file, _PID_BYTES + _ADDRESS_BYTES_MAX)
     pid, address = said[:_PID_BYTES].strip(), said[_PID_BYTES:]
     # An address without a line end is not completely written yet.
     is_whole = pid.isdigit() and address.endswith(b"\n")
-    return FileInUseError(int(pid) if pid.isdigit() else None, os.fsdecode(address[:-1]) if is_whole else None)
+    return LedElsewhereError(
+        Leader(pid=int(pid) if pid.isdigit() else None, address=os.fsdecode(address[:-1]) if is_whole else None)
+    )
 
 
 _held: WeakSet[FileLock] = WeakSet()
@@ -120,7 +125,7 @@ _held: WeakSet[FileLock] = WeakSet()
 
 def _release_in_fork() -> None:
     for lock in list(_held):
-        lock.release()
+        lock.leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):
@@ -138,7 +143,7 @@ def take_lock(path: Path) -> FileLock:
     Take the lock of a file.
 
     Raises:
-        FileInUseError: another process has it.
+        LedElsewhereError: another process has it.
         BackendDeniedError, BackendUnavailableError: it cannot be opened.
     """
     try:

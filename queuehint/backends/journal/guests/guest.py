@@ -1,34 +1,33 @@
 """
-Client of the process that owns the file: sends operations to it over the socket.
+A process that does not lead: its calls are sent to the one that does, each under a number of a stream.
 
-The writer thread does this in place of writing. Each batch of tickets has a connection of its own. If the owner does
-not answer in time, a question fails, and a change raises an error that says that it may have been done.
+If the connection ends, or the leader does, a call is sent again under its number, to whoever leads then, which may be
+this process itself: so it is done once, also if its first answer was lost.
 """
 
 from __future__ import annotations
 
-import os
-import socket
+import itertools
+import secrets
+import threading
 import time
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.journal.doctor import Examine
+from queuehint.backends.journal.groups import Request, line_of
+from queuehint.backends.journal.guests.doors import GoneError
+from queuehint.backends.journal.guests.links import SILENCE_S, Greeting, Links
 from queuehint.backends.journal.guests.messages import (
-    ANSWER_BYTES_MAX,
-    EXAMINE,
-    GONE,
-    HAND_OVER,
-    LENGTH_BYTES,
+    ASK,
+    CALL,
     REQUEST_BYTES_MAX,
     UNWRITTEN,
+    WAIT,
+    asked,
     read_answer,
-    request,
-    runs_jobs,
+    waited,
 )
-from queuehint.backends.journal.guests.server import is_trusted
 from queuehint.errors import (
-    BackendDeniedError,
     BackendError,
     BackendFullError,
     BackendInUseError,
@@ -36,177 +35,202 @@ from queuehint.errors import (
     OutcomeUnknownError,
 )
 from queuehint.operations.bounds import check_limits
+from queuehint.operations.wire import encode
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from queuehint.backends.base import Interest
+    from queuehint.backends.journal.guests.doors import Door
+    from queuehint.backends.journal.leadership import Leader
     from queuehint.backends.journal.writer import Ticket
-    from queuehint.backends.sqlite.lock import FileInUseError
+    from queuehint.operations import Operation
 
-PATIENCE_S: Final = 5.0
-"""How long the owner of the file may stay silent."""
 RETRY_S: Final = 0.02
-"""How long to wait for a process that is about to open the file, or to leave it."""
-PIECE_BYTES: Final = 1 << 20
+"""How long to wait for a process that is about to lead, or to leave the lead."""
 
 
-class _GoneError(Exception):
-    """The request was not begun: the process leaves the file, or does not answer yet."""
+class Attempt:
+    """
+    A call until its answer has come.
 
+    Attributes:
+        request: by which a repeat is known; None until it is sent to another process, and for a question.
+        ticket: it waits for the writer of this process, though its caller has gone.
+    """
 
-class _LostError(Exception):
-    """The request was sent, and the connection has ended; or it is silent."""
+    __slots__ = ("body", "is_asked", "operation", "request", "ticket", "until_s")
 
-    def __init__(self, *, is_silent: bool) -> None:
-        self.is_silent = is_silent
-        super().__init__("silent" if is_silent else "ended")
+    def __init__(self, operation: Operation[Any]) -> None:
+        self.operation = operation
+        self.request: Request | None = None
+        self.ticket: Ticket | None = None
+        self.body: bytes | None = None
+        self.is_asked = False
+        """It may have been done."""
+        self.until_s: float | None = None
+        """Until when it is tried again, once a leader was gone."""
 
 
 class Guest:
     """
-    Client of the process that owns a file; for one thread.
+    The calls of a process to the one that leads.
 
     Args:
-        path: the file.
+        name: of the store, for errors.
         namespace: whose jobs are meant to be in it.
+        door: returns the way to a leader.
     """
 
-    def __init__(self, path: Path, namespace: str) -> None:
-        self._path = path
+    def __init__(self, name: str, namespace: str, door: Callable[[Leader], Door]) -> None:
+        self._name = name
         self._namespace = namespace
+        self._door = door
+        self._links: Links | None = None
+        self._leader: Leader | None = None
+        self._lock = threading.Lock()
+        self._mark = secrets.token_hex(8)
+        self._count = itertools.count()
+        self._free: list[Request] = []
+        """The last requests of streams that have none under way."""
 
-    def ask(self, tickets: list[Ticket], in_use: FileInUseError, *, runs_workers: bool) -> list[Ticket]:
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            links, self._links, self._leader = self._links, None, None
+        if links is not None:
+            links.close()
+
+    def _to(self, leader: Leader) -> Links:
         """
-        Have tickets answered; return those to retry a moment later, if the process leaves the file or has died.
-
-        Args:
-            in_use: names the process that has the file.
-            runs_workers: this process is to run jobs: it asks for the file itself.
+        Return the links to a leader.
 
         Raises:
-            BackendInUseError: the process does not answer, or has workers of its own as this one has.
+            GoneError: it has not said yet where it is, or answers nobody.
         """
-        if in_use.address == "":
-            raise BackendInUseError(str(self._path), in_use.pid, "which answers no other process")
-        if in_use.address is None:
-            return tickets
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(PATIENCE_S)
-            try:
-                self._connect(connection, in_use.address)
-            except _GoneError:
-                return tickets
-            for position, ticket in enumerate(tickets):
-                try:
-                    self._ask_one(connection, ticket, runs_workers=runs_workers)
-                except _GoneError:
-                    return tickets[position:]
-                except _LostError as lost:
-                    return self._lost(tickets[position:], in_use, lost, runs_workers=runs_workers)
-                except Exception as error:  # noqa: BLE001 - who asked is told; the others have done nothing wrong
-                    ticket.error = error
-        return []
+        if leader.address is None:
+            raise GoneError
+        if not leader.address:
+            raise GoneError(is_mute=True)
+        with self._lock:
+            before, links = None, self._links
+            if links is None or self._leader != leader:
+                before, self._leader = links, leader
+                links = self._links = Links(Greeting(self._door(leader), self._namespace))
+        if before is not None:
+            before.close()
+        return links
 
-    def _lost(
-        self, tickets: list[Ticket], in_use: FileInUseError, lost: _LostError, *, runs_workers: bool
-    ) -> list[Ticket]:
-        """Tell the first of the tickets that its request was lost; return those that can be tried again."""
-        first, *others = tickets
-        is_unwritten = runs_workers or type(first.operation) in UNWRITTEN
-        if not lost.is_silent:
-            if is_unwritten:
-                return tickets
-            first.error = OutcomeUnknownError(
-                f"{self._path}: process {in_use.pid}, which had it, died meanwhile; the operation may have been done"
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    async def call(self, attempt: Attempt, leader: Leader, *, wants: bool) -> Any:
+        """
+        Have an operation done by the leader.
+
+        Raises:
+            GoneError: it was not, as far as known; ask again.
+            QueueHintError: what it was refused with.
+        """
+        kind, body = self._message(attempt)
+        return self._read(attempt, await self._to(leader).ask(kind, body, wants=wants))
+
+    def call_sync(self, attempt: Attempt, leader: Leader, *, wants: bool) -> Any:
+        """Like `call`, for code without a loop."""
+        kind, body = self._message(attempt)
+        return self._read(attempt, self._to(leader).ask_sync(kind, body, wants=wants))
+
+    async def wait(self, interest: Interest, timeout_s: float, leader: Leader, *, wants: bool) -> None:
+        """
+        Wait as the leader's own process does.
+
+        Raises:
+            GoneError: it leads no more.
+        """
+        answer = await self._to(leader).ask(WAIT, waited(interest, timeout_s), wants=wants)
+        read_answer(answer, type(None))
+
+    def wait_sync(self, interest: Interest, timeout_s: float, leader: Leader, *, wants: bool) -> None:
+        """Like `wait`, for code without a loop."""
+        answer = self._to(leader).ask_sync(WAIT, waited(interest, timeout_s), wants=wants)
+        read_answer(answer, type(None))
+
+    def _message(self, attempt: Attempt) -> tuple[int, bytes]:
+        operation = attempt.operation
+        is_question = type(operation) in UNWRITTEN
+        body = attempt.body
+        if body is None:
+            if type(operation) is not Examine:
+                check_limits(operation)
+            body = asked(operation) if is_question else encode(operation)
+            if len(body) > REQUEST_BYTES_MAX:
+                raise BackendFullError(f"{self._name}: the request is larger than the process that leads accepts")
+            attempt.body = body
+        if is_question:
+            return ASK, body
+        if attempt.request is None:
+            attempt.request = self._next()
+        return CALL, line_of(body, attempt.request)
+
+    def _next(self) -> Request:
+        try:
+            last = self._free.pop()
+        except IndexError:
+            return Request(f"{self._mark}-{next(self._count)}", 1)
+        return Request(last.stream, last.number + 1)
+
+    def _read(self, attempt: Attempt, answer: bytes) -> Any:
+        reply_class: Any = attempt.operation.reply_class
+        try:
+            return read_answer(answer, reply_class)
+        finally:
+            self.end(attempt)
+
+    def end(self, attempt: Attempt) -> None:
+        """Let another call have the stream of one that was answered."""
+        request, attempt.request = attempt.request, None
+        if request is not None:
+            self._free.append(request)
+
+    # --- when nobody answers -------------------------------------------------------------------------------------
+
+    def left(self, leader: Leader) -> None:
+        """Close the connections to a process that does not lead any more."""
+        with self._lock:
+            if self._leader != leader:
+                return
+            links, self._links, self._leader = self._links, None, None
+        if links is not None:
+            links.close()
+
+    def pause_s(self, attempt: Attempt, gone: GoneError, leader: Leader, *, wants: bool) -> float:
+        """
+        Return for how long to wait before a call is tried again.
+
+        Raises:
+            BackendError: it was tried for long enough.
+        """
+        attempt.is_asked = attempt.is_asked or gone.is_asked
+        now_s = time.monotonic()
+        if attempt.until_s is None:
+            attempt.until_s = now_s + SILENCE_S
+            if not gone.is_silent:
+                return 0.0
+        if gone.is_mute:
+            raise BackendInUseError(self._name, leader.pid)
+        if gone.is_silent or now_s >= attempt.until_s:
+            attempt.until_s = None
+            raise self._silent(attempt, leader, wants=wants)
+        return RETRY_S
+
+    def _silent(self, attempt: Attempt, leader: Leader, *, wants: bool) -> BackendError:
+        """Return the error that the leader does not answer."""
+        problem = f"which has not answered for {SILENCE_S:g} s"
+        who = "another process" if leader.pid is None else f"process {leader.pid}"
+        said = f"{self._name} is in use by {who}, {problem}"
+        if attempt.is_asked and type(attempt.operation) not in UNWRITTEN:
+            return OutcomeUnknownError(
+                f"{said}; the operation may have been done, or be done when that process goes on"
             )
-            return others
-        silent = self.silent(in_use, runs_workers=runs_workers)
-        for other in others:
-            other.error = silent
-        first.error = silent
-        if not is_unwritten:
-            problem = "the operation may have been done, or be done when that process goes on"
-            first.error = OutcomeUnknownError(f"{str(silent).removesuffix('; nothing was changed')}; {problem}")
-        return []
-
-    def silent(self, in_use: FileInUseError, *, runs_workers: bool) -> BackendError:
-        """Return the error that the process does not answer."""
-        path, problem = str(self._path), f"which has not answered for {PATIENCE_S:g} s"
-        if runs_workers:
-            return BackendInUseError(path, in_use.pid, problem)
-        who = "another process" if in_use.pid is None else f"process {in_use.pid}"
-        return BackendUnavailableError(f"{path} is in use by {who}, {problem}; nothing was changed")
-
-    def _connect(self, connection: socket.socket, address: str) -> None:
-        try:
-            connection.connect(address)
-            users = {os.geteuid(), self._path.stat().st_uid, 0}
-        except PermissionError as error:
-            raise BackendDeniedError(f"{self._path}: the process that owns it may not be reached: {error}") from error
-        except OSError:  # it is gone, or not there yet; a line of others that is full is one of a process that stands
-            raise _GoneError from None
-        if not is_trusted(connection, users):
-            raise BackendDeniedError(
-                f"{self._path}: the socket belongs to another user, not to the process that owns the file"
-            )
-
-    def _ask_one(self, connection: socket.socket, ticket: Ticket, *, runs_workers: bool) -> None:
-        operation: Any = ticket.operation
-        if runs_workers or runs_jobs(operation):
-            self._read(self._exchange(connection, request(self._namespace, HAND_OVER)), NoneType)
-            return
-        if type(operation) is Examine:
-            message = request(self._namespace, EXAMINE)
-        else:
-            check_limits(operation)
-            message = request(self._namespace, operation)
-        if len(message) > REQUEST_BYTES_MAX:
-            raise BackendFullError(f"{self._path}: the request is larger than the process that owns it accepts")
-        ticket.reply = self._read(self._exchange(connection, message), operation.reply_class)
-
-    @staticmethod
-    def _read(answer: bytes, kind: Any) -> Any:
-        if answer == GONE:
-            raise _GoneError
-        return read_answer(answer, kind)
-
-    def _exchange(self, connection: socket.socket, message: bytes) -> bytes:
-        """Send a request and return its answer."""
-        try:
-            connection.sendall(message)
-        except TimeoutError:
-            raise _LostError(is_silent=True) from None
-        except OSError:  # not all of it was sent, so it was not begun
-            raise _GoneError from None
-        try:
-            while not (length := int.from_bytes(_receive(connection, LENGTH_BYTES), "big")):
-                pass
-            if length > ANSWER_BYTES_MAX:
-                raise BackendError(f"{self._path}: the answer takes {length} bytes: ask for less at a time")
-            return _receive(connection, length)
-        except TimeoutError:
-            raise _LostError(is_silent=True) from None
-        except OSError:
-            raise _LostError(is_silent=False) from None
-
-
-def _receive(connection: socket.socket, length: int) -> bytes:
-    """
-    Return so many bytes.
-
-    Raises:
-        OSError: the connection has ended before, or is silent.
-    """
-    pieces, left = [], length
-    while left:
-        piece = connection.recv(min(left, PIECE_BYTES))
-        if not piece:
-            raise ConnectionResetError
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
-
-
-def deadline_s() -> float:
-    """Return until when to look again for a process that leaves or opens the file, by the monotonic clock."""
-    return time.monotonic() + PATIENCE_S
+        if wants:
+            return BackendInUseError(self._name, leader.pid, problem)
+        return BackendUnavailableError(f"{said}; nothing was changed")

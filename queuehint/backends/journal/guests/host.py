@@ -1,105 +1,249 @@
-"""Requests of other processes, answered by the owner of a file: bytes in, bytes out."""
+"""The calls of one guest, done by the store of the process that leads: frames in, answers out."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from queuehint.backends.journal.doctor import Examine
+from queuehint.backends.journal.groups import read_line
 from queuehint.backends.journal.guests.messages import (
-    EXAMINE,
+    ASK,
+    CALL,
+    DONE,
     GONE,
-    HAND_OVER,
+    HELLO,
+    LEAVE,
     UNWRITTEN,
-    read_request,
+    WAIT,
+    WANT,
+    read_hello,
+    read_operation,
+    read_waited,
     refused,
     replied,
-    runs_jobs,
 )
-from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server
+from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.writer import Ticket
 from queuehint.errors import (
+    BackendDeniedError,
     BackendError,
-    BackendInUseError,
     BackendUnavailableError,
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations.wire import Await
 
 if TYPE_CHECKING:
-    from queuehint.backends.sqlite.address import Address
-    from queuehint.backends.sqlite.lock import FileLock
+    from collections.abc import Callable, Coroutine
+
+    from queuehint.backends.base import Interest
+    from queuehint.backends.journal.groups import Request
     from queuehint.operations import Operation
 
 Reply = TypeVar("Reply")
 
-logger = logging.getLogger("queuehint.sqlite")
+CALLS_MAX: Final = 1_000
+QUESTIONS_MAX: Final = 16
+"""How many calls of one guest are under way, and questions among them; the others wait."""
+
+logger = logging.getLogger("queuehint.journal")
 
 
-class _Owner(Protocol):
-    """The store of the process that has the file; called on the thread of the socket."""
+class Leading(Protocol):
+    """The store of the process that leads, as the thread of the server uses it."""
 
-    address: Address
+    name: str
     namespace: str
 
-    async def call(self, operation: Operation[Reply]) -> Reply: ...
+    def submit(self, ticket: Ticket) -> None:
+        """Have a change done; raises `BackendUnavailableError` if the store was closed."""
 
-    async def keep(self, job_ids: tuple[str, ...]) -> None: ...
+    async def call_here(self, operation: Operation[Reply]) -> Reply:
+        """Answer a question; raises `LedElsewhereError` if this process leads no more."""
 
-    def hand_over(self) -> bool: ...
+    async def wait_here(self, interest: Interest, timeout_s: float) -> None:
+        """Wait; return at once if this process leads no more."""
+
+    def hand_over(self) -> bool:
+        """Leave the lead to a process that is to run jobs; return False if this one does."""
+
+    def guest_wants(self, *, wants: bool) -> None:
+        """Note that the process of a guest runs jobs, or does not any more."""
 
     @property
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """True once the store was closed."""
 
 
-def serve(owner: _Owner, lock: FileLock) -> Server | None:
-    """Begin to answer other processes, and write into the lock file where; None if there can be no socket."""
+class Way(Protocol):
+    """How answers go to a guest."""
 
-    async def answer(body: bytes) -> bytes:
-        return await _answer(owner, body)
+    def answer(self, call: int, body: bytes) -> None:
+        """Send an answer."""
 
-    server = None
-    try:
-        if not HAS_SOCKETS:
-            lock.announce("")
-            return None
-        server = Server(owner.address.path.resolve(), answer)
-        lock.announce(server.address)
-    except OSError as error:
-        if server is not None:
-            server.close()
-        with suppress(OSError):
-            lock.announce("")
-        extra = {"event": "sqlite.not_shared", "path": str(owner.address.path), "error": str(error)}
-        logger.warning("no socket can be made beside the file; other processes get no answer", extra=extra)
-        return None
-    return server
+    def end(self) -> None:
+        """Send what there is to send, and serve the guest no more."""
 
 
-async def _answer(owner: _Owner, body: bytes) -> bytes:
-    """Return the answer to a request; raises nothing."""
-    asked: Any = None
-    try:
-        asked = read_request(body, owner.namespace)
-        if asked == EXAMINE:
-            asked = Examine()
-        if asked == HAND_OVER or runs_jobs(asked):
-            if asked == HAND_OVER and owner.hand_over():
-                return GONE
-            raise BackendInUseError(str(owner.address.path), os.getpid())
-        if isinstance(asked, Await):
-            await owner.keep(asked.job_ids)
-            return replied(None)
-        return replied(await owner.call(asked))
-    except QueueHintError as error:
-        if owner.is_closed and isinstance(error, BackendUnavailableError):
+class GuestTicket(Ticket):
+    """A change that a guest has asked for."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(
+        self, operation: Operation[Any], request: Request, data: bytes, answer: Callable[[GuestTicket], None]
+    ) -> None:
+        super().__init__(operation, request=request, data=data)
+        self._tell = answer
+
+    def end(self) -> None:
+        """Have the guest answered."""
+        self._tell(self)
+
+
+class HostedGuest:
+    """
+    A guest as the leader sees it; on the thread of the server.
+
+    Args:
+        call_soon: has something done on that thread, from any other.
+    """
+
+    def __init__(self, leading: Leading, way: Way, call_soon: Callable[[Callable[[], None]], None]) -> None:
+        self._leading = leading
+        self._way = way
+        self._call_soon = call_soon
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tickets = self._questions = 0
+        self._answered: deque[tuple[int, GuestTicket]] = deque()
+        self._is_called = False
+        """The thread of the server has been asked to answer, and has not begun."""
+        self._wants = self._has_left = False
+
+    @property
+    def calls(self) -> int:
+        """How many calls are under way."""
+        return len(self._tasks) + self._tickets
+
+    @property
+    def is_full(self) -> bool:
+        """True while no further call is to begin: answers to questions may be large."""
+        return self.calls >= CALLS_MAX or self._questions >= QUESTIONS_MAX
+
+    def take(self, kind: int, call: int, body: bytes) -> None:
+        """Begin to do what a frame asks for."""
+        try:
+            if kind == CALL:
+                self._change(call, body)
+            elif kind == ASK:
+                self._begin(call, self._ask, read_operation(body, is_question=True))
+            elif kind == WAIT:
+                self._begin(call, self._wait, *read_waited(body))
+            elif kind == LEAVE:
+                if (task := self._tasks.get(call)) is not None:
+                    task.cancel()
+            elif kind == HELLO:
+                self._greet(call, wants=read_hello(body, self._leading.namespace))
+            elif kind == WANT:
+                self._greet(call, wants=True)
+            else:
+                raise BackendDeniedError("that is not a request")
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            self._way.answer(call, self._refusal(None, error))
+            if kind == HELLO:
+                self._way.end()
+
+    def leave(self) -> None:
+        """Forget what is under way."""
+        self._has_left = True
+        for task in self._tasks.values():
+            task.cancel()
+        if self._wants:
+            self._leading.guest_wants(wants=False)
+
+    def _greet(self, call: int, *, wants: bool) -> None:
+        if wants and self._leading.hand_over():
+            self._way.answer(call, GONE)
+            return
+        if wants and not self._wants:
+            self._wants = True
+            self._leading.guest_wants(wants=True)
+        self._way.answer(call, DONE)
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def _change(self, call: int, body: bytes) -> None:
+        request, data = read_line(body)
+        operation = read_operation(data, is_question=False)
+
+        def answer(ticket: GuestTicket) -> None:
+            # The thread is asked once for all tickets of a batch.
+            self._answered.append((call, ticket))
+            if not self._is_called:
+                self._is_called = True
+                self._call_soon(self._answer_all)
+
+        self._leading.submit(GuestTicket(operation, request, data, answer))
+        self._tickets += 1
+
+    def _answer_all(self) -> None:
+        self._is_called = False  # before the first is taken: one that comes after the last asks anew
+        answered = self._answered
+        while answered:
+            call, ticket = answered.popleft()
+            self._tickets -= 1
+            if not self._has_left:
+                self._way.answer(call, self._said(ticket))
+
+    def _said(self, ticket: GuestTicket) -> bytes:
+        return replied(ticket.reply) if ticket.error is None else self._refusal(ticket.operation, ticket.error)
+
+    # --- questions and waits -------------------------------------------------------------------------------------
+
+    def _begin(self, call: int, do: Callable[..., Coroutine[Any, Any, bytes]], *asked: Any) -> None:
+        if call in self._tasks:
+            raise BackendDeniedError("a call of that number is under way")
+
+        async def answer() -> None:
+            try:
+                body = await do(*asked)
+            finally:
+                end(task)
+            self._way.answer(call, body)
+
+        def end(ended: asyncio.Task[None]) -> None:
+            if self._tasks.get(call) is ended:
+                del self._tasks[call]
+                self._questions -= is_question
+
+        is_question = do == self._ask
+        self._questions += is_question
+        self._tasks[call] = task = asyncio.get_running_loop().create_task(answer())
+        task.add_done_callback(end)  # one that is canceled before it has begun
+
+    async def _ask(self, question: Operation[Any]) -> bytes:
+        try:
+            return replied(await self._leading.call_here(question))
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            return self._refusal(question, error)
+
+    async def _wait(self, interest: Interest, timeout_s: float) -> bytes:
+        try:
+            await self._leading.wait_here(interest, timeout_s)
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            return self._refusal(None, error)
+        return DONE
+
+    def _refusal(self, asked: Operation[Any] | None, error: BaseException) -> bytes:
+        """Return the answer that has an error."""
+        if isinstance(error, (LedElsewhereError, DeposedError)):
             return GONE
-        return refused(error)
-    except Exception as error:
-        logger.exception("a request of another process failed", extra={"event": "sqlite.request_failed"})
-        problem = f"{owner.address.path}: the process that owns it failed with {type(error).__name__}"
-        if type(asked) in UNWRITTEN:
+        if isinstance(error, QueueHintError):
+            is_gone = self._leading.is_closed and isinstance(error, BackendUnavailableError)
+            return GONE if is_gone else refused(error)
+        logger.error("a request of another process failed", exc_info=error, extra={"event": "journal.request_failed"})
+        problem = f"{self._leading.name}: the process that leads failed with {type(error).__name__}"
+        if asked is None or type(asked) in UNWRITTEN:
             return refused(BackendError(f"{problem}; nothing was changed"))
         return refused(OutcomeUnknownError(f"{problem}; the operation may have been done"))

@@ -1,15 +1,16 @@
 """
-Messages between the process that owns a file and others: requests, replies and refusals.
+What the leader of a journal and its guests say to one another, as bytes.
 
-A message is its length in four bytes, big-endian, and its bytes. A request is a line with the release and the namespace
-(only the same release reads the rest), then a command word or an operation encoded as in the journal. A reply is one
-letter and JSON; an empty message means that the reply is still being computed. A reply is decoded by the type that its
-operation declares: the bytes never choose the class.
+A frame is its length in four bytes, big-endian, its kind in one, the number of the call in eight, and a body. A guest
+begins with `HELLO`, which names its release and namespace: only the same release is answered. An operation is encoded
+as in the journal. An answer is one letter and JSON; it is decoded by the type that the operation declares: the bytes
+never choose the class. While calls are under way the leader sends a `BEAT` each second.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from base64 import b64decode, b64encode
 from enum import Enum
 from functools import lru_cache
@@ -19,99 +20,208 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_orig
 import attrs
 
 from queuehint import errors
-from queuehint.backends.base import release
+from queuehint.backends.base import Interest, release
 from queuehint.backends.journal.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import Enqueue, Exchange, Fetch, Get, Operation, Post, Renew
+from queuehint.operations import CountPending, Get, Operation
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.wire import OPERATIONS, QUESTIONS, Await, PlaceAnew, decode, encode, error_facts, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+HEAD: Final = struct.Struct(">IBQ")
 LENGTH_BYTES: Final = 4
+_REST_BYTES: Final = HEAD.size - LENGTH_BYTES
 REQUEST_BYTES_MAX: Final = 32 << 20
 """A submission of 4 MiB of arguments takes up to six times as much in JSON."""
 ANSWER_BYTES_MAX: Final = 512 << 20
-STILL_AT_IT: Final = bytes(LENGTH_BYTES)
+BEAT, ANSWER, HELLO, CALL, ASK, WAIT, LEAVE, WANT = range(8)
+"""Kinds of frames. From the leader: it is at work; an answer. From a guest: who it is; a change, as a line of the
+journal; a question; a wait; a call is not waited for any more; its process is to run jobs, from now on."""
 REPLY: Final = b"r"
 REFUSAL: Final = b"e"
 GONE: Final = b"g"
-"""The process does not have the file any more, and has not done what it was asked for."""
+"""The process does not lead any more, and has not done what it was asked for."""
+DONE: Final = b"rnull"
 EXAMINE: Final = b"examine"
-HAND_OVER: Final = b"hand over"
-_WORDS: Final = {EXAMINE, HAND_OVER}
 
 UNWRITTEN: Final = frozenset({*QUESTIONS, Examine})
 """Operations that change nothing: they are not journaled, and can be asked for again."""
-_OF_WORKERS: Final = frozenset({Exchange, Fetch, PlaceAnew, Renew})
-_OPERATIONS: Final = frozenset({*OPERATIONS, Await})
+_FROM_GUESTS: Final = frozenset({*OPERATIONS, Await, PlaceAnew})
 
 
-def runs_jobs(operation: Operation[Any]) -> bool:
-    """Return whether an operation is part of running jobs, or of holding a place, which only one process may do."""
-    kind = type(operation)
-    if kind is Enqueue:
-        return any(spec.presence_ms is not None for spec in operation.jobs)  # type: ignore[attr-defined]
-    if kind is Post:
-        return any(note.token is not None for note in operation.notes)  # type: ignore[attr-defined]
-    return kind in _OF_WORKERS
+def frame(kind: int, call: int, body: bytes = b"") -> bytes:
+    """Return a frame."""
+    return HEAD.pack(_REST_BYTES + len(body), kind, call) + body
+
+
+class Frames:
+    """
+    Frames that are cut out of a stream of bytes.
+
+    Args:
+        most_bytes: how long one may be.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes + _REST_BYTES
+        self._pieces = bytearray()
+
+    @property
+    def is_between(self) -> bool:
+        """True if no frame has begun to come."""
+        return not self._pieces
+
+    @property
+    def wanted(self) -> int:
+        """Return how long the frame is that has begun to come; 0 if that is not known."""
+        pieces = self._pieces
+        return int.from_bytes(pieces[:LENGTH_BYTES], "big") if len(pieces) >= LENGTH_BYTES else 0
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """
+        Yield the kind, the number and the body of each frame that is whole by now.
+
+        Raises:
+            ValueError: that is no frame, or one that is too long.
+        """
+        pieces = self._pieces
+        pieces += data
+        at = 0
+        try:
+            while len(pieces) >= at + LENGTH_BYTES:
+                length = int.from_bytes(pieces[at : at + LENGTH_BYTES], "big")
+                if not _REST_BYTES <= length <= self._most_bytes:
+                    raise ValueError("no frame")
+                end = at + LENGTH_BYTES + length
+                if len(pieces) < end:
+                    break
+                _, kind, call = HEAD.unpack_from(pieces, at)
+                body = bytes(pieces[at + HEAD.size : end])
+                at = end
+                yield kind, call, body
+        finally:
+            del pieces[:at]
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def head_of(namespace: str) -> bytes:
-    """Return the first line of requests."""
-    return f"queuehint {release()} {namespace}\n".encode()
-
-
-def request(namespace: str, asked: Operation[Any] | bytes) -> bytes:
+def hello(namespace: str, *, wants: bool) -> bytes:
     """
-    Return a message that carries an operation or a command word.
+    Return how a guest begins.
+
+    Args:
+        wants: its process is to run jobs.
+    """
+    return f"queuehint {release()} {namespace} {int(wants)}".encode()
+
+
+def read_hello(body: bytes, namespace: str) -> bool:
+    """
+    Return whether a guest's process is to run jobs.
 
     Raises:
-        InvalidJobError, InvalidJobTypeError: the operation cannot be sent.
+        BackendDeniedError: it is of another release or another namespace, or that is no beginning.
     """
-    return framed(head_of(namespace) + (asked if isinstance(asked, bytes) else encode(asked)))
-
-
-def read_request(body: bytes, namespace: str) -> Operation[Any] | bytes:
-    """
-    Return what a request asks for; its fields are checked.
-
-    Raises:
-        QueueHintError: it is none, of another release or of another namespace.
-    """
-    head = head_of(namespace)
-    if not body.startswith(head):
-        other = body[:200].partition(b"\n")[0].decode("ascii", "replace").split(" ")
-        if len(other) != 3 or other[0] != "queuehint":
-            raise errors.BackendDeniedError("that is not a request")
-        if other[1] != release():
-            raise errors.BackendDeniedError(
-                f"the process that has the file is of release {release()} and cannot be asked by release {other[1]}"
-            )
+    said = body[:300].decode("ascii", "replace").split(" ")
+    if len(said) != 4 or said[0] != "queuehint" or said[3] not in {"0", "1"}:
+        raise errors.BackendDeniedError("that is not a request")
+    if said[1] != release():
         raise errors.BackendDeniedError(
-            f"the file holds the jobs of namespace {namespace!r}, not {other[2]!r}: "
-            "each namespace has a file of its own"
+            f"the process that leads is of release {release()} and cannot be asked by release {said[1]}"
         )
-    asked = body[len(head) :]
-    if asked in _WORDS:
-        return asked
+    if said[2] != namespace:
+        raise errors.BackendDeniedError(f"the jobs are those of namespace {namespace!r}, not {said[2]!r}")
+    return said[3] == "1"
+
+
+def asked(operation: Operation[Any]) -> bytes:
+    """
+    Return the body of a question.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: it cannot be sent.
+    """
+    return EXAMINE if type(operation) is Examine else encode(operation)
+
+
+def read_operation(body: bytes, *, is_question: bool) -> Operation[Any]:
+    """
+    Return what a guest asks for; its fields are checked.
+
+    Raises:
+        QueueHintError: that is nothing that a guest may ask for.
+    """
+    if is_question and body == EXAMINE:
+        return Examine()
     try:
-        operation = decode(asked)
+        operation = decode(body)
     except errors.CorruptStateError:
         raise errors.BackendDeniedError("that is not an operation") from None
-    if type(operation) not in _OPERATIONS:
-        raise errors.BackendDeniedError(f"{type(operation).__name__} is not accepted from another process")
-    check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)
+    kind = type(operation)
+    if kind not in _FROM_GUESTS or (kind in UNWRITTEN) is not is_question:
+        raise errors.BackendDeniedError(f"{kind.__name__} is not accepted from another process in this way")
+    if kind is not PlaceAnew:
+        check_limits(Get(operation.job_ids) if isinstance(operation, Await) else operation)
     return operation
 
 
-def framed(body: bytes) -> bytes:
-    """Return a message with its length before it."""
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+def waited(interest: Interest, timeout_s: float) -> bytes:
+    """Return the body of a wait."""
+    said: dict[str, Any] = {
+        field.name: value
+        for field in attrs.fields(Interest)
+        if (value := getattr(interest, field.name)) != field.default
+    }
+    for name in _COLLECTIONS & said.keys():
+        said[name] = list(said[name])
+    if interest.pending is not None:
+        said["pending"] = encode(interest.pending).decode("ascii")
+    return json.dumps([said, timeout_s]).encode("ascii")
+
+
+def read_waited(body: bytes) -> tuple[Interest, float]:
+    """
+    Return what is waited for, and for how long.
+
+    Raises:
+        BackendDeniedError: that is no wait.
+    """
+    try:
+        said, timeout_s = json.loads(body)
+        for name in _COLLECTIONS & said.keys():
+            check = _is_user if name == "users" else _is_text
+            if type(said[name]) is not list or not all(map(check, said[name])):
+                raise TypeError(name)
+        for name, kinds in _PLAIN.items():
+            if name in said and type(said[name]) not in kinds:
+                raise TypeError(name)
+        if "pending" in said:
+            pending = decode(said["pending"].encode("ascii"))
+            if not isinstance(pending, CountPending):
+                raise TypeError("pending")
+            check_limits(pending)
+            said["pending"] = pending
+        if type(timeout_s) not in {int, float} or not 0 <= timeout_s <= WAIT_S_MAX:
+            raise TypeError("timeout")
+        return Interest(**said), timeout_s
+    except (ValueError, TypeError, AttributeError, RecursionError, errors.CorruptStateError) as error:
+        raise errors.BackendDeniedError("that is not a wait") from error
+
+
+_COLLECTIONS: Final = frozenset({"pools", "users", "jobs", "kept"})
+_PLAIN: Final[dict[str, set[type[Any]]]] = {"worker": {str}, "version": {int}, "release": {str}}
+WAIT_S_MAX: Final = 86_400.0
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_user(value: object) -> bool:
+    return value is None or type(value) is str
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -144,7 +254,7 @@ def read_answer(answer: bytes, kind: Any) -> Any:
             return _reader(kind)(found)
         error = error_of(found)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:
-        raise BackendError("the process that owns the file sent a reply that cannot be read") from problem
+        raise BackendError("the process that leads sent a reply that cannot be read") from problem
     raise error
 
 

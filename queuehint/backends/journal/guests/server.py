@@ -1,17 +1,16 @@
 """
-The socket of the process that owns a file, served by a thread with an event loop of its own.
+The socket of the process that leads, served by a thread with an event loop of its own.
 
-It is served independently of the application's own threads and loops. It lies beside the file, or in a directory of the
-user's own where that path is too long for a socket or the file system has none. Only the same user, and the system's
-administrator, may connect: the mode of the socket restricts it, and the user of each connection is checked where the
-system reports it. Requests are bounded in bytes and in time, connections in number; bytes that are not a request are
-answered with a refusal. No input ends the thread.
+It is served independently of the application's own threads and loops. It lies in a place that the store names, or in a
+directory of the user's own, as where a path is too long for a socket or the file system has none. Only the same user,
+and the system's administrator, may connect: the mode of the socket restricts it, and the user of each connection is
+checked where the system reports it. Frames are bounded in bytes and in time, calls and connections in number; bytes
+that are no frame end their connection. No input ends the thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import logging
 import os
@@ -21,56 +20,207 @@ import struct
 import sys
 import tempfile
 import threading
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
-from queuehint.backends.journal.guests.messages import LENGTH_BYTES, REQUEST_BYTES_MAX, STILL_AT_IT, framed
+from queuehint.backends.journal.guests.messages import (
+    ANSWER,
+    BEAT,
+    HELLO,
+    LEAVE,
+    REQUEST_BYTES_MAX,
+    Frames,
+    frame,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Sequence
 
-CONNECTIONS_MAX: Final = 32
+    CallSoon = Callable[[Callable[[], None]], None]
+
+CONNECTIONS_MAX: Final = 1_000
 """How many connections are served at a time; others wait."""
-BACKLOG: Final = 64
+BACKLOG: Final = 128
 READ_S: Final = 10.0
-"""A connection that says nothing for so long, or whose request has not come by then, is closed."""
+"""A connection that has not said who it is by then, or whose frame has not come whole, is closed."""
 WRITE_S: Final = 10.0
+"""A connection that has not read its answers by then is closed."""
 BEAT_S: Final = 1.0
-"""How often to report that a reply is still being computed."""
+"""How often to report that calls are under way."""
 CLOSE_S: Final = 1.0
-"""How long closing the socket waits for replies that are still being computed."""
+"""How long closing the socket waits for calls that are under way."""
 SMALL_BYTES: Final = 1 << 20
-"""Requests above this are read one at a time."""
-PIECE_BYTES: Final = 256 << 10
-_PAUSE_S: Final = 0.1
+"""Frames above this are read one at a time."""
+_PAUSE_S: Final = 0.02
 HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX")
 """Windows has none, or Python does not know them there."""
 
-logger = logging.getLogger("queuehint.sqlite")
+logger = logging.getLogger("queuehint.journal")
+
+
+class Guest(Protocol):
+    """The calls of one connection."""
+
+    def take(self, kind: int, call: int, body: bytes) -> None:
+        """Begin to do what a frame asks for; raises nothing."""
+
+    def leave(self) -> None:
+        """Forget what is under way: the connection has ended."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls are under way."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while no further call is to begin."""
+
+
+class Connection(asyncio.Protocol):
+    """
+    The connection of one guest, on the thread of the server.
+
+    Args:
+        accepted: its socket.
+    """
+
+    def __init__(self, server: Server, accepted: socket.socket) -> None:
+        self.socket = accepted
+        self._server = server
+        self._frames = Frames(REQUEST_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._to_take: deque[tuple[int, int, bytes]] = deque()
+        """Frames that have come and are not begun: while many calls are under way, or nobody reads the answers."""
+        self._out: list[bytes] = []
+        self._begun_s = server.now_s()
+        """Since when something is missing: who it is, or the rest of a frame."""
+        self._stuck_s: float | None = None
+        """Since when the other end does not read."""
+        self._is_known = self._is_paused = False
+        self._guest: Guest = server.make_guest(self, server.call_soon)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while calls are under way."""
+        return self._guest.calls > 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to read."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Begin to do what has come."""
+        try:
+            for kind, call, body in self._frames.feed(data):
+                if (kind == HELLO) is self._is_known:
+                    raise ValueError("not in this order")
+                self._is_known = True
+                if kind == LEAVE:
+                    self._leave(call)
+                else:
+                    self._to_take.append((kind, call, body))
+        except ValueError:
+            self.abort()
+            return
+        self._begun_s = self._server.now_s()
+        self.adjust()
+
+    def _leave(self, call: int) -> None:
+        """End a call, or do not begin it."""
+        self._to_take = deque([each for each in self._to_take if each[1] != call])
+        self._guest.take(LEAVE, call, b"")
+
+    def pause_writing(self) -> None:
+        """Read nothing more from one that does not read."""
+        self._stuck_s = self._server.now_s()
+        self.adjust()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._stuck_s = None
+        self.adjust()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget what is under way."""
+        self._guest.leave()
+        self._server.forget(self)
+
+    def adjust(self) -> None:
+        """Begin what has come, and read on, or put that off: others send a large frame, or one of these is so."""
+        while self._to_take and not self._guest.is_full and self._stuck_s is None:
+            self._guest.take(*self._to_take.popleft())
+        is_large = self._frames.wanted > SMALL_BYTES
+        if not is_large:
+            self._server.end_turn_of(self)
+        is_paused = bool(self._to_take) or self._stuck_s is not None or (is_large and not self._server.is_turn_of(self))
+        if self._transport is not None and is_paused is not self._is_paused and not self._transport.is_closing():
+            self._is_paused = is_paused
+            if is_paused:
+                self._transport.pause_reading()
+            else:
+                self._begun_s = self._server.now_s()
+                self._transport.resume_reading()
+
+    def answer(self, call: int, body: bytes) -> None:
+        """Send an answer with all others of this turn of the loop."""
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._out.append(frame(ANSWER, call, body))
+
+    def _send(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(out))
+            self.adjust()
+
+    def end(self) -> None:
+        """Send what there is to send, and close the connection."""
+        self._send()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def look(self, now_s: float) -> None:
+        """Say that calls are under way; close the connection if it keeps others waiting."""
+        is_late = not (self._is_known and self._frames.is_between) and now_s > self._begun_s + READ_S
+        if (is_late and not self._is_paused) or (self._stuck_s is not None and now_s > self._stuck_s + WRITE_S):
+            self.abort()
+        elif self._transport is not None and self._stuck_s is None and self.is_busy:
+            self._transport.write(frame(BEAT, 0))
 
 
 class Server:
     """
-    A socket that answers requests, from its making until `close`.
+    A socket that serves guests, from its making until `close`.
 
     Args:
-        path: the file, wherever links to it lead; the socket is beside it if possible.
-        answer: returns the answer to a request, and raises nothing.
+        places: return where the socket may be, the best place first, see `beside` and `private`.
+        make_guest: called for each connection, and with what has something done on this thread, from any other.
 
     Raises:
         OSError: there can be no socket.
     """
 
-    def __init__(self, path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
-        self._answer = answer
-        self._listener, self.address = _listen(path)
+    def __init__(
+        self, places: Sequence[Callable[[], Path]], make_guest: Callable[[Connection, CallSoon], Guest]
+    ) -> None:
+        self.make_guest = make_guest
+        self._listener, self.address = _listen(places)
         self._sockets: set[socket.socket] = {self._listener}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[Connection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._large: asyncio.Lock
         self._stopped: asyncio.Event
+        self._attending: set[asyncio.Task[None]] = set()
+        self._large: deque[Connection] = deque()
+        """The connections that have a large frame to send; the first one sends it."""
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="queuehint-socket")
         _open.add(self)
@@ -82,7 +232,7 @@ class Server:
         self._is_up.wait()
 
     def close(self) -> None:
-        """Accept nothing more, let what is being answered end, and remove the socket; not on its own thread."""
+        """Accept nothing more, let calls that are under way end, and remove the socket; not on its own thread."""
         _remove(Path(self.address))
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop has ended
@@ -95,6 +245,12 @@ class Server:
         for each in list(self._sockets):
             each.close()
 
+    def call_soon(self, act: Callable[[], None]) -> None:
+        """Have something done on the thread of the server, from any thread; not once it has ended."""
+        with suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(act)
+
     # --- on its own thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -102,25 +258,50 @@ class Server:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._serve())
         except Exception:
-            logger.exception("the socket of a file has ended", extra={"event": "sqlite.socket_ended"})
+            logger.exception("the socket of a journal has ended", extra={"event": "journal.socket_ended"})
         finally:
             self._is_up.set()
             self._listener.close()
 
     async def _serve(self) -> None:
-        self._large, self._stopped = asyncio.Lock(), asyncio.Event()
+        self._stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._look_out()
+        self._look_after()
         self._is_up.set()
         await self._stopped.wait()
         self._loop.remove_reader(self._listener)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
-        # Remaining tasks are canceled as the loop ends.
+        await self._pass(lambda: not any(each.is_busy for each in self._connections))
+        for each in list(self._connections):
+            each.end()
+        await self._pass(lambda: not self._connections)
+        for each in list(self._connections):
+            each.abort()
+        await asyncio.sleep(0)
+
+    @staticmethod
+    async def _pass(is_done: Callable[[], bool]) -> None:
+        """Let the connections go on until something is done, for half the time that closing may take."""
+        for n in range(int(CLOSE_S / 2 / _PAUSE_S)):
+            if is_done():
+                return
+            await asyncio.sleep(_PAUSE_S if n else 0)
+
+    def now_s(self) -> float:
+        """Return the time of the loop."""
+        assert self._loop is not None
+        return self._loop.time()
 
     def _look_out(self) -> None:
         if self._loop is not None and not self._stopped.is_set():
             self._loop.add_reader(self._listener, self._accept)
+
+    def _look_after(self) -> None:
+        assert self._loop is not None
+        self._loop.call_later(BEAT_S, self._look_after)
+        now_s = self.now_s()
+        for each in list(self._connections):
+            each.look(now_s)
 
     def _accept(self) -> None:
         """Accept a connection: in one step, so that none is lost where the socket is closed meanwhile."""
@@ -138,63 +319,41 @@ class Server:
             connection.close()
             return
         self._sockets.add(connection)
-        task = loop.create_task(self._attend(connection))
-        self._tasks.add(task)
-        task.add_done_callback(functools.partial(self._leave, connection))
-        if len(self._tasks) >= CONNECTIONS_MAX:
+        made = Connection(self, connection)
+        self._connections.add(made)
+        attending = loop.create_task(self._attend(made))
+        self._attending.add(attending)
+        attending.add_done_callback(self._attending.discard)
+        if len(self._connections) >= CONNECTIONS_MAX:
             loop.remove_reader(self._listener)
 
-    def _leave(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._sockets.discard(connection)
-        connection.close()
+    async def _attend(self, made: Connection) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: made, made.socket)
+        except OSError:
+            self.forget(made)
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._connections.discard(connection)
+        self._sockets.discard(connection.socket)
+        self.end_turn_of(connection)
         self._look_out()
 
-    async def _attend(self, connection: socket.socket) -> None:
-        """Answer the requests of one connection, one after the other."""
-        try:
-            while not self._stopped.is_set() and await self._attend_once(connection):
-                pass
-        except (OSError, TimeoutError):
-            pass
-        except Exception:
-            logger.exception("a request could not be answered", extra={"event": "sqlite.request_failed"})
+    # --- large frames, one at a time -----------------------------------------------------------------------------
 
-    async def _attend_once(self, connection: socket.socket) -> bool:
-        async with asyncio.timeout(READ_S):
-            head = await _receive(connection, LENGTH_BYTES)
-            length = int.from_bytes(head, "big")
-            if len(head) < LENGTH_BYTES or not 0 < length <= REQUEST_BYTES_MAX:
-                return False
-            if length <= SMALL_BYTES:
-                body = await _receive(connection, length)
-            else:
-                async with self._large:
-                    body = await _receive(connection, length)
-        if len(body) < length:
-            return False
-        answering = asyncio.ensure_future(self._answer(body))
-        try:
-            while not (await asyncio.wait({answering}, timeout=BEAT_S))[0]:
-                await _send(connection, STILL_AT_IT)
-            await _send(connection, framed(answering.result()))
-        finally:
-            answering.cancel()
-        return True
+    def is_turn_of(self, connection: Connection) -> bool:
+        """Return whether a connection may send a large frame now; `Connection.adjust` is called when it may."""
+        if connection not in self._large:
+            self._large.append(connection)
+        return self._large[0] is connection
 
-
-async def _receive(connection: socket.socket, length: int) -> bytes:
-    """Return so many bytes, fewer if the connection ends before; memory is taken as they come."""
-    loop, pieces, left = asyncio.get_running_loop(), [], length
-    while left and (piece := await loop.sock_recv(connection, min(left, PIECE_BYTES))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
-
-
-async def _send(connection: socket.socket, message: bytes) -> None:
-    async with asyncio.timeout(WRITE_S + len(message) / (1 << 20)):
-        await asyncio.get_running_loop().sock_sendall(connection, message)
+    def end_turn_of(self, connection: Connection) -> None:
+        """Let the next connection send its large frame."""
+        if connection in self._large:
+            self._large.remove(connection)
+            if self._large:
+                self._large[0].adjust()
 
 
 _open: WeakSet[Server] = WeakSet()
@@ -212,13 +371,13 @@ if hasattr(os, "register_at_fork"):
 # --- address and permissions -----------------------------------------------------------------------------------------
 
 
-def _listen(path: Path) -> tuple[socket.socket, str]:
+def _listen(places: Sequence[Callable[[], Path]]) -> tuple[socket.socket, str]:
     """Return a socket that listens, for this user alone, and its address."""
     problem: OSError | None = None
-    for place in (_place_beside, _private_place):
+    for place in places:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            address = place(path)
+            address = place()
             # It is left over by a process that died: this one has the lock.
             _remove(address)
             listener.bind(str(address))
@@ -235,11 +394,12 @@ def _listen(path: Path) -> tuple[socket.socket, str]:
     raise problem
 
 
-def _place_beside(path: Path) -> Path:
+def beside(path: Path) -> Path:
+    """Return an address beside a file, wherever links to that lead."""
     return path.with_name(path.name + ".sock")
 
 
-def _private_place(path: Path) -> Path:
+def private(name: str) -> Path:
     """
     Return an address in a directory that only this user can look into.
 
@@ -251,7 +411,7 @@ def _private_place(path: Path) -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a directory of this user alone")
-    return folder / (hashlib.sha256(os.fsencode(path)).hexdigest()[:32] + ".sock")
+    return folder / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".sock")
 
 
 def _remove(address: Path) -> None:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
 
-from queuehint.backends.journal.store import DeposedError, Header
+from queuehint.backends.journal.leadership import DeposedError
+from queuehint.backends.journal.store import Header
 from queuehint.backends.postgres.journal.connection import PATIENCE_S, Connection
 from queuehint.backends.postgres.journal.inbox import Inbox, InboxRow
 from queuehint.backends.postgres.journal.recent import RecentRow, RecentRows, mark_of
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.postgres")
 
+LOOKS_EVERY_S: Final = 0.02
+"""How often the inbox is looked into while nothing else is asked for."""
 SLICE_ROWS: Final = 200
 SLICE_PARTS: Final = 16
 """How many are read by one statement."""
@@ -66,6 +69,8 @@ class PostgresJournal:
         BackendDeniedError, BackendUnavailableError: the server cannot be used.
         CorruptStateError: the newest rows are missing.
     """
+
+    looks_every_s: float | None = LOOKS_EVERY_S
 
     def __init__(self, lead: PostgresLead) -> None:
         self.name = lead.address.shown
@@ -340,6 +345,11 @@ class PostgresJournal:
             BackendDeniedError, BackendUnavailableError: the server cannot be asked.
         """
         return self._inbox.read(limit)
+
+    def lost(self) -> list[bytes]:
+        """Return rows of the inbox that were taken, and whose transactions the server has lost since; each once."""
+        found, self.lost_transactions = self.lost_transactions, []
+        return found
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The state of an engine as bytes; the layout is that of `queuehint.backends.journal.snapshot`."""
+"""The state of an engine as bytes; the layout is that of `queuehint.backends.journal.snapshots.snapshot`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from sortedcontainers import SortedDict, SortedSet
 
-from queuehint.backends.journal.snapshot import (
+from queuehint.backends.journal.snapshots.snapshot import (
     CLAIM,
     CLASSES,
     CONTAINER,

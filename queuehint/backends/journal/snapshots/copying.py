@@ -19,8 +19,6 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.freezing import freeze
-
 if sys.platform == "linux":
     # That of `os` may be another one: gevent puts its own there, which goes on with its loop in the child.
     from posix import fork as _fork
@@ -28,7 +26,7 @@ else:  # pragma: no cover - elsewhere a child of a process with threads may not 
     _fork = None
 
 if TYPE_CHECKING:
-    from queuehint.core.engine import Engine
+    from collections.abc import Callable, Iterable
 
 IS_POSSIBLE: Final = _fork is not None
 _READ_AT_ONCE: Final = 1 << 18
@@ -41,7 +39,7 @@ class Copying:
     A copy under way; for one thread.
 
     Args:
-        engine: it must not change until this is made, and may then.
+        freeze: yields the parts, in the child; what it reads must not change until this is made, and may then.
 
     Attributes:
         is_at_end: whether nothing more comes; `end` says whether all has come.
@@ -50,10 +48,10 @@ class Copying:
         OSError: there is no process, memory or descriptor left for it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, freeze: Callable[[], Iterable[bytes]]) -> None:
         self._pipe, theirs = os.pipe()
         try:
-            self._pid = _forked(engine, theirs)
+            self._pid = _forked(freeze, theirs)
         except BaseException:
             os.close(self._pipe)
             raise
@@ -106,7 +104,7 @@ class Copying:
         return self._is_whole
 
 
-def _forked(engine: Engine, pipe: int) -> int:
+def _forked(freeze: Callable[[], Iterable[bytes]], pipe: int) -> int:
     """Return the id of the child that sends a copy."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -116,13 +114,15 @@ def _forked(engine: Engine, pipe: int) -> int:
             pid = _fork()
         if pid:
             return pid
-        _send(engine, pipe)
+        _send(freeze, pipe)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
     raise AssertionError  # pragma: no cover - the child has ended
 
 
-def _send(engine: Engine, pipe: int) -> None:  # pragma: no cover - a child, which is not measured
+def _send(
+    freeze: Callable[[], Iterable[bytes]], pipe: int
+) -> None:  # pragma: no cover - a child, which is not measured
     """Send all parts, an empty one behind them, and end this process."""
     code = 1
     try:
@@ -131,7 +131,7 @@ def _send(engine: Engine, pipe: int) -> None:  # pragma: no cover - a child, whi
         os.closerange(pipe + 1, _FILES_MAX)
         with suppress(OSError):
             os.nice(5)
-        for part in chain(freeze(engine), (b"",)):
+        for part in chain(freeze(), (b"",)):
             data = memoryview(len(part).to_bytes(_SIZE_BYTES, "big") + part)
             while data:
                 data = data[os.write(pipe, data) :]

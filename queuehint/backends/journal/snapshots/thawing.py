@@ -1,5 +1,5 @@
 """
-An engine from the parts of a snapshot; the layout is that of `queuehint.backends.journal.snapshot`.
+An engine from the parts of a snapshot; the layout is that of `queuehint.backends.journal.snapshots.snapshot`.
 
 How an object of a shape is filled is compiled, as `attrs` compiles what makes one: a million jobs are millions of rows.
 Texts, paths and claims that are equal become one object, as they were when they were enqueued.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sortedcontainers import SortedDict, SortedSet
 
-from queuehint.backends.journal.snapshot import (
+from queuehint.backends.journal.snapshots.snapshot import (
     CLAIM,
     CLASSES,
     CONTAINER,

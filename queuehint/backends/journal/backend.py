@@ -1,0 +1,249 @@
+"""
+A store that is a journal: the engine of the process that leads, and the operations it has done, written down.
+
+Theory of operation. The engine is deterministic: the same operations at the same times give the same state. So the
+durable data is not the state but the *journal*, the operations in the order in which they were applied, each with its
+time; a *snapshot* of the engine replaces a long journal now and then, so that opening it is quick. Where both are kept,
+and which process may write them, is the business of a `queuehint.backends.journal.store.Store`.
+
+- One process at a time leads, see `queuehint.backends.journal.leading`; others are its guests, see
+  `queuehint.backends.journal.guests`, and any of them may run jobs. What they ask for has a number, and the newest
+  answers are part of what the journal makes: a guest that asks again, of the next leader, is answered and nothing is
+  done twice.
+- A process that begins to lead ends the leases of the one before it, if that is dead, at once: its jobs are retried
+  without waiting, and their loss is counted. The leases of guests go on. Tokens count from a new epoch, in case a power
+  failure lost operations that had no durable commit.
+- A leader that runs no jobs leaves the lead to a guest that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.guests.doors import GoneError
+from queuehint.backends.journal.guests.guest import Attempt, Guest
+from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.leading import LeadingStore
+from queuehint.backends.journal.writer import Ticket
+from queuehint.core.engine import EngineOptions
+from queuehint.errors import OutcomeUnknownError
+from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.operations.wire import QUESTIONS, Await
+
+if TYPE_CHECKING:
+    from queuehint.backends.base import Interest
+    from queuehint.backends.journal.leadership import Leader
+    from queuehint.backends.journal.store import Store
+
+Reply = TypeVar("Reply")
+
+MISSED_MAX: Final = 1000
+
+
+class JournalBackend(LeadingStore):
+    """The engine of one process, and the way to the process that has it; arguments are those of `LeadingStore`."""
+
+    def __init__(
+        self, store: Store, options: BackendOptions | None = None, engine_options: EngineOptions | None = None
+    ) -> None:
+        super().__init__(store, options, engine_options)
+        self._leader: Leader | None = None
+        """The process that leads, if that is another one and it could be reached when it was last asked."""
+        self._guest = Guest(store.name, self.namespace, store.door)
+        self._missed: dict[int, Attempt] = {}
+        """Calls whose callers have gone, by the identities of their operations."""
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    async def call(self, operation: Operation[Reply]) -> Reply:
+        """
+        Do one operation; where this process leads a question waits for nothing but its turn at the engine.
+
+        After a cancellation, call with the same operation object again to get the answer that was missed: jobs that it
+        claimed are not lost.
+
+        Raises:
+            BackendInUseError: another process leads, and answers nobody, or not any more.
+            BackendDeniedError: the journal must not be used, or by another release only.
+            BackendFullError: there is no room; nothing was changed.
+            BackendUnavailableError: the journal cannot be opened or written, the backend was closed, or this process
+                was forked from the one that used it; nothing was changed.
+            OutcomeUnknownError: the disk failed, or the process that leads does not answer any more; the same operation
+                may be called with again.
+            CorruptStateError: the journal is damaged.
+        """
+        self._check_usable()
+        if self._is_open and type(operation) in QUESTIONS:
+            if isinstance(operation, (List, CountRecords)):
+                await self._prepare(operation)
+            answer = await self._apart(lambda: self._answer(operation))
+            if answer:
+                return answer[0]
+        attempt = self._missed.pop(id(operation), None) or Attempt(operation)
+        try:
+            while True:
+                leader = self._leader
+                try:
+                    if leader is None:
+                        reply: Reply = await self._done_here(attempt)
+                    else:
+                        reply = await self._guest.call(attempt, leader, wants=bool(self._adopted))
+                except (LedElsewhereError, DeposedError):
+                    continue
+                except GoneError as gone:
+                    assert leader is not None
+                    await asyncio.sleep(self._lost(leader, attempt, gone))
+                else:
+                    return reply
+        except (asyncio.CancelledError, OutcomeUnknownError):
+            self._remember(attempt)
+            raise
+
+    def call_sync(self, operation: Operation[Reply]) -> Reply:
+        """Like `call`, for code without a loop."""
+        self._check_usable()
+        if self._is_open and type(operation) in QUESTIONS and (answer := self._answer(operation)):
+            return answer[0]
+        attempt = self._missed.pop(id(operation), None) or Attempt(operation)
+        try:
+            while True:
+                leader = self._leader
+                try:
+                    if leader is None:
+                        ticket = self._ticket_of(attempt, None)
+                        reply: Reply = ticket.wait()
+                        self._guest.end(attempt)
+                    else:
+                        reply = self._guest.call_sync(attempt, leader, wants=bool(self._adopted))
+                except (LedElsewhereError, DeposedError):
+                    attempt.ticket = None
+                except GoneError as gone:
+                    assert leader is not None
+                    time.sleep(self._lost(leader, attempt, gone))
+                else:
+                    return reply
+        except OutcomeUnknownError:
+            self._remember(attempt)
+            raise
+
+    async def _done_here(self, attempt: Attempt) -> Any:
+        """Have the writer do an operation; raises `LedElsewhereError` if it finds that another process leads."""
+        is_missed = attempt.ticket is not None
+        ticket = self._ticket_of(attempt, asyncio.get_running_loop())
+        try:
+            reply = await (asyncio.to_thread(ticket.wait) if is_missed else ticket.waited())
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            attempt.ticket = None
+            raise
+        self._guest.end(attempt)
+        return reply
+
+    def _ticket_of(self, attempt: Attempt, loop: asyncio.AbstractEventLoop | None) -> Ticket:
+        """Return the ticket of an operation, passed to the writer."""
+        ticket = attempt.ticket
+        if ticket is None:
+            ticket = Ticket(attempt.operation, loop, attempt.request)
+            self.submit(ticket)
+            attempt.ticket = ticket
+        return ticket
+
+    def _remember(self, attempt: Attempt) -> None:
+        """Keep a call that may be made again with the same operation."""
+        if attempt.ticket is None and attempt.request is None:
+            return
+        with self._queueing:
+            # The attempt holds the operation, so that no other one can have its identity.
+            self._missed[id(attempt.operation)] = attempt
+            while len(self._missed) > MISSED_MAX:
+                del self._missed[next(iter(self._missed))]
+
+    def _lost(self, leader: Leader, attempt: Attempt, gone: GoneError) -> float:
+        """Look for the process that leads with the next call; return for how long to wait before."""
+        self._forget_leader(leader)
+        return self._guest.pause_s(attempt, gone, leader, wants=bool(self._adopted))
+
+    def _note_leader(self, leader: Leader) -> None:
+        with self._queueing:
+            self._leader = leader
+
+    def _forget_leader(self, leader: Leader) -> None:
+        with self._queueing:
+            if self._leader == leader:
+                self._leader = None
+        self._guest.left(leader)
+
+    async def _await_ends(self, job_ids: tuple[str, ...]) -> None:
+        await self.call(Await(job_ids))
+
+    def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
+        self.call_sync(Await(job_ids))
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    async def wait(self, interest: Interest, timeout_s: float) -> None:
+        """Return once a topic may have news, or after *timeout_s*."""
+        if not self._is_open:
+            if self._leader is None:
+                await self.call(Peek())
+            leader = self._leader
+            if leader is not None:
+                try:
+                    await self._guest.wait(interest, timeout_s, leader, wants=bool(self._adopted))
+                except GoneError:
+                    self._forget_leader(leader)
+                return
+        await super().wait(interest, timeout_s)
+
+    def wait_sync(self, interest: Interest, timeout_s: float) -> None:
+        """Like `wait`, blocking this thread."""
+        if not self._is_open:
+            if self._leader is None:
+                self.call_sync(Peek())
+            leader = self._leader
+            if leader is not None:
+                try:
+                    self._guest.wait_sync(interest, timeout_s, leader, wants=bool(self._adopted))
+                except GoneError:
+                    self._forget_leader(leader)
+                return
+        super().wait_sync(interest, timeout_s)
+
+    # --- closing -------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the journal, with a snapshot if that is soon made, and wake all waiters."""
+        mine = Ticket(None, asyncio.get_running_loop())
+        ticket = self._begin_to_close(mine)
+        try:
+            if ticket is mine:
+                await ticket.waited()
+            elif ticket is not None:
+                await asyncio.to_thread(ticket.wait)
+        finally:
+            self._wake_all()
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without a loop."""
+        ticket = self._begin_to_close(Ticket(None))
+        if ticket is not None:
+            ticket.wait()
+        self._wake_all()
+
+    def _begin_to_close(self, ticket: Ticket) -> Ticket | None:
+        """Refuse further calls; return the ticket to wait for: this one, that of the first close, or None."""
+        if self._is_gone():
+            # In a fork the journal is its parent's, and so is the thread; at the very end no thread goes on.
+            self._closed = True
+            return None
+        self._guest.close()
+        with self._queueing:
+            if not self._closed and self._writer is not None:
+                self._closing = ticket
+                self._queue.put(ticket)
+            self._closed = True
+            return self._closing

@@ -1,0 +1,80 @@
+"""
+Groups of operations, as a row of a journal has them: one line each.
+
+What the leader's own process asked for is a line of JSON, see `queuehint.operations.wire`. What a guest asked for has
+the guest's *stream* and the number of the request in it before that: by these a request that is repeated, because its
+answer was lost, is told from another one, also by the next leader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from queuehint.errors import BackendDeniedError, CorruptStateError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STREAM_BYTES_MAX: Final = 40
+_OWN: Final = b"{"
+
+
+@attrs.frozen
+class Request:
+    """
+    One request of a stream; a stream has one under way at a time.
+
+    Args:
+        stream: up to 40 letters, digits and ``-``, random, of one process.
+        number: from 1 on, greater than that of the request before it.
+    """
+
+    stream: str
+    number: int
+
+
+def line_of(operation: bytes, request: Request | None) -> bytes:
+    """Return the line of an encoded operation."""
+    return operation if request is None else b"%b %d %b" % (request.stream.encode("ascii"), request.number, operation)
+
+
+def pack(lines: Sequence[bytes]) -> bytes:
+    """Return lines as one row."""
+    return b"\n".join(lines)
+
+
+def unpack(data: bytes) -> Iterator[tuple[Request | None, bytes]]:
+    r"""
+    Yield what was asked for by whom, of a row.
+
+    Raises:
+        CorruptStateError: it is none.
+
+    >>> list(unpack(b'{"":"Tick"}\nf00-1 7 {"":"Tick"}'))
+    [(None, b'{"":"Tick"}'), (Request(stream='f00-1', number=7), b'{"":"Tick"}')]
+    """
+    for line in data.split(b"\n"):
+        if line.startswith(_OWN):
+            yield None, line
+            continue
+        try:
+            yield read_line(line)
+        except BackendDeniedError as error:
+            raise CorruptStateError(f"the journal holds a line that is no request: {shown(line[:200])}") from error
+
+
+def read_line(line: bytes) -> tuple[Request, bytes]:
+    """
+    Return the request and the encoded operation of the line of a guest.
+
+    Raises:
+        BackendDeniedError: it is none.
+    """
+    stream, _, rest = line.partition(b" ")
+    number, _, operation = rest.partition(b" ")
+    is_name = 0 < len(stream) <= STREAM_BYTES_MAX and stream.replace(b"-", b"").isalnum()
+    if not (is_name and number.isdigit() and len(number) <= STREAM_BYTES_MAX // 2) or b"\n" in operation:
+        raise BackendDeniedError("that is not a request")
+    return Request(stream.decode("ascii"), int(number)), operation

@@ -1,0 +1,355 @@
+"""
+The ways of a guest to the process that leads: a connection for each running loop, and some for code without a loop.
+
+A link that is lost fails its calls with `GoneError`; whether they were done is not known. The caller looks for the
+process that leads, and asks again under the same number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from queuehint.backends.journal.guests.doors import GoneError
+from queuehint.backends.journal.guests.messages import (
+    ANSWER,
+    ANSWER_BYTES_MAX,
+    GONE,
+    HELLO,
+    LEAVE,
+    WAIT,
+    WANT,
+    Frames,
+    frame,
+    hello,
+    read_answer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from queuehint.backends.journal.guests.doors import Door
+
+SILENCE_S: Final = 5.0
+"""How long the leader may say nothing while calls are under way: it says each second that it is at work."""
+_LOOK_S: Final = 0.5
+_READ_BYTES: Final = 256 << 10
+_IDLE_MAX: Final = 8
+"""How many connections without a call are kept for code without a loop."""
+
+
+class Greeting:
+    """
+    What a guest says first, and by which way.
+
+    Args:
+        namespace: whose jobs are meant.
+    """
+
+    def __init__(self, door: Door, namespace: str) -> None:
+        self.door = door
+        self._namespace = namespace
+
+    def says(self, *, wants: bool) -> bytes:
+        """Return the first frame."""
+        return frame(HELLO, 0, hello(self._namespace, wants=wants))
+
+
+class Link(asyncio.Protocol):
+    """The connection of one running loop, on which any number of calls are under way."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = Frames(ANSWER_BYTES_MAX)
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[bytes]] = {}
+        self._out: list[bytes] = []
+        self._heard_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_silent = False
+        self.is_lost = False
+        self.wants = False
+        """The leader knows that this process is to run jobs."""
+        self._end = self._until_the_end()
+        # A loop that ends in order, as by `asyncio.run`, first closes the generators that were begun on it.
+        with suppress(StopIteration):
+            self._end.__anext__().send(None)
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.close()
+
+    @classmethod
+    async def open(cls, greeting: Greeting, *, wants: bool) -> Link:
+        """
+        Connect.
+
+        Raises:
+            GoneError: nobody is there, or says nothing.
+            QueueHintError: this process is refused.
+        """
+        found = await asyncio.to_thread(greeting.door.connect, SILENCE_S)
+        try:
+            found.setblocking(False)
+            _, link = await asyncio.get_running_loop().create_unix_connection(cls, sock=found)
+        except BaseException as error:
+            found.close()
+            if isinstance(error, OSError):
+                raise GoneError from None
+            raise
+        try:
+            await link.greet(greeting, wants=wants)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def greet(self, greeting: Greeting, *, wants: bool) -> None:
+        """Say who this is, before anything else."""
+        self._begin(0, greeting.says(wants=wants))
+        read_answer(await self._answer(0), type(None))
+        self.wants = wants
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to read."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Give the answers that have come to those who wait for them."""
+        self._heard_s = self._loop.time()
+        try:
+            for kind, call, body in self._frames.feed(data):
+                future = self._pending.pop(call, None) if kind == ANSWER else None
+                if future is not None and not future.done():
+                    future.set_result(body)
+        except ValueError:
+            self.close()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Fail all calls that are under way."""
+        self.is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(GoneError(is_silent=self._is_silent, is_asked=True))
+
+    def close(self) -> None:
+        """Close the connection; on its loop."""
+        self.is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close_soon(self) -> None:
+        """Close the connection, from any thread."""
+        with suppress(RuntimeError):  # its loop has been closed, and the connection with it
+            self._loop.call_soon_threadsafe(self.close)
+
+    def _begin(self, call: int, message: bytes) -> None:
+        """Send a frame with all others of this turn of the loop."""
+        if self.is_lost:
+            raise GoneError
+        if not self._pending:
+            self._heard_s = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_later(_LOOK_S, self._look)
+        self._pending[call] = self._loop.create_future()
+        if not self._out:
+            self._loop.call_soon(self._send)
+        self._out.append(message)
+
+    def _send(self) -> None:
+        out, self._out = self._out, []
+        if not self.is_lost and self._transport is not None:
+            self._transport.write(b"".join(out))
+
+    def _look(self) -> None:
+        """Close the connection if calls are under way and nothing has been heard: a process that stands keeps it."""
+        self._timer = None
+        if not self._pending or self.is_lost:
+            return
+        if self._loop.time() > self._heard_s + SILENCE_S:
+            self._is_silent = True
+            self.close()
+        else:
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
+
+    async def _answer(self, call: int) -> bytes:
+        try:
+            answer = await self._pending[call]
+        except asyncio.CancelledError:
+            self._pending.pop(call, None)
+            raise
+        if answer == GONE:
+            raise GoneError
+        return answer
+
+    async def ask(self, kind: int, body: bytes) -> bytes:
+        """
+        Return the answer to a frame.
+
+        Raises:
+            GoneError: there is none; see `GoneError.is_asked`.
+        """
+        call = next(self._numbers)
+        self._begin(call, frame(kind, call, body))
+        try:
+            return await self._answer(call)
+        except asyncio.CancelledError:
+            if kind == WAIT and not self.is_lost and self._transport is not None:
+                self._transport.write(frame(LEAVE, call))
+            raise
+
+    async def want(self) -> None:
+        """
+        Say that this process is to run jobs.
+
+        Raises:
+            GoneError: the other one leaves the lead to this one.
+        """
+        await self.ask(WANT, b"")
+        self.wants = True
+
+
+class SyncLink:
+    """A connection for code without a loop, on which one call at a time is under way."""
+
+    def __init__(self, greeting: Greeting, *, wants: bool) -> None:
+        """
+        Connect.
+
+        Raises:
+            GoneError: nobody is there, or says nothing.
+            QueueHintError: this process is refused.
+        """
+        self._socket = greeting.door.connect(SILENCE_S)
+        self._frames = Frames(ANSWER_BYTES_MAX)
+        self._numbers = itertools.count(1)
+        self.wants = wants
+        try:
+            self._socket.settimeout(SILENCE_S)
+            read_answer(self._asked(0, greeting.says(wants=wants)), type(None))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """
+        Return the answer to a frame; the connection is of no use after an error.
+
+        Raises:
+            GoneError: there is none; see `GoneError.is_asked`.
+        """
+        call = next(self._numbers)
+        return self._asked(call, frame(kind, call, body))
+
+    def _asked(self, call: int, message: bytes) -> bytes:
+        try:
+            self._socket.sendall(message)
+            while True:
+                data = self._socket.recv(_READ_BYTES)
+                if not data:
+                    raise GoneError(is_asked=True)
+                for kind, number, body in self._frames.feed(data):
+                    if kind == ANSWER and number == call:
+                        if body == GONE:
+                            raise GoneError
+                        return body
+        except (OSError, ValueError) as error:
+            raise GoneError(is_silent=isinstance(error, TimeoutError), is_asked=True) from None
+
+    def want(self) -> None:
+        """Like `Link.want`."""
+        self.ask(WANT, b"")
+        self.wants = True
+
+
+class Links:
+    """
+    All links of a store to one leader.
+
+    Args:
+        greeting: how they begin.
+    """
+
+    def __init__(self, greeting: Greeting) -> None:
+        self._greeting = greeting
+        self._by_loop: dict[asyncio.AbstractEventLoop, Link] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Link]] = {}
+        self._idle: deque[SyncLink] = deque()
+        self._is_closed = False
+
+    async def ask(self, kind: int, body: bytes, *, wants: bool) -> bytes:
+        """
+        Return the answer to a frame.
+
+        Args:
+            wants: this process is to run jobs, which the leader has to know before.
+
+        Raises:
+            GoneError: there is none.
+            QueueHintError: this process is refused.
+        """
+        loop = asyncio.get_running_loop()
+        link = self._by_loop.get(loop)
+        if link is None or link.is_lost:
+            link = await self._open(loop, wants=wants)
+        if wants and not link.wants:
+            await link.want()
+        return await link.ask(kind, body)
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, *, wants: bool) -> Link:
+        opening = self._opening.get(loop)
+        if opening is None:
+            for other in [each for each in self._by_loop if each.is_closed()]:
+                self._by_loop.pop(other, None)
+            opening = self._opening[loop] = loop.create_task(Link.open(self._greeting, wants=wants))
+            opening.add_done_callback(lambda _: self._opening.pop(loop, None))
+        link = await asyncio.shield(opening)
+        self._by_loop[loop] = link
+        if self._is_closed:
+            link.close()
+            raise GoneError
+        return link
+
+    def ask_sync(self, kind: int, body: bytes, *, wants: bool) -> bytes:
+        """Like `ask`, for code without a loop."""
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            link = SyncLink(self._greeting, wants=wants)
+        try:
+            if wants and not link.wants:
+                link.want()
+            answer = link.ask(kind, body)
+        except BaseException:
+            link.close()
+            raise
+        self._idle.append(link)
+        self._close_idle(0 if self._is_closed else _IDLE_MAX)
+        return answer
+
+    def close(self) -> None:
+        """Close all connections, from any thread."""
+        self._is_closed = True
+        for link in list(self._by_loop.values()):
+            link.close_soon()
+        self._close_idle(0)
+
+    def _close_idle(self, most: int) -> None:
+        """Close the oldest connections without a call, of more than so many."""
+        while len(self._idle) > most:
+            with suppress(IndexError):  # another thread has taken it
+                self._idle.popleft().close()

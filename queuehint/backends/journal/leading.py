@@ -1,0 +1,331 @@
+"""
+The store of the process that leads: a thread that writes the journal and has the engine do what stands in it.
+
+    caller --ticket--> writer thread:  encode -> append to the journal, commit -> apply to the engine -> reply
+
+- An operation is in the journal before it is applied, and is applied before its reply is sent. If it cannot be written,
+  nothing has changed anywhere. If the process dies in between, the operation may have been done without a reply: the
+  next leader replays it, and a repeated request (jobs by their ids, settlements by their tokens) gets its answer. An
+  operation that the engine refuses is refused again in a replay, and changes as little.
+- One thread writes. Operations that arrive while it is busy share one row of the journal, so the disk is waited for
+  once for many callers, and never on an event loop.
+- Questions change nothing and are answered at once, on the caller's own thread, by the engine. While an operation is
+  being written they see no later time than its own, or the engine would be ahead of the journal.
+- The store's own changes are journaled too: the renewal of this process's leases, and each beginning to lead.
+- When the engine and the journal may differ (the disk failed during a commit, an operation raised an unexpected error)
+  the engine is thrown away, and the next operation loads the journal again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.in_process import OWN_LEASE_MS
+from queuehint.backends.journal.doctor import Examine, examine
+from queuehint.backends.journal.groups import Request, line_of, pack
+from queuehint.backends.journal.guests.messages import UNWRITTEN
+from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.opening import OpenedStore
+from queuehint.backends.journal.recovery import do
+from queuehint.backends.journal.writer import Ticket, under_lock, write
+from queuehint.core.engine import EngineOptions
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError, QueueHintError
+from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.operations.bounds import check_limits
+from queuehint.operations.wire import QUESTIONS, Extend, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from queuehint.backends.base import Interest
+    from queuehint.backends.journal.leadership import Lead, Leader
+    from queuehint.backends.journal.store import Service, Store
+    from queuehint.backends.waiters import Waiter
+
+Reply = TypeVar("Reply")
+T = TypeVar("T")
+
+GROUP_BYTES: Final = 8 << 20
+"""A row of the journal is ended when it has so many bytes."""
+
+
+class LeadingStore(OpenedStore):
+    """
+    What a process does while it leads; see `queuehint.backends.journal.backend`.
+
+    Args:
+        store: where the journal is; it is opened, or made, by the first call.
+        options: the namespace is that of the journal.
+        engine_options: for tests, another budget.
+    """
+
+    def __init__(
+        self, store: Store, options: BackendOptions | None = None, engine_options: EngineOptions | None = None
+    ) -> None:
+        super().__init__(store, options, engine_options)
+        self._queue: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
+        self._queueing = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._closing: Ticket | None = None
+
+    # --- questions -----------------------------------------------------------------------------------------------
+
+    def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
+        """Answer a question; None if this process does not lead, as far as it knows."""
+        with self._lock:
+            lead = self._lead
+            return (self._ask(question),) if self._is_open and lead is not None and lead.may_answer() else None
+
+    def _ask(self, question: Operation[Reply]) -> Reply:
+        now_ms = self._clock.now_ms()
+        answer = self.engine.apply(question, now_ms if self._until_ms is None else min(now_ms, self._until_ms))
+        return self._say_blocked(answer)
+
+    def _apart(self, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
+        return under_lock(self._lock, act, undo)
+
+    def _leave_soon(self, waiter: Waiter) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._leave(waiter)
+            finally:
+                self._lock.release()
+        else:
+            asyncio.get_running_loop().run_in_executor(None, self._leave, waiter)
+
+    def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
+        with self._lock:
+            # The lead may have been left meanwhile: no waiter would be woken.
+            return super()._enter(interest, timeout_s, wake) if self._is_open else None
+
+    def _check_usable(self) -> None:
+        super()._check_usable()
+        if sys.is_finalizing():
+            raise BackendUnavailableError(
+                f"the {self.kind} backend cannot run its thread: the interpreter is shutting down"
+            )
+
+    def submit(self, ticket: Ticket) -> None:
+        """
+        Pass a ticket to the writer.
+
+        Raises:
+            BackendUnavailableError: the store was closed.
+        """
+        with self._queueing:
+            self._check_usable()
+            if self._writer is None:
+                self._begin_use()
+                writer = threading.Thread(
+                    target=write,
+                    args=(self._queue, self._do_together, self._patience_s, self._tidy_up, self._end),
+                    daemon=True,
+                    name=f"queuehint-{self.kind}",
+                )
+                try:
+                    writer.start()
+                except RuntimeError as error:  # too many threads, or the interpreter ends
+                    raise BackendUnavailableError(f"{self.name} cannot be written: {error}") from error
+                self._writer = writer
+            self._queue.put(ticket)
+
+    # --- guests, on the thread that serves them ------------------------------------------------------------------
+
+    async def call_here(self, operation: Operation[Reply]) -> Reply:
+        """Answer a question of a guest; raises `LedElsewhereError` if this process leads no more."""
+        self._check_usable()
+        if self._is_open and isinstance(operation, (List, CountRecords)):
+            await self._prepare(operation)
+        if type(operation) in QUESTIONS and (answer := await self._apart(lambda: self._answer(operation))):
+            return answer[0]
+        ticket = Ticket(operation, asyncio.get_running_loop())
+        self.submit(ticket)
+        reply: Reply = await ticket.waited()
+        return reply
+
+    async def wait_here(self, interest: Interest, timeout_s: float) -> None:
+        """Wait as a guest asks for; return at once if this process leads no more."""
+        if self._is_open:
+            await super().wait(interest, timeout_s)
+
+    def hand_over(self) -> bool:
+        """Leave the lead to a process that is to run jobs; return False if this one does."""
+        if self._adopted:
+            return False
+        self._is_wanted = True
+        with suppress(BackendUnavailableError):
+            self.submit(Ticket(Peek()))  # the writer leaves after it
+        return True
+
+    def guest_wants(self, *, wants: bool) -> None:
+        """Note that the process of a guest runs jobs, or does not any more."""
+        self._runners += 1 if wants else -1
+
+    def _deposed(self) -> None:
+        """Have the writer learn that another process leads, which it may not ask for long."""
+        with suppress(BackendUnavailableError):
+            self.submit(Ticket(Peek()))
+
+    def _serve(self, lead: Lead) -> Service:
+        return self.store.serve(lead, self)
+
+    def _watch_unserved(self, now_ms: int) -> None:
+        if not self._runners:
+            super()._watch_unserved(now_ms)
+
+    # --- the writer ----------------------------------------------------------------------------------------------
+
+    def _do_together(self, batch: list[Ticket]) -> None:
+        """Write, apply and answer a batch; errors go to the callers."""
+        try:
+            if not (self._is_open and self._service is not None):
+                self._open()
+            self._do(batch)
+        except LedElsewhereError as led:
+            self._note_leader(led.leader)
+            self._fail(batch, led)
+        except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+            if not isinstance(error, QueueHintError):
+                self._is_open = False  # the state of the engine is unknown
+            self._fail(batch, error)
+        finally:
+            self._until_ms = None
+            for ticket in batch:
+                ticket.end()
+
+    def _note_leader(self, leader: Leader) -> None:
+        """Learn that another process leads."""
+
+    @staticmethod
+    def _fail(batch: list[Ticket], error: BaseException) -> None:
+        for ticket in batch:
+            if ticket.reply is None and ticket.error is None:
+                ticket.error = error
+
+    def _do(self, batch: list[Ticket]) -> None:
+        """Do a batch, in as many rows of the journal as it takes."""
+        with self._lock:
+            now_ms = self._time_ms()
+            self._until_ms = now_ms
+            leases = self._own_leases(now_ms)
+        lines = [encode(Extend(tuple(leases), OWN_LEASE_MS))] if leases else []
+        todo: list[Ticket] = []
+        size, asked = 0, set[Request]()
+        for ticket in batch:
+            try:
+                line = self._line_of(ticket, asked)
+            except Exception as error:  # noqa: BLE001 - who asked is told; the others have done nothing wrong
+                ticket.error = error
+                continue
+            todo.append(ticket)
+            if line is not None:
+                lines.append(line)
+                size += len(line)
+                if size >= GROUP_BYTES:
+                    self._do_group(todo, lines, leases, now_ms)
+                    todo, lines, leases, size = [], [], [], 0
+        self._do_group(todo, lines, leases, now_ms)
+
+    def _line_of(self, ticket: Ticket, asked: set[Request]) -> bytes | None:
+        """Return the line of the journal for a ticket; None if it changes nothing, or repeats another one."""
+        operation, request = ticket.operation, ticket.request
+        assert operation is not None
+        if type(operation) in UNWRITTEN:
+            return None
+        if request is not None:
+            if request in asked or self._answers.find(request) is not None:
+                return None
+            asked.add(request)
+        if ticket.data is None:
+            check_limits(operation)
+            return line_of(encode(operation), request)
+        return line_of(ticket.data, request)
+
+    def _do_group(self, tickets: list[Ticket], lines: list[bytes], leases: list[tuple[str, int]], now_ms: int) -> None:
+        """Write a row of the journal, and do what it says; *leases* are renewed first."""
+        assert self._lead is not None
+        if lines:
+            self._write(now_ms, lines)
+        elif tickets and not self._lead.may_answer():
+            self._lead.renew()
+        with self._lock:
+            if leases:
+                self.engine.extend(leases, OWN_LEASE_MS, now_ms)
+            for ticket in tickets:
+                if self._is_open:
+                    self._do_one(ticket, now_ms)
+                else:
+                    ticket.error = OutcomeUnknownError(
+                        f"{self.name}: something else failed; the operation is applied when it is read again"
+                    )
+
+    def _do_one(self, ticket: Ticket, now_ms: int) -> None:
+        operation, request = ticket.operation, ticket.request
+        assert operation is not None
+        try:
+            if request is not None and (known := self._answers.find(request)) is not None:
+                ticket.reply = known.reply_of(operation)
+            elif isinstance(operation, Examine):
+                ticket.reply = examine(self.engine, self.name)
+            else:
+                ticket.reply = do(self.engine, self._answers, operation, now_ms, self._apply)
+                if type(operation) not in UNWRITTEN:
+                    self._answers.keep(request, operation, ticket.reply)
+        except QueueHintError as error:
+            ticket.error = error
+            if request is not None:
+                self._answers.keep(request, operation, error)
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            # The engine may be half changed. The journal is the truth, as for the next leader.
+            ticket.error = error
+            self._is_open = False
+
+    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None) -> None:
+        assert self._journal is not None
+        self._check_there()
+        data = pack(lines)
+        try:
+            self._journal.append(now_ms, data, owner=owner)
+        except OutcomeUnknownError:
+            self._is_open = False
+            raise
+        except DeposedError:
+            self._let_go()
+            with self._lock:
+                self._waiting.call_all()
+            raise
+        assert self._compaction is not None
+        self._compaction.wrote(len(lines), len(data), is_change=owner is None)
+
+    def _patience_s(self) -> float | None:
+        return self._compaction.patience_s if self._compaction is not None and self._is_open else None
+
+    def _tidy_up(self, *, is_idle: bool) -> None:
+        """Leave the lead if another process is to run jobs, else go on with the compaction."""
+        if not self._is_wanted:
+            if self._is_open and self._compaction is not None:
+                self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
+            return
+        self._is_wanted = False
+        if self._is_open and self._lead is not None and not self._adopted:
+            self._leave_lead()
+            self._await_next()
+
+    def _end(self, ticket: Ticket) -> None:
+        """Close the journal, and refuse late callers."""
+        try:
+            self._leave_lead()
+        finally:
+            while True:
+                ticket.end()
+                try:
+                    ticket = self._queue.get_nowait()
+                except queue.Empty:
+                    return
+                ticket.error = BackendUnavailableError(f"the {self.kind} backend was closed")

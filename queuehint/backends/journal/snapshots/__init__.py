@@ -1,0 +1,1 @@
+"""Snapshots of an engine: what is written down, how, and when."""

@@ -1,0 +1,64 @@
+"""The rules on the PostgreSQL backend, of the process that leads and of a guest; all of them in the nightly run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuehint import Backend, FakeClock
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.postgres.address import parse_url
+from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.operations import Peek
+from queuehint.testing import contract
+from tests.postgres_servers import shared_postgres
+from tests.servers import new_namespace
+
+
+class Tables(contract.Binding):
+    """A namespace for each store."""
+
+    def open(self, clock: FakeClock) -> Backend:
+        address = parse_url(f"{shared_postgres().url}?durability=process")
+        return PostgresBackend(address, BackendOptions(clock=clock, namespace=new_namespace()))
+
+
+class Guests(Tables):
+    """A store beside one that leads."""
+
+    @pytest.fixture(autouse=True)
+    def keep_leaders(self) -> Iterator[None]:
+        self.leaders: list[Backend] = []
+        yield
+        for leader in self.leaders:
+            leader.close_sync()
+
+    def open(self, clock: FakeClock) -> Backend:
+        leader = super().open(clock)
+        assert isinstance(leader, PostgresBackend)
+        leader.call_sync(Peek())
+        self.leaders.append(leader)
+        return PostgresBackend(leader.address, BackendOptions(clock=clock, namespace=leader.namespace))
+
+
+class TestPlacesInPostgres(Tables, contract.SerialPath, contract.Ancestors, contract.Root, contract.Waiting): ...
+
+
+class TestJobsInPostgres(Guests, contract.Leases, contract.Presence, contract.Parts, contract.Events): ...
+
+
+@pytest.mark.nightly
+class TestPostgres(Tables, contract.BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        assert isinstance(backend, PostgresBackend)
+        return list(freeze(backend.engine))
+
+
+@pytest.mark.nightly
+class TestPostgresOverTheSocket(Guests, contract.BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        leader = self.leaders[-1]
+        assert isinstance(leader, PostgresBackend)
+        return list(freeze(leader.engine))

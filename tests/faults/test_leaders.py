@@ -1,0 +1,111 @@
+"""Processes that lead a journal are killed while all of them run its jobs: nothing is lost, nothing out of order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from queuehint import JobSpec, Policy, Scheduler
+from queuehint.backends.journal.backend import JournalBackend
+from queuehint.values.hint import Claim
+from tests.folders import quick_folder
+from tests.postgres_servers import shared_postgres
+from tests.servers import new_namespace
+
+PATHS, ROUNDS, WORKERS, KILLS = 25, 24, 3, 2
+LIMIT_S = 40
+WORKER = """
+import asyncio, os, sys
+from queuehint import Scheduler
+
+url, path = sys.argv[1:]
+sched = Scheduler(url)
+log = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+@sched.job(name="edit")
+async def edit(doc: int, n: int) -> None:
+    os.write(log, f"{doc} {n}\\n".encode())
+    await asyncio.sleep(0.002)
+
+async def main() -> None:
+    await sched.make_worker(4, lease=2).run()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "postgres":
+        yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
+    else:
+        with quick_folder() as folder:
+            yield f"sqlite:///{folder}/jobs.db?durability=process"
+
+
+def started(url: str, log: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WORKER, url, str(log)])
+
+
+def test_jobs_run_in_order_whichever_process_leads_and_dies(url: str, tmp_path: Path) -> None:
+    log = tmp_path / "ran"
+    log.touch()
+    sched = Scheduler(url)
+    workers = [started(url, log) for _ in range(WORKERS)]
+    try:
+        for n in range(ROUNDS):
+            sched.submit_sync(
+                [
+                    JobSpec(
+                        id=f"{doc}-{n}",
+                        task="edit",
+                        claims=(Claim((f"doc{doc}",)),),
+                        arguments=f'{{"doc":{doc},"n":{n}}}'.encode(),
+                        policy=Policy(max_attempts=99, max_losses=99),
+                    )
+                    for doc in range(PATHS)
+                ]
+            )
+            if n % (ROUNDS // KILLS) == 5:
+                leader = next(each for each in workers if each.pid == led_by(sched))
+                leader.send_signal(signal.SIGKILL)
+                leader.wait()
+                workers.remove(leader)
+                workers.append(started(url, log))
+        until_s = time.monotonic() + LIMIT_S
+        while sched.stats_sync().unfinished:
+            assert time.monotonic() < until_s, sched.stats_sync()
+            time.sleep(0.05)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        sched.close_sync()
+    ran: dict[str, list[int]] = defaultdict(list)
+    for line in log.read_text().splitlines():
+        doc, number = line.split()
+        ran[doc].append(int(number))
+    assert len(ran) == PATHS
+    # One that was cut off by the end of its process comes again, before those behind it.
+    assert all([n for n, _ in groupby(each)] == list(range(ROUNDS)) for each in ran.values())
+    again = sum(map(len, ran.values())) - PATHS * ROUNDS
+    assert again <= KILLS * 4 + KILLS
+
+
+def led_by(sched: Scheduler) -> int | None:
+    """Return the process that leads, once it is one of the workers."""
+    assert isinstance(sched.backend, JournalBackend)
+    until_s = time.monotonic() + LIMIT_S
+    while sched.backend._leader is None and time.monotonic() < until_s:
+        time.sleep(0.05)
+        sched.stats_sync()
+    assert sched.backend._leader is not None
+    return sched.backend._leader.pid
