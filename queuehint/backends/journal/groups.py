@@ -3,7 +3,8 @@ Groups of operations, as a row of a journal has them: one line each.
 
 What the leader's own process asked for is a line of JSON, see `queuehint.operations.wire`. What a guest asked for has
 the guest's *stream* and the number of the request in it before that: by these a request that is repeated, because its
-answer was lost, is told from another one, also by the next leader.
+answer was lost, is told from another one, also by the next leader. What was taken out of the inbox is a line that
+begins with a plus, with the lines of that row, see `queuehint.operations.inbox`, behind one another.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 STREAM_BYTES_MAX: Final = 40
 _OWN: Final = b"{"
+_TAKEN: Final = b"+"
+_LINE_END: Final = b"\x1e"
+"""Stands for the ends of lines of a row of the inbox: they are ASCII JSON, which has no such character."""
 
 
 @attrs.frozen
@@ -40,14 +44,27 @@ def line_of(operation: bytes, request: Request | None) -> bytes:
     return operation if request is None else b"%b %d %b" % (request.stream.encode("ascii"), request.number, operation)
 
 
+@attrs.frozen
+class FromInbox:
+    """Nobody waits for an answer: an application has written it in a transaction of its own."""
+
+
+FROM_INBOX: Final = FromInbox()
+
+
+def line_of_row(data: bytes) -> bytes:
+    """Return the line of a row of the inbox, one that `queuehint.operations.inbox.operations_of` reads."""
+    return _TAKEN + data.replace(b"\n", _LINE_END)
+
+
 def pack(lines: Sequence[bytes]) -> bytes:
     """Return lines as one row."""
     return b"\n".join(lines)
 
 
-def unpack(data: bytes) -> Iterator[tuple[Request | None, bytes]]:
+def unpack(data: bytes) -> Iterator[tuple[Request | FromInbox | None, bytes]]:
     r"""
-    Yield what was asked for by whom, of a row.
+    Yield what was asked for by whom, of a row: by a guest, in a transaction, by the leader's own process.
 
     Raises:
         CorruptStateError: it is none.
@@ -58,6 +75,9 @@ def unpack(data: bytes) -> Iterator[tuple[Request | None, bytes]]:
     for line in data.split(b"\n"):
         if line.startswith(_OWN):
             yield None, line
+            continue
+        if line.startswith(_TAKEN):
+            yield FROM_INBOX, line[1:].replace(_LINE_END, b"\n")
             continue
         try:
             yield read_line(line)

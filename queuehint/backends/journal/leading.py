@@ -22,26 +22,34 @@ import asyncio
 import queue
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.in_process import OWN_LEASE_MS
 from queuehint.backends.journal.doctor import Examine, examine
-from queuehint.backends.journal.groups import Request, line_of, pack
+from queuehint.backends.journal.groups import Request, line_of, line_of_row, pack
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.opening import OpenedStore
-from queuehint.backends.journal.recovery import do
+from queuehint.backends.journal.recovery import do, take_in
 from queuehint.backends.journal.writer import Ticket, under_lock, write
 from queuehint.core.engine import EngineOptions
-from queuehint.errors import BackendUnavailableError, OutcomeUnknownError, QueueHintError
-from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.errors import (
+    BackendUnavailableError,
+    CorruptStateError,
+    JobNotFoundError,
+    OutcomeUnknownError,
+    QueueHintError,
+)
+from queuehint.operations import IDS_MAX, Cancel, CountPending, CountRecords, Get, List, Operation, Peek
 from queuehint.operations.bounds import check_limits
+from queuehint.operations.inbox import operations_of
 from queuehint.operations.wire import QUESTIONS, Extend, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from queuehint.backends.base import Interest
     from queuehint.backends.journal.leadership import Lead, Leader
@@ -53,6 +61,10 @@ T = TypeVar("T")
 
 GROUP_BYTES: Final = 8 << 20
 """A row of the journal is ended when it has so many bytes."""
+ROWS_AT_ONCE: Final = 500
+"""How many rows of the inbox are taken in one step."""
+LOST: Final = "the server has lost the transaction in which it was enqueued"
+"""The reason of jobs that are canceled because of that."""
 
 
 class LeadingStore(OpenedStore):
@@ -73,14 +85,31 @@ class LeadingStore(OpenedStore):
         self._queueing = threading.Lock()
         self._writer: threading.Thread | None = None
         self._closing: Ticket | None = None
+        self._looks_s = 0.0
+        """When to look into the inbox again."""
 
     # --- questions -----------------------------------------------------------------------------------------------
 
     def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
-        """Answer a question; None if this process does not lead, as far as it knows."""
+        """
+        Answer a question.
+
+        Return None if this process does not lead, as far as it knows, or if what is asked for may just have been
+        written in a transaction, so that the writer looks into the inbox first: a job that is not known, or all jobs.
+        """
         with self._lock:
-            lead = self._lead
-            return (self._ask(question),) if self._is_open and lead is not None and lead.may_answer() else None
+            lead, journal = self._lead, self._journal
+            if not self._is_open or lead is None or journal is None or not lead.may_answer():
+                return None
+            if journal.looks_every_s is None:
+                return (self._ask(question),)
+            if isinstance(question, CountPending):
+                return None
+            try:
+                reply: Any = self._ask(question)
+            except JobNotFoundError:
+                return None
+            return None if isinstance(question, Get) and None in reply.records else (reply,)
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
@@ -214,6 +243,7 @@ class LeadingStore(OpenedStore):
             now_ms = self._time_ms()
             self._until_ms = now_ms
             leases = self._own_leases(now_ms)
+        self._take_rows(now_ms, at_once=any(type(ticket.operation) in UNWRITTEN for ticket in batch))
         lines = [encode(Extend(tuple(leases), OWN_LEASE_MS))] if leases else []
         todo: list[Ticket] = []
         size, asked = 0, set[Request]()
@@ -231,6 +261,70 @@ class LeadingStore(OpenedStore):
                     self._do_group(todo, lines, leases, now_ms)
                     todo, lines, leases, size = [], [], [], 0
         self._do_group(todo, lines, leases, now_ms)
+
+    def _take_rows(self, now_ms: int, *, at_once: bool) -> None:
+        """
+        Have what applications have written in their transactions take effect, in the order of their commits.
+
+        Args:
+            at_once: somebody asks for what may just have been written.
+        """
+        journal = self._journal
+        assert journal is not None
+        if journal.looks_every_s is None or not (at_once or time.monotonic() >= self._looks_s):
+            return
+        is_more = True
+        while is_more and self._is_open:
+            rows = journal.inbox(ROWS_AT_ONCE)
+            self._looks_s = time.monotonic() + journal.looks_every_s
+            is_more = len(rows) == ROWS_AT_ONCE
+            lines: list[bytes] = []
+            todo: list[tuple[Operation[Any], ...]] = []
+            taken: list[int] = []
+            for row in rows:
+                if sum(map(len, lines)) >= GROUP_BYTES:
+                    is_more = True
+                    break
+                taken.append(row.id)
+                try:
+                    todo.append(operations_of(row.data))
+                    lines.append(line_of_row(row.data))
+                except CorruptStateError as error:
+                    self._say_refused(error)
+            if taken:
+                self._write(now_ms, lines, taken=taken)
+                for operations in todo:
+                    self._take_in(operations, now_ms)
+        for data in journal.lost():
+            self._cancel_lost(data)
+
+    def _take_in(self, operations: Sequence[Operation[Any]], now_ms: int) -> None:
+        """Have a row of the inbox take effect; between its parts, which are hidden, questions are answered."""
+
+        def apply(operation: Operation[Any], at_ms: int) -> Any:
+            with self._lock:
+                return self._apply(operation, at_ms)
+
+        try:
+            take_in(operations, now_ms, apply)
+        except QueueHintError as error:
+            self._say_refused(error)
+        except Exception:
+            # The engine may be half changed. The journal is the truth, as for the next leader.
+            self.logger.exception("a row of the inbox failed", extra={"event": f"{self.kind}.inbox_failed"})
+            self._is_open = False
+
+    def _say_refused(self, error: QueueHintError) -> None:
+        extra = {"event": f"{self.kind}.inbox_refused", "error": f"{type(error).__name__}: {error}"}
+        self.logger.error("what was written in a transaction was refused, and is dropped: %s", error, extra=extra)
+
+    def _cancel_lost(self, data: bytes) -> None:
+        """Cancel jobs whose transaction the server has lost after they were taken."""
+        with suppress(CorruptStateError):
+            ids = [spec.id for each in operations_of(data) for spec in getattr(each, "jobs", ())]
+            for begin in range(0, len(ids), IDS_MAX):
+                with suppress(BackendUnavailableError):
+                    self.submit(Ticket(Cancel(tuple(ids[begin : begin + IDS_MAX]), LOST)))
 
     def _line_of(self, ticket: Ticket, asked: set[Request]) -> bytes | None:
         """Return the line of the journal for a ticket; None if it changes nothing, or repeats another one."""
@@ -286,12 +380,12 @@ class LeadingStore(OpenedStore):
             ticket.error = error
             self._is_open = False
 
-    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None) -> None:
+    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None, taken: Sequence[int] = ()) -> None:
         assert self._journal is not None
         self._check_there()
         data = pack(lines)
         try:
-            self._journal.append(now_ms, data, owner=owner)
+            self._journal.append(now_ms, data, owner=owner, taken=taken)
         except OutcomeUnknownError:
             self._is_open = False
             raise
@@ -304,11 +398,16 @@ class LeadingStore(OpenedStore):
         self._compaction.wrote(len(lines), len(data), is_change=owner is None)
 
     def _patience_s(self) -> float | None:
-        return self._compaction.patience_s if self._compaction is not None and self._is_open else None
+        if self._compaction is None or self._journal is None or not self._is_open:
+            return None
+        due = [each for each in (self._compaction.patience_s, self._journal.looks_every_s) if each is not None]
+        return min(due) if due else None
 
     def _tidy_up(self, *, is_idle: bool) -> None:
         """Leave the lead if another process is to run jobs, else go on with the compaction."""
         if not self._is_wanted:
+            if is_idle and self._is_open:
+                self._do_together([])
             if self._is_open and self._compaction is not None:
                 self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
             return

@@ -24,6 +24,8 @@ from queuehint.errors import BackendError, BackendUnavailableError
 from queuehint.operations.wire import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from queuehint.backends.journal.leadership import Lead
     from queuehint.backends.journal.store import Journal, Service, Store
 
@@ -98,8 +100,8 @@ class OpenedStore(LocalBackend):
         """Begin to serve guests; raises an `OSError` or a `BackendError` if nobody can be served."""
 
     @abstractmethod
-    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None) -> None:
-        """Write a row of the journal."""
+    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None, taken: Sequence[int] = ()) -> None:
+        """Write a row of the journal; *taken*: of the inbox."""
 
     def _check_there(self) -> None:
         """Refuse to go on with a journal that others cannot find any more, and say so."""

@@ -18,18 +18,21 @@ import attrs
 
 from queuehint.backends.base import release
 from queuehint.backends.journal.answers import Answers
-from queuehint.backends.journal.groups import unpack
+from queuehint.backends.journal.groups import FromInbox, unpack
 from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.journal.snapshots.snapshot import SCHEMA
 from queuehint.backends.journal.snapshots.thawing import thaw
+from queuehint.backends.steps import ROOM_TICKS
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
-from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueHintError
+from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueFullError, QueueHintError
+from queuehint.operations import Tick, Withdraw
+from queuehint.operations.inbox import operations_of
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew, decode
 from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from queuehint.backends.journal.store import Journal
     from queuehint.operations import Operation
@@ -86,6 +89,9 @@ def recover(journal: Journal, options: EngineOptions) -> Recovered:
         journaled_bytes += len(data)
         for request, line in unpack(data):
             journaled += 1
+            if isinstance(request, FromInbox):
+                _replay_row(journal.name, engine, line, at_ms)
+                continue
             operation = decode(line)
             if isinstance(operation, Begin):
                 releases.add(operation.release)
@@ -123,6 +129,50 @@ def _replay(name: str, engine: Engine, answers: Answers, operation: Operation[An
         return OutcomeUnknownError(f"{name}: the operation failed with {type(error).__name__}")
     finally:
         engine.table.ready.filled.clear()
+
+
+def _replay_row(name: str, engine: Engine, data: bytes, at_ms: int) -> None:
+    """Have a row of the inbox take effect again."""
+    try:
+        take_in(operations_of(data), at_ms, engine.apply)
+    except CorruptStateError:
+        raise
+    except Exception:
+        logger.exception(
+            "a row failed again when it was replayed", extra={"event": "journal.replay_failed", "store": name}
+        )
+    finally:
+        engine.table.ready.filled.clear()
+
+
+def take_in(operations: Sequence[Operation[Any]], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> None:
+    """
+    Have the operations of a row of the inbox take effect, all or nothing: parts of a submission are hidden until then.
+
+    Raises:
+        QueueHintError: what an operation was refused with; nothing of the row has taken effect.
+    """
+    for operation in operations:
+        try:
+            _with_room(operation, at_ms, apply)
+        except QueueHintError:
+            if (staged := getattr(operation, "staged", None)) is not None:
+                apply(Withdraw(staged), at_ms)
+            raise
+
+
+def _with_room(operation: Operation[Any], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> None:
+    """Do an operation; work that is left over, and may make room for it, is done first if it is refused."""
+    for _ in range(ROOM_TICKS):
+        try:
+            apply(operation, at_ms)
+        except QueueFullError as error:
+            if not error.more:
+                raise
+            apply(Tick(), at_ms)
+        else:
+            return
+    apply(operation, at_ms)
 
 
 def do(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import WHICH_DATABASE, BackendOptions, InboxAddress
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.postgres.address import parse_url
+from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
+from queuehint.backends.postgres.sessions.session import Session, statement, text
 from queuehint.backends.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ class PostgresBackend(JournalBackend):
         options = options or BackendOptions()
         super().__init__(PostgresStore(address, options.namespace), options, engine_options)
         self.address = address
+        self._database: str | None = None
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> PostgresBackend:
@@ -44,6 +48,38 @@ class PostgresBackend(JournalBackend):
     def is_local(self) -> bool:
         """Always false: the jobs are where the database is."""
         return False
+
+    @property
+    def inbox(self) -> InboxAddress:
+        """Where jobs are written in a transaction of the application's."""
+        return InboxAddress(namespace=self.namespace, schema=self.address.schema, database=self._database)
+
+    async def find_inbox(self) -> InboxAddress:
+        """
+        Return `inbox` with its database.
+
+        Raises:
+            BackendDeniedError, BackendUnavailableError: the server cannot be asked.
+        """
+        if self._database is None:
+            await asyncio.to_thread(self._find_database)
+        return self.inbox
+
+    def find_inbox_sync(self) -> InboxAddress:
+        """Like `find_inbox`, for code without a loop."""
+        if self._database is None:
+            self._find_database()
+        return self.inbox
+
+    def _find_database(self) -> None:
+        session = Session(self.address)
+        try:
+            ((found,),) = session.run(statement("which", WHICH_DATABASE))
+            self._database = text(found)
+        except (LostError, RefusedError) as error:
+            raise session.judgement(error) from error
+        finally:
+            session.close()
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -85,6 +85,7 @@ class Compaction:
         self._snapshot_bytes = found.snapshot_bytes
         self._under_way: _UnderWay | None = None
         self._next_s = 0.0
+        self._wrote_s = time.monotonic()
         self._is_clearing = True
         self._kept_jobs = 0
         """How many jobs there were when the collector was last told to leave alone what there is."""
@@ -101,6 +102,7 @@ class Compaction:
         """Count operations that were written, and their bytes; to begin to use a store is no change."""
         self._journaled += operations
         self._journaled_bytes += size
+        self._wrote_s = time.monotonic()
         self.is_changed = self.is_changed or is_change
 
     def go_on(self, lock: threading.RLock, *, is_idle: bool) -> bool:
@@ -122,7 +124,7 @@ class Compaction:
                 self._begin(lock)
             elif self._is_clearing:
                 self._clear_slice()
-            elif self._is_due(IDLE_SHARE if is_idle else 1):
+            elif self._is_due(IDLE_SHARE if is_idle and time.monotonic() >= self._wrote_s + IDLE_S else 1):
                 self._begin(lock)
         except Exception as error:  # noqa: BLE001 - nobody waits for it
             return self._failed(error)

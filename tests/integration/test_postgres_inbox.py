@@ -1,0 +1,205 @@
+"""Jobs that applications write in their transactions, taken by the process that leads, and run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuehint import JobState, QueueFullError, Scheduler
+from queuehint import operations as op
+from queuehint.backends.journal.leading import LOST
+from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.errors import JobNotFoundError
+from queuehint.operations.inbox import row_of
+from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
+from tests.postgres_servers import PostgresServer, until_waiting
+from tests.support import until_sync
+
+EACH_APP = pytest.mark.parametrize("kind", APPS, ids=lambda kind: kind.name)
+UPDATE = "UPDATE document SET version = version + 1 WHERE id = 'd1'"
+
+
+class Place:
+    """A database of an application with the tables of a store, and a scheduler that keeps its jobs there."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.server, self.database = server, database
+        self.url = f"{server.url_of(database)}?namespace=docs&durability=process"
+        self.ran: list[tuple[str, int]] = []
+        self.sched = self.scheduler()
+
+    def scheduler(self) -> Scheduler:
+        sched = Scheduler(self.url)
+
+        @sched.job(queue_hint=["{doc}"])
+        def save(doc: str, version: int = 0) -> str:
+            self.ran.append((doc, version))
+            return f"{doc} {version}"
+
+        return sched
+
+    @property
+    def save(self) -> Any:
+        return self.sched.jobs["save"]
+
+    @property
+    def backend(self) -> PostgresBackend:
+        assert isinstance(self.sched.backend, PostgresBackend)
+        return self.sched.backend
+
+    def app(self, kind: type[App] = Psycopg) -> AbstractContextManager[App]:
+        return app_of(kind, self.server, self.database, self.sched)
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    with postgres_server.database() as database:
+        make_tables(postgres_server, database)
+        yield database
+
+
+@pytest.fixture
+def place(postgres_server: PostgresServer, database: str) -> Iterator[Place]:
+    found = Place(postgres_server, database)
+    yield found
+    found.sched.close_sync()
+    tables = ", ".join(f"queuehint.{each}" for each in ("inbox", "journal", "snapshot", "header", "leader"))
+    postgres_server.run(f"TRUNCATE {tables}", "UPDATE document SET version = 0", database=found.database)
+
+
+@EACH_APP
+def test_jobs_of_transactions_run_in_the_order_of_commits(place: Place, kind: type[App]) -> None:
+    with place.app(kind) as one, place.app(kind) as two:
+        two.do(two.begin)
+        two.do(two.execute, UPDATE)
+        one.do(one.begin)
+        early = one.do(one.enqueue, place.save, "d1", 1)
+        waiting = one.start(one.execute, UPDATE)
+        until_waiting(place.server, database=place.database)
+        late = two.do(two.enqueue, place.save, "d1", 2)
+        with pytest.raises(JobNotFoundError):
+            place.sched.get_sync(early.id)
+        two.do(two.commit)
+        assert place.sched.get_sync(late.id).state is JobState.QUEUED
+        waiting.result(30)
+        lost = one.do(one.enqueue, place.save, "d2", 9)
+        one.do(one.rollback)
+        one.do(one.begin)
+        again = one.do(one.enqueue, place.save, "d1", 3)
+        one.do(one.commit)
+        place.sched.drain_sync(run=True)
+        assert place.ran == [("d1", 2), ("d1", 3)]
+        assert again.result_sync() == "d1 3"
+    for handle in (early, lost):
+        with pytest.raises(JobNotFoundError):
+            place.sched.get_sync(handle.id)
+
+
+def test_what_was_committed_is_known_at_once_to_leader_and_guest(place: Place) -> None:
+    guest = place.scheduler()
+    with ExitStack() as stack:
+        stack.callback(guest.close_sync)
+        app = stack.enter_context(place.app())
+        place.sched.stats_sync()
+        for n in range(20):
+            app.do(app.begin)
+            handle = app.do(app.enqueue, place.save, f"d{n}", n)
+            app.do(app.commit)
+            assert (place.sched, guest)[n % 2].get_sync(handle.id).state is JobState.QUEUED
+            app.do(app.begin)
+            other = app.do(app.enqueue, place.save, f"d{n}", n)
+            app.do(app.commit)
+            assert (place.sched, guest)[n % 2].why_sync(other.id).kind == "place"
+
+
+def test_jobs_are_taken_without_being_asked_for(place: Place) -> None:
+    place.sched.stats_sync()
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(app.enqueue, place.save, "d1")
+        app.do(app.commit)
+        until_sync(lambda: place.sched.stats_sync().enqueued == 1, "it is taken")
+    assert place.server.run("SELECT count(*) FROM queuehint.inbox", database=place.database) == [(0,)]
+
+
+def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.sched.limit_sync(None, max_pending=2500)
+    with place.app() as app:
+        app.do(app.begin)
+        good = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(2000)])
+        app.do(app.commit)
+        app.do(app.begin)
+        bad = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(2000)])
+        app.do(app.commit)
+        assert place.sched.get_sync(good[-1].id).state is JobState.QUEUED
+        for handle in (bad[0], bad[-1]):
+            with pytest.raises(JobNotFoundError):
+                place.sched.get_sync(handle.id)
+    assert place.sched.stats_sync().unfinished == 2000
+    refused = [vars(each) for each in caplog.records if getattr(each, "event", "") == "postgres.inbox_refused"]
+    assert [each["error"].split(":")[0] for each in refused] == [QueueFullError.__name__]
+    before = place.backend.engine
+    place.sched.close_sync()
+    place.sched = place.scheduler()
+    assert place.sched.stats_sync().unfinished == 2000
+    assert place.backend.engine is not before
+    place.backend.engine.check()
+
+
+def test_a_row_that_is_none_is_dropped_and_said(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.sched.stats_sync()
+    insert = "INSERT INTO queuehint.inbox (namespace, data) VALUES ('docs', %s)"
+    with psycopg.connect(place.server.url_of(place.database), autocommit=True) as connection:
+        for data in (b"", b"2\n{}", b'1\n{"":"Peek"}', row_of([op.Cancel(("nobody",))])):
+            connection.execute(insert, (data,))
+    until_sync(
+        lambda: not place.server.run("SELECT id FROM queuehint.inbox", database=place.database), "they are taken"
+    )
+    events = [getattr(each, "event", "") for each in caplog.records]
+    assert events.count("postgres.inbox_refused") == 3
+
+
+def test_jobs_whose_transaction_the_server_has_lost_are_canceled(place: Place) -> None:
+    place.sched.stats_sync()
+    with place.app() as app:
+        app.do(app.begin)
+        handle = app.do(app.enqueue, place.save, "d1")
+        app.do(app.commit)
+    assert place.sched.get_sync(handle.id).state is JobState.QUEUED
+    journal: Any = place.backend._journal
+    journal.lost_transactions.append(row_of([op.Enqueue((place.sched.get_sync(handle.id).spec,))]))
+    until_sync(lambda: place.sched.get_sync(handle.id).state is JobState.CANCELED, "it is canceled")
+    error = place.sched.get_sync(handle.id)
+    assert LOST in repr(error)
+
+
+def test_writers_are_followed_while_the_leader_changes(place: Place) -> None:
+    place.sched.stats_sync()
+    others = [place.scheduler() for _ in range(2)]
+    for other in others:
+        other.stats_sync()
+    done = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(place.server.url_of(place.database)) as connection:
+            for n in range(150):
+                connection.execute(UPDATE)
+                place.save.within(connection).enqueue_sync("d1", n)
+                connection.commit()
+        done.set()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    place.backend.close_sync()
+    until_sync(done.is_set, "all are written")
+    writing.join()
+    others[0].drain_sync(run=True)
+    until_sync(lambda: len(place.ran) == 150, "all have run")
+    assert place.ran == [("d1", n) for n in range(150)]
+    for other in others:
+        other.close_sync()
