@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
@@ -138,8 +138,10 @@ class LocalBackend(Backend):
         """Remove a waiter without blocking this loop for long."""
         self._leave(waiter)
 
-    async def _prepare(self, question: List | CountRecords) -> None:
+    async def _prepare(self, question: Operation[Any]) -> None:
         """Index by path, in steps with turns for others between, what a question by path is going to look at."""
+        if not isinstance(question, List | CountRecords):
+            return
         self._check_usable()
         check_limits(question)
         if question.filter.path is not None and question.filter.flow is None:

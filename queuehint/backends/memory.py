@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 
@@ -17,7 +17,7 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.in_process import OWN_LEASE_MS, LocalBackend
 from queuehint.clock import SteadyClock, SystemClock
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
-from queuehint.operations import CountRecords, Enqueue, List, Operation
+from queuehint.operations import Enqueue, Operation
 from queuehint.values.ids import this_process
 from queuehint.values.record import OVER, JobState
 
@@ -25,10 +25,6 @@ Reply = TypeVar("Reply")
 
 ENQUEUED_AT_ONCE = 10
 """How many single jobs a caller may enqueue in a row before others on its loop have their turn."""
-
-
-_BY_PATH: Final = frozenset({List, CountRecords})
-"""Questions that may be by path."""
 
 
 class MemoryBackend(LocalBackend):
@@ -66,8 +62,8 @@ class MemoryBackend(LocalBackend):
 
     async def call(self, operation: Operation[Reply]) -> Reply:
         """Do one operation; suspends only before a question by path, while records are indexed for it."""
-        if type(operation) in _BY_PATH:
-            await self._prepare(cast("List | CountRecords", operation))
+        if operation.is_question:
+            await self._prepare(operation)
         return self.call_sync(operation)
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from queuehint.core import operating, producing, working
 from queuehint.core.asking import chain, places, questions, why
 from queuehint.core.jobs import invariants
+from queuehint.core.refusals import fresh_for_ms
 from queuehint.core.state import HANDLERS, EngineOptions, State
 from queuehint.core.structures.timers import TimerKind
 from queuehint.operations.bounds import LIMITS
@@ -153,6 +154,11 @@ class Engine:
                 bool(others) and (job.state is not JobState.STARTED or job.worker in others)
             )
             state.table.set_lease(job, max(job.timer[0], state.now_ms + kept_ms) if is_anothers else state.now_ms)
+
+    def is_under_way(self, job_ids: Iterable[str], now_ms: int) -> bool:
+        """Return whether one of these jobs is hidden in a submission in parts that is under way."""
+        found = map(self.state.table.jobs.get, job_ids)
+        return any(job is not None and fresh_for_ms(job, now_ms) > 0 for job in found)
 
     def is_drained(self, question: CountPending) -> bool:
         """Return whether a question counts zero; False too where a search of a few jobs does not prove it."""

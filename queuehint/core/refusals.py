@@ -96,6 +96,14 @@ def _limited_at(spec: JobSpec) -> Iterator[tuple[Key, Path | None]]:
     yield ("pool", spec.pool), None
 
 
+def fresh_for_ms(job: Job, now_ms: int) -> int:
+    """Return for how long the submission in which a job is hidden counts as under way; 0 or less if it does not."""
+    start = job.need_extras().start if job.is_hidden else None
+    if start is None or start.is_over or start.expiry is None:
+        return 0
+    return start.expiry[0] - STAGED_KEPT_MS + STAGED_FRESH_MS - now_ms
+
+
 class Submission:
     """
     One `Enqueue` and the jobs of it that exist already.
@@ -178,13 +186,12 @@ class Submission:
         A younger submission waits for an older one, and an older one takes from a younger: so none waits in a circle,
         and of those that want the same jobs the oldest goes on.
         """
-        other, now_ms = job.need_extras().start, self._state.now_ms
-        own = self._table.jobs.get(f"{START_MARK}{self._staged}")
-        if other is None or other.is_over or other.expiry is None or (own is not None and own.number < other.number):
+        other, own = job.need_extras().start, self._table.jobs.get(f"{START_MARK}{self._staged}")
+        if other is None or (own is not None and own.number < other.number):
             return
-        silent_ms = other.expiry[0] - STAGED_KEPT_MS + STAGED_FRESH_MS
-        if now_ms < silent_ms:
-            raise ConcurrentSubmissionError(job.id, (silent_ms - now_ms) / 1000)
+        fresh_ms = fresh_for_ms(job, self._state.now_ms)
+        if fresh_ms > 0:
+            raise ConcurrentSubmissionError(job.id, fresh_ms / 1000)
 
     def _check_flow(self, flow: str) -> None:
         """Refuse a flow that is there with other jobs; the same jobs again are the same flow."""

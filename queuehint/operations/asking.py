@@ -420,5 +420,6 @@ class CountPending(Operation[Pending]):
     """Ask for the unfinished jobs at or below *path* (None: everywhere), SCHEDULED ones only if asked for."""
 
     is_question: ClassVar[bool] = True
+    is_of_newest: ClassVar[bool] = True
     path: Path | None = None
     include_scheduled: bool = False

@@ -123,6 +123,8 @@ class Operation(Generic[Reply]):
     """The class of its reply."""
     is_question: ClassVar[bool] = False
     """It changes nothing: it is not journaled, and a read-only script may answer it."""
+    is_of_newest: ClassVar[bool] = False
+    """A question whose answer has to count all that was committed before it was asked."""
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
 

@@ -378,11 +378,13 @@ def test_a_change_whose_answer_is_lost_is_answered_and_done_once(table: Table, l
 
 
 def test_a_refusal_that_is_lost_is_told_again(table: Table, lost: list[bytes]) -> None:
-    table.have().call_sync(op.Close(("doc",)))
-    guest = table.open()
+    leader: Any = table.have()
+    leader.call_sync(op.Close(("doc",)))
+    guest, before = table.open(), leader._journal.number
     with pytest.raises(PathClosedError):
         guest.call_sync(op.Enqueue((job("d", ["doc"]),)))
     assert lost[0] == lost[1]
+    assert leader._journal.number == before + 1, "it is not done again"
 
 
 @pytest.mark.parametrize("is_snapshot", [False, True], ids=["journal", "snapshot"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -15,7 +16,7 @@ from queuehint import operations as op
 from queuehint.backends.journal.leading import LOST
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.errors import JobNotFoundError
-from queuehint.operations.inbox import row_of
+from queuehint.operations.inbox import operations_of, row_of
 from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
 from tests.postgres_servers import PostgresServer, until_waiting
 from tests.support import until_sync
@@ -128,7 +129,7 @@ def test_jobs_are_taken_without_being_asked_for(place: Place) -> None:
 
 
 def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    place.sched.limit_sync(None, max_pending=2500)
+    place.sched.limit_sync(None, max_pending=3500)
     with place.app() as app:
         app.do(app.begin)
         good = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(2000)])
@@ -144,11 +145,34 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
     refused = [vars(each) for each in caplog.records if getattr(each, "event", "") == "postgres.inbox_refused"]
     assert [each["error"].split(":")[0] for each in refused] == [QueueFullError.__name__]
     before = place.backend.engine
+    assert len(before.table.jobs) == 2000, "no hidden part is left"
     place.sched.close_sync()
     place.sched = place.scheduler()
     assert place.sched.stats_sync().unfinished == 2000
     assert place.backend.engine is not before
     place.backend.engine.check()
+
+
+def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: Place) -> None:
+    backend = place.backend
+    with place.app() as app:
+        app.do(app.begin)
+        handles = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(600)])
+        app.do(app.enqueue, place.save, "d2")
+        app.do(app.commit)
+    with psycopg.connect(place.server.url_of(place.database), autocommit=True) as connection:
+        found = connection.execute("SELECT data FROM queuehint.inbox ORDER BY position").fetchone()
+    assert found is not None
+    first, *_ = operations_of(found[0])
+    assert isinstance(first, op.Enqueue)
+    place.server.run("UPDATE queuehint.inbox SET namespace = 'aside'", database=place.database)
+    backend.call_sync(op.Enqueue(first.jobs[:1], staged="another"))
+    place.server.run("UPDATE queuehint.inbox SET namespace = 'docs'", database=place.database)
+    time.sleep(0.2)
+    assert place.sched.stats_sync().enqueued == 0
+    backend.call_sync(op.Withdraw("another"))
+    until_sync(lambda: place.sched.stats_sync().enqueued == 601, "it is taken")
+    assert place.sched.get_sync(handles[-1].id).state is JobState.QUEUED
 
 
 def test_a_row_that_is_none_is_dropped_and_said(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,11 +26,11 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.guest import Attempt, Guest
 from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
-from queuehint.backends.journal.leading import LeadingStore
+from queuehint.backends.journal.leading import NUDGE, LeadingStore
 from queuehint.backends.journal.writer import Ticket
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import OutcomeUnknownError
-from queuehint.operations import CountRecords, List, Operation, Peek
+from queuehint.operations import Operation
 from queuehint.operations.wire import QUESTIONS, Await
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class JournalBackend(LeadingStore):
         """
         self._check_usable()
         if self._is_open and type(operation) in QUESTIONS:
-            if isinstance(operation, (List, CountRecords)):
-                await self._prepare(operation)
+            await self._prepare(operation)
             answer = await self._apart(lambda: self._answer(operation))
             if answer:
                 return answer[0]
@@ -189,7 +188,7 @@ class JournalBackend(LeadingStore):
         """Return once a topic may have news, or after *timeout_s*."""
         if not self._is_open:
             if self._leader is None:
-                await self.call(Peek())
+                await self.call(NUDGE)
             leader = self._leader
             if leader is not None:
                 try:
@@ -203,7 +202,7 @@ class JournalBackend(LeadingStore):
         """Like `wait`, blocking this thread."""
         if not self._is_open:
             if self._leader is None:
-                self.call_sync(Peek())
+                self.call_sync(NUDGE)
             leader = self._leader
             if leader is not None:
                 try:

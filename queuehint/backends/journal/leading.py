@@ -43,7 +43,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import IDS_MAX, Cancel, CountPending, CountRecords, Get, List, Operation, Peek
+from queuehint.operations import IDS_MAX, Cancel, Operation, Peek
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.inbox import operations_of
 from queuehint.operations.wire import QUESTIONS, Extend, encode
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from queuehint.backends.journal.leadership import Lead, Leader
     from queuehint.backends.journal.store import Service, Store
     from queuehint.backends.waiters import Waiter
+    from queuehint.values.spec import JobSpec
 
 Reply = TypeVar("Reply")
 T = TypeVar("T")
@@ -63,6 +64,8 @@ GROUP_BYTES: Final = 8 << 20
 """A row of the journal is ended when it has so many bytes."""
 ROWS_AT_ONCE: Final = 500
 """How many rows of the inbox are taken in one step."""
+NUDGE: Final = Peek()
+"""Asks for nothing that matters: the writer finds out who leads, and looks around."""
 LOST: Final = "the server has lost the transaction in which it was enqueued"
 """The reason of jobs that are canceled because of that."""
 
@@ -103,13 +106,13 @@ class LeadingStore(OpenedStore):
                 return None
             if journal.looks_every_s is None:
                 return (self._ask(question),)
-            if isinstance(question, CountPending):
+            if question.is_of_newest:
                 return None
             try:
-                reply: Any = self._ask(question)
+                reply = self._ask(question)
             except JobNotFoundError:
                 return None
-            return None if isinstance(question, Get) and None in reply.records else (reply,)
+            return None if None in getattr(reply, "records", ()) else (reply,)
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
@@ -169,7 +172,7 @@ class LeadingStore(OpenedStore):
     async def call_here(self, operation: Operation[Reply]) -> Reply:
         """Answer a question of a guest; raises `LedElsewhereError` if this process leads no more."""
         self._check_usable()
-        if self._is_open and isinstance(operation, (List, CountRecords)):
+        if self._is_open:
             await self._prepare(operation)
         if type(operation) in QUESTIONS and (answer := await self._apart(lambda: self._answer(operation))):
             return answer[0]
@@ -189,7 +192,7 @@ class LeadingStore(OpenedStore):
             return False
         self._is_wanted = True
         with suppress(BackendUnavailableError):
-            self.submit(Ticket(Peek()))  # the writer leaves after it
+            self.submit(Ticket(NUDGE))  # the writer leaves after it
         return True
 
     def guest_wants(self, *, wants: bool) -> None:
@@ -199,7 +202,7 @@ class LeadingStore(OpenedStore):
     def _deposed(self) -> None:
         """Have the writer learn that another process leads, which it may not ask for long."""
         with suppress(BackendUnavailableError):
-            self.submit(Ticket(Peek()))
+            self.submit(Ticket(NUDGE))
 
     def _serve(self, lead: Lead) -> Service:
         return self.store.serve(lead, self)
@@ -285,18 +288,29 @@ class LeadingStore(OpenedStore):
                 if sum(map(len, lines)) >= GROUP_BYTES:
                     is_more = True
                     break
-                taken.append(row.id)
                 try:
-                    todo.append(operations_of(row.data))
-                    lines.append(line_of_row(row.data))
+                    operations = operations_of(row.data)
                 except CorruptStateError as error:
                     self._say_refused(error)
+                else:
+                    if self._is_under_way(operations):
+                        is_more = False
+                        break
+                    todo.append(operations)
+                    lines.append(line_of_row(row.data))
+                taken.append(row.id)
             if taken:
                 self._write(now_ms, lines, taken=taken)
                 for operations in todo:
                     self._take_in(operations, now_ms)
         for data in journal.lost():
             self._cancel_lost(data)
+
+    def _is_under_way(self, operations: Sequence[Operation[Any]]) -> bool:
+        """Return whether jobs of a row are hidden in a submission under way: it waits, as do the rows behind it."""
+        with self._lock:
+            ids = (spec.id for each in operations for spec in _jobs_of(each))
+            return self.engine.is_under_way(ids, self._clock.now_ms())
 
     def _take_in(self, operations: Sequence[Operation[Any]], now_ms: int) -> None:
         """Have a row of the inbox take effect; between its parts, which are hidden, questions are answered."""
@@ -321,7 +335,7 @@ class LeadingStore(OpenedStore):
     def _cancel_lost(self, data: bytes) -> None:
         """Cancel jobs whose transaction the server has lost after they were taken."""
         with suppress(CorruptStateError):
-            ids = [spec.id for each in operations_of(data) for spec in getattr(each, "jobs", ())]
+            ids = [spec.id for each in operations_of(data) for spec in _jobs_of(each)]
             for begin in range(0, len(ids), IDS_MAX):
                 with suppress(BackendUnavailableError):
                     self.submit(Ticket(Cancel(tuple(ids[begin : begin + IDS_MAX]), LOST)))
@@ -428,3 +442,9 @@ class LeadingStore(OpenedStore):
                 except queue.Empty:
                     return
                 ticket.error = BackendUnavailableError(f"the {self.kind} backend was closed")
+
+
+def _jobs_of(operation: Operation[Any]) -> Sequence[JobSpec]:
+    """Return the jobs that an operation enqueues; a commit has their number."""
+    found = getattr(operation, "jobs", ())
+    return found if isinstance(found, tuple) else ()
