@@ -374,6 +374,24 @@ def test_rows_of_the_inbox_are_taken_again_and_transactions_that_the_server_has_
     assert read(own_place)[-3:] == ["after", "new", "newer"]
 
 
+def test_rows_that_come_back_with_a_lost_end_are_not_taken_twice(place: Place) -> None:
+    """The end of the journal is written again before the inbox is read."""
+    journal = place.journal()
+    place.put("x")
+    columns = "id, namespace, position, written_at, data"
+    place.run(f"CREATE TABLE before AS SELECT {columns} FROM queuehint.inbox")
+    assert take(journal) == ["x"]
+    place.run(
+        "DELETE FROM queuehint.journal",
+        f"INSERT INTO queuehint.inbox ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM before",
+    )
+    assert take(journal) == []
+    assert (place.stored(), place.waiting(), journal.lost_transactions) == (["x"], [], [])
+    place.run("DELETE FROM queuehint.journal", "INSERT INTO queuehint.journal VALUES ('n', 1, 1, 0, 1, 'another')")
+    with pytest.raises(DeposedError):
+        journal.inbox(10)
+
+
 def test_rows_that_were_read_before_the_server_lost_them_are_named_when_they_are_taken(own_place: Place) -> None:
     _, journal = own_place.open()
     journal.append(0, b"one")

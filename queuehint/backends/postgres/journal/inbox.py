@@ -43,38 +43,40 @@ class Inbox:
         self._returned: dict[int, InboxRow] = {}
         """The newest answer of `read`, by id."""
 
-    def read(self, limit: int) -> list[InboxRow]:
+    def read(self, limit: int, number: int, mark: int) -> list[InboxRow] | None:
         """
         Return rows in the order of their transactions' commits.
 
         Args:
             limit: how many at most.
+            number, mark: of the newest row of the journal; None is returned if that is not there, for then the inbox
+                may have rows again that were taken.
 
         Raises:
             BackendError: as of `Connection.ask`.
         """
-        if self._turn != self._connection.turn:
-            self._begin_again()
-        rows = self._read(limit)
-        if self._turn != self._connection.turn:  # the connection was lost in between
-            self._begin_again()
-            rows = self._read(limit)
-        self._returned = {row.id: row for row in rows}
+        self._begin_again_by_another()
+        rows = self._read(limit, number, mark)
+        if self._begin_again_by_another():  # the connection was lost in between
+            rows = self._read(limit, number, mark)
+        if rows is not None:
+            self._returned = {row.id: row for row in rows}
         return rows
 
-    def _read(self, limit: int) -> list[InboxRow]:
+    def _read(self, limit: int, number: int, mark: int) -> list[InboxRow] | None:
         positions, statements = self._positions, self._connection.statements
         firsts, lasts = positions.ranges(time.monotonic())
-        values: tuple[Value, ...] = (self._namespace, positions.high, limit)
+        values: tuple[Value, ...] = (self._namespace, positions.high, limit, number, mark)
         if firsts:
             found = self._connection.ask(statements.inbox_and_gaps, *values, firsts, lasts)
         else:
             found = self._connection.ask(statements.inbox, *values)
         rows = sorted([_row(row) for row in found if row[0] is not None], key=lambda row: row.position)
-        for row_id, *_, xmin, xmax in found if firsts else ():
-            if row_id is None:
-                seen = [row.position for row in rows]
-                positions.saw(seen, xmin=integer(xmin), xmax=integer(xmax), is_whole=len(rows) < limit)
+        [(*_, xmin, xmax, is_there)] = [row for row in found if row[0] is None]
+        if not integer(is_there):
+            return None
+        seen = [row.position for row in rows]
+        positions.saw(seen, xmin=integer(xmin), xmax=integer(xmax), is_whole=len(rows) < limit)
         return rows[:limit]
 
     def find(self, ids: Sequence[int]) -> tuple[InboxRow, ...]:
@@ -86,10 +88,13 @@ class Inbox:
         if rows and self._turn == self._connection.turn:
             self._positions.take(sorted([row.position for row in rows]))
 
-    def _begin_again(self) -> None:
-        """Begin with the first position: another server may have drawn fewer, and draw some again."""
-        self._turn = self._connection.turn
-        self._positions.reset()
+    def _begin_again_by_another(self) -> bool:
+        """Begin with the first position if the server may be another one, which may draw some of them again."""
+        is_another = self._turn != self._connection.turn
+        if is_another:
+            self._turn = self._connection.turn
+            self._positions.reset()
+        return is_another
 
 
 def _row(row: Row) -> InboxRow:

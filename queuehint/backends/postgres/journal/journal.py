@@ -8,9 +8,10 @@ to a replica that lagged, or if it is another journal.
 
 - **The connection is lost.** Another one is made, in bounded time, and the row looked for by its number and mark: it
   was written, or is written again.
-- **The end is gone.** The last rows are kept in memory, and those that are missing are written again. What they took
-  from the inbox is taken again; a row of the inbox that is not there any more belongs to a transaction that the server
-  has lost, and so is in `PostgresJournal.lost_transactions`, for the engine above to cancel its jobs.
+- **The end is gone.** The last rows are kept in memory, and those that are missing are written again, before anything
+  else is read or written: until then the inbox has rows again that they took. A row of the inbox that is not there any
+  more when it is taken belongs to a transaction that the server has lost, and is in
+  `PostgresJournal.lost_transactions`, for the engine above to cancel its jobs.
 - **More is gone, or it is another journal.** The process is deposed, and everybody begins with what is there.
 
 Large things go in slices, and there is no transaction of more than one statement.
@@ -342,9 +343,12 @@ class PostgresJournal:
             limit: how many at most.
 
         Raises:
+            DeposedError: more than the end of the journal is gone.
             BackendDeniedError, BackendUnavailableError: the server cannot be asked.
         """
-        return self._inbox.read(limit)
+        while (rows := self._inbox.read(limit, self.number, self._mark)) is None:
+            self._mend()
+        return rows
 
     def lost(self) -> list[bytes]:
         """Return rows of the inbox that were taken, and whose transactions the server has lost since; each once."""

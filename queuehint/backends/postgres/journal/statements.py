@@ -156,25 +156,26 @@ SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM old_rows) + (SELECT cou
     (SELECT max(part) FROM old_parts, current WHERE part < first), (SELECT max(number) FROM old_rows){_SET}
 """
 
-_INBOX: Final = """
-SELECT i.id, i.position, {written_us}, i.data FROM {s}.inbox i
-WHERE i.namespace = $1 AND i.position > $2::bigint ORDER BY i.position LIMIT $3::bigint
-"""
-# $4 and $5 the gaps. One probe of the index for each: in a list of positions the planner would read all. One and the
-# same snapshot of the database shows the rows and the transactions.
-_INBOX_AND_GAPS: Final = """
-SELECT f.* FROM (
-    (SELECT i.id, i.position, {written_us}, i.data, NULL::bigint, NULL::bigint FROM {s}.inbox i
-        WHERE i.namespace = $1 AND i.position > $2::bigint ORDER BY i.position LIMIT $3::bigint)
-    UNION ALL
-    SELECT i.*, NULL, NULL FROM unnest($4::bigint[], $5::bigint[]) g (first, last) CROSS JOIN LATERAL (
-        SELECT i.id, i.position, {written_us}, i.data FROM {s}.inbox i
-        WHERE i.namespace = $1 AND i.position >= g.first AND i.position <= g.last
-        ORDER BY i.position LIMIT $3::bigint) i
-) f
-UNION ALL
-SELECT NULL, NULL, NULL, NULL, pg_snapshot_xmin(c)::text::bigint, pg_snapshot_xmax(c)::text::bigint
-FROM pg_current_snapshot() c
+# $2 above which position, $3 how many, $4 and $5 the number and the mark of the newest row of the journal. The last row
+# says whether that is there: if it is not, rows that were taken may be in the inbox again. One and the same snapshot of
+# the database shows all of it.
+_ABOVE: Final = """\
+SELECT i.id, i.position, {written_us}, i.data, NULL::bigint, NULL::bigint, NULL::boolean FROM {s}.inbox i
+WHERE i.namespace = $1 AND i.position > $2::bigint ORDER BY i.position LIMIT $3::bigint"""
+_SEEN: Final = """\
+SELECT NULL, NULL, NULL, NULL, pg_snapshot_xmin(c)::text::bigint, pg_snapshot_xmax(c)::text::bigint, $4::bigint = 0
+    OR EXISTS (SELECT FROM {s}.journal WHERE namespace = $1 AND number = $4::bigint AND mark = $5::bigint)
+    OR EXISTS (SELECT FROM {s}.header WHERE namespace = $1 AND number = $4::bigint AND mark = $5::bigint)
+FROM pg_current_snapshot() c"""
+_INBOX: Final = f"({_ABOVE}) UNION ALL {_SEEN}"
+# $6 and $7 the gaps. One probe of the index for each: in a list of positions the planner would read all.
+_INBOX_AND_GAPS: Final = f"""
+({_ABOVE}) UNION ALL
+SELECT i.*, NULL, NULL, NULL FROM unnest($6::bigint[], $7::bigint[]) g (first, last) CROSS JOIN LATERAL (
+    SELECT i.id, i.position, {{written_us}}, i.data FROM {{s}}.inbox i
+    WHERE i.namespace = $1 AND i.position >= g.first AND i.position <= g.last
+    ORDER BY i.position LIMIT $3::bigint) i
+UNION ALL {_SEEN}
 """
 
 
