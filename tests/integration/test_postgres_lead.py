@@ -43,6 +43,19 @@ def test_one_process_leads_and_others_are_told_which(place: Place) -> None:
     assert is_led(place, namespace="another") is None
 
 
+def test_a_process_that_may_not_lead_makes_the_tables_and_finds_the_one_that_leads(place: Place) -> None:
+    with pytest.raises(BackendUnavailableError, match=r"no process leads, and this one may not \(lead=no\)"):
+        place.lead("lead=no")
+    assert not place.store().has_leader()
+    lead = place.lead()
+    assert is_led(place, "lead=no") == Leader(pid=os.getpid(), address=None, term=lead.term)
+    assert place.store().has_leader()
+    lead.release()
+    with pytest.raises(BackendUnavailableError, match="no process leads"):
+        place.lead("lead=no")
+    assert not place.store().has_leader()
+
+
 def test_terms_epochs_and_secrets_of_leaders_differ(place: Place) -> None:
     first = place.lead()
     first.release()

@@ -18,6 +18,7 @@ from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, privat
 from queuehint.backends.journal.leadership import LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.lead import PostgresLead, find_leader, take_lead
+from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session
 from queuehint.errors import BackendUnavailableError
@@ -70,6 +71,7 @@ class PostgresStore:
     def _find(self) -> Leader | None:
         session = Session(self._address)
         try:
+            prepare(session, self._address)
             return find_leader(session, self._address, self._namespace)
         except (LostError, RefusedError) as error:
             raise session.judgement(error) from error
