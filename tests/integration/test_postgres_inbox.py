@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -229,3 +230,28 @@ def test_writers_are_followed_while_the_leader_changes(place: Place) -> None:
     assert place.ran == [("d1", n) for n in range(150)]
     for other in others:
         other.close_sync()
+
+
+def in_time(call: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(call, 10))
+
+
+@pytest.mark.parametrize("asks", ["a question", "a change", "nothing"])
+def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(place: Place, asks: str) -> None:
+    other = place.scheduler()
+    with ExitStack() as stack:
+        stack.callback(other.close_sync)
+        place.save.enqueue_sync("d1")
+        take = "UPDATE queuehint.leader SET secret = '', expires_at = '-infinity' WHERE namespace = 'docs'"
+        place.server.run(take, database=place.database)
+        other.jobs["save"].enqueue_sync("d2")
+        if asks == "nothing":
+            until_sync(lambda: not place.backend._is_open, "it has learned that another one leads")
+        elif asks == "a change":
+            in_time(place.save.enqueue("d3"))
+        until_sync(
+            lambda: in_time(place.sched.stats()).enqueued == other.stats_sync().enqueued, "it asks the other one"
+        )
+        assert isinstance(other.backend, PostgresBackend)
+        assert other.backend._is_open
+        assert not place.backend._is_open

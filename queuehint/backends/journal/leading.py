@@ -222,6 +222,11 @@ class LeadingStore(OpenedStore):
         except LedElsewhereError as led:
             self._note_leader(led.leader)
             self._fail(batch, led)
+        except DeposedError as error:
+            self._let_go()
+            with self._lock:
+                self._waiting.call_all()
+            self._fail(batch, error)
         except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
             if not isinstance(error, QueueHintError):
                 self._is_open = False  # the state of the engine is unknown
@@ -402,11 +407,6 @@ class LeadingStore(OpenedStore):
             self._journal.append(now_ms, data, owner=owner, taken=taken)
         except OutcomeUnknownError:
             self._is_open = False
-            raise
-        except DeposedError:
-            self._let_go()
-            with self._lock:
-                self._waiting.call_all()
             raise
         assert self._compaction is not None
         self._compaction.wrote(len(lines), len(data), is_change=owner is None)
