@@ -13,6 +13,7 @@ import pytest
 from queuehint import FakeClock
 from queuehint import operations as op
 from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.testing.driver import job
@@ -77,20 +78,20 @@ def make_shelf() -> Iterator[Shelf]:
         yield shelf
 
 
-def enqueue(store: SqliteBackend, *ids: str, **fields: Any) -> None:
+def enqueue(store: JournalBackend, *ids: str, **fields: Any) -> None:
     store.call_sync(op.Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
 
 
-def claim(store: SqliteBackend, limit: int = 1, **fields: Any) -> list[Grant]:
+def claim(store: JournalBackend, limit: int = 1, **fields: Any) -> list[Grant]:
     return list(store.call_sync(op.Exchange("w", limit=limit, **fields)).grants)
 
 
-def finish(store: SqliteBackend, grant: Grant) -> op.Verdict:
+def finish(store: JournalBackend, grant: Grant) -> op.Verdict:
     outcome = Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
     return store.call_sync(op.Exchange("w", (outcome,))).verdicts[0]
 
 
-def record(store: SqliteBackend, job_id: str) -> JobRecord:
+def record(store: JournalBackend, job_id: str) -> JobRecord:
     found = store.call_sync(op.Get((job_id,))).records[0]
     assert found is not None
     return found

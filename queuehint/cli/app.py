@@ -13,6 +13,7 @@ from queuehint.cli.doctor import doctor
 from queuehint.cli.enqueue import enqueue
 from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
+from queuehint.cli.lead import lead
 from queuehint.cli.live import top, watch
 from queuehint.cli.operate import cancel, close, drain, reopen, retry
 from queuehint.cli.pauses import pause, pauses, resume
@@ -49,7 +50,7 @@ def options(
 
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
-    None: (worker, doctor, simulate),
+    None: (worker, lead, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
     "Order": (enqueue, cancel, retry, pause, resume, close, reopen, drain, delete),
 }

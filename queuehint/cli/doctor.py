@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.journal import doctor as of_journals
+from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.masks import masked
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.doctor.doctor import PASSES, diagnose
@@ -87,13 +89,15 @@ def _examine(url: str, namespace: str | None, *, given: str | None, fix: bool, p
     options = BackendOptions() if namespace is None else BackendOptions(namespace=namespace)
     backend = open_backend(url, options)
     try:
-        if not isinstance(backend, (RedisBackend, SqliteBackend)):
+        if not isinstance(backend, (RedisBackend, JournalBackend)):
             raise InvalidJobError(f"{masked(url)} lives in one process, and no other process can open it")
         if given not in {None, namespace_of(backend)}:
             raise InvalidJobError(f"--namespace {given} and the URL name different namespaces")
         if isinstance(backend, RedisBackend):
             with trying_is_said(backend, url):
                 return diagnose(backend, fix=fix, passes=passes)
+        if not isinstance(backend, SqliteBackend):
+            return of_journals.report(backend, "its snapshot and journal", fix=fix)
         if not backend.address.path.exists():
             raise InvalidJobError(f"{masked(url)}: there is no such file")
         return of_files.diagnose(backend, fix=fix)
@@ -101,7 +105,7 @@ def _examine(url: str, namespace: str | None, *, given: str | None, fix: bool, p
         backend.close_sync()
 
 
-def namespace_of(backend: RedisBackend | SqliteBackend) -> str:
+def namespace_of(backend: RedisBackend | JournalBackend) -> str:
     """Return the namespace whose jobs are there."""
     return backend.session.namespace if isinstance(backend, RedisBackend) else backend.namespace
 

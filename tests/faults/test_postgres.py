@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.journal import connection as connection_module
 from queuehint.backends.postgres.journal import journal as journal_module

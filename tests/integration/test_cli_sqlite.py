@@ -117,10 +117,11 @@ def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path)
 def test_workers_of_several_processes_share_a_file(folder: Path) -> None:
     ids = enqueue(folder, 40)
     sched = Scheduler(url_of(folder))
-    sched.stats_sync()
+    sched.pause_sync(["doc1"])
     running = worker(folder, "--processes=2", "--concurrency=1")
+    until(lambda: len({each.pid for each in sched.workers_sync()}) == 2)
+    sched.resume_sync(["doc1"])
     until(lambda: all(sched.get_sync(job_id).state is JobState.FINISHED for job_id in ids))
-    assert len({each.pid for each in sched.workers_sync()}) == 2
     running.send_signal(signal.SIGTERM)
     out, errors = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0, errors

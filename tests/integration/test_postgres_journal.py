@@ -8,8 +8,8 @@ import time
 import attrs
 import pytest
 
-from queuehint.backends.journal.leadership import DeposedError
-from queuehint.backends.postgres.journal import journal as journal_module
+from queuehint.backends.journal.lead.leadership import DeposedError
+from queuehint.backends.postgres.journal import rows as rows_module
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.sessions.session import Session
 from queuehint.errors import BackendUnavailableError, CorruptStateError
@@ -65,7 +65,7 @@ def test_namespaces_of_one_schema_do_not_meet(place: Place) -> None:
 
 
 def test_long_journals_are_read_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "SLICE_ROWS", 3)
+    monkeypatch.setattr(rows_module, "SLICE_ROWS", 3)
     lead, journal = place.open()
     write(journal, *map(str, range(10)))
     lead.release()
@@ -171,7 +171,7 @@ def test_a_snapshot_of_an_empty_journal_counts(place: Place) -> None:
 def test_a_large_snapshot_counts_from_its_switch_on_and_what_it_replaced_is_cleared_in_slices(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "SLICE_PARTS", 2)
+    monkeypatch.setattr(rows_module, "SLICE_PARTS", 2)
     lead, journal = place.open()
     assert not journal.clear(10, 10)
     write(journal, *"abcde")

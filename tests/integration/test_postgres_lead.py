@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from queuehint.backends.journal.leadership import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
 from queuehint.backends.postgres import lead as lead_module
 from queuehint.backends.postgres.layout import grants
 from queuehint.backends.postgres.lead import LEASE_S, PostgresLead
@@ -301,7 +301,7 @@ def test_a_process_that_stood_still_is_deposed(place: Place) -> None:
 
 ZOMBIE = """
 import sys
-from queuehint.backends.journal.leadership import DeposedError
+from queuehint.backends.journal.lead.leadership import DeposedError
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.store import PostgresStore
 store = PostgresStore(parse_url(sys.argv[1]), "n")

@@ -22,7 +22,7 @@ from queuehint import operations as op
 from queuehint.backends.base import Interest
 from queuehint.backends.journal import backend as backend_module
 from queuehint.backends.journal.groups import unpack
-from queuehint.backends.journal.leadership import LedElsewhereError
+from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.memory import MemoryBackend

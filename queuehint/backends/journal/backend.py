@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.guest import Attempt, Guest
-from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.leading import NUDGE, LeadingStore
 from queuehint.backends.journal.writer import Ticket
 from queuehint.core.engine import EngineOptions
@@ -35,7 +35,8 @@ from queuehint.operations.wire import QUESTIONS, Await
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Interest
-    from queuehint.backends.journal.leadership import Leader
+    from queuehint.backends.journal.lead.leadership import Leader
+    from queuehint.backends.journal.lead.replica import Replica
     from queuehint.backends.journal.store import Store
 
 Reply = TypeVar("Reply")
@@ -89,7 +90,7 @@ class JournalBackend(LeadingStore):
                     if leader is None:
                         reply: Reply = await self._done_here(attempt)
                     else:
-                        reply = await self._guest.call(attempt, leader, wants=bool(self._adopted))
+                        reply = await self._guest.call(attempt, leader, wants=self._wants_lead)
                 except (LedElsewhereError, DeposedError):
                     continue
                 except GoneError as gone:
@@ -116,7 +117,7 @@ class JournalBackend(LeadingStore):
                         reply: Reply = ticket.wait()
                         self._guest.end(attempt)
                     else:
-                        reply = self._guest.call_sync(attempt, leader, wants=bool(self._adopted))
+                        reply = self._guest.call_sync(attempt, leader, wants=self._wants_lead)
                 except (LedElsewhereError, DeposedError):
                     attempt.ticket = None
                 except GoneError as gone:
@@ -161,10 +162,15 @@ class JournalBackend(LeadingStore):
             while len(self._missed) > MISSED_MAX:
                 del self._missed[next(iter(self._missed))]
 
+    @property
+    def _wants_lead(self) -> bool:
+        """Whether a leader that runs no jobs is to leave the lead to this process."""
+        return bool(self._adopted) or self.keeps_lead
+
     def _lost(self, leader: Leader, attempt: Attempt, gone: GoneError) -> float:
         """Look for the process that leads with the next call; return for how long to wait before."""
         self._forget_leader(leader)
-        return self._guest.pause_s(attempt, gone, leader, wants=bool(self._adopted))
+        return self._guest.pause_s(attempt, gone, leader, wants=self._wants_lead)
 
     def _note_leader(self, leader: Leader) -> None:
         with self._queueing:
@@ -182,6 +188,19 @@ class JournalBackend(LeadingStore):
     def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
         self.call_sync(Await(job_ids))
 
+    def take_over(self, replica: Replica) -> None:
+        """
+        Lead by what a replica has followed, if nobody does, or who does leaves it to this process.
+
+        Raises:
+            BackendError: as of `call`.
+        """
+        self._replica = replica
+        try:
+            self.call_sync(NUDGE)
+        finally:
+            self._replica = None
+
     # --- waiting -------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
@@ -192,7 +211,7 @@ class JournalBackend(LeadingStore):
             leader = self._leader
             if leader is not None:
                 try:
-                    await self._guest.wait(interest, timeout_s, leader, wants=bool(self._adopted))
+                    await self._guest.wait(interest, timeout_s, leader, wants=self._wants_lead)
                 except GoneError:
                     self._forget_leader(leader)
                 return
@@ -206,7 +225,7 @@ class JournalBackend(LeadingStore):
             leader = self._leader
             if leader is not None:
                 try:
-                    self._guest.wait_sync(interest, timeout_s, leader, wants=bool(self._adopted))
+                    self._guest.wait_sync(interest, timeout_s, leader, wants=self._wants_lead)
                 except GoneError:
                     self._forget_leader(leader)
                 return

@@ -69,8 +69,8 @@ def unpack(data: bytes) -> Iterator[tuple[Request | FromInbox | None, bytes]]:
     Raises:
         CorruptStateError: it is none.
 
-    >>> list(unpack(b'{"":"Tick"}\nf00-1 7 {"":"Tick"}'))
-    [(None, b'{"":"Tick"}'), (Request(stream='f00-1', number=7), b'{"":"Tick"}')]
+    >>> list(unpack(b'{"":"X"}\nf00-1 7 {"":"X"}'))
+    [(None, b'{"":"X"}'), (Request(stream='f00-1', number=7), b'{"":"X"}')]
     """
     for line in data.split(b"\n"):
         if line.startswith(_OWN):

@@ -31,7 +31,7 @@ from queuehint.backends.in_process import OWN_LEASE_MS
 from queuehint.backends.journal.doctor import Examine, examine
 from queuehint.backends.journal.groups import Request, line_of, line_of_row, pack
 from queuehint.backends.journal.guests.messages import UNWRITTEN
-from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.opening import OpenedStore
 from queuehint.backends.journal.recovery import do, take_in
 from queuehint.backends.journal.writer import Ticket, under_lock, write
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from queuehint.backends.base import Interest
-    from queuehint.backends.journal.leadership import Lead, Leader
+    from queuehint.backends.journal.lead.leadership import Lead, Leader
     from queuehint.backends.journal.store import Service, Store
     from queuehint.backends.waiters import Waiter
     from queuehint.values.spec import JobSpec
@@ -188,7 +188,7 @@ class LeadingStore(OpenedStore):
 
     def hand_over(self) -> bool:
         """Leave the lead to a process that is to run jobs; return False if this one does."""
-        if self._adopted:
+        if self._adopted or self.keeps_lead:
             return False
         self._is_wanted = True
         with suppress(BackendUnavailableError):
@@ -426,7 +426,7 @@ class LeadingStore(OpenedStore):
                 self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
             return
         self._is_wanted = False
-        if self._is_open and self._lead is not None and not self._adopted:
+        if self._is_open and self._lead is not None and not (self._adopted or self.keeps_lead):
             self._leave_lead()
             self._await_next()
 

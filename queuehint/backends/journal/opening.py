@@ -16,8 +16,8 @@ from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import LocalBackend
 from queuehint.backends.journal.answers import Answers
 from queuehint.backends.journal.guests.guest import RETRY_S
+from queuehint.backends.journal.lead.renewing import Renewing
 from queuehint.backends.journal.recovery import begin_engine, begin_with, recover, without_collector
-from queuehint.backends.journal.renewing import Renewing
 from queuehint.backends.journal.snapshots.compaction import Compaction
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError
@@ -26,7 +26,8 @@ from queuehint.operations.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from queuehint.backends.journal.leadership import Lead
+    from queuehint.backends.journal.lead.leadership import Lead
+    from queuehint.backends.journal.lead.replica import Replica
     from queuehint.backends.journal.store import Journal, Service, Store
 
 SAY_EVERY_S: Final = 60.0
@@ -59,7 +60,7 @@ class OpenedStore(LocalBackend):
         self.store = store
         self.name = store.name
         self.namespace = options.namespace
-        self._engine_options = attrs.evolve(engine_options or EngineOptions(), epoch_s=0, retention=options.retention)
+        self.engine_options = attrs.evolve(engine_options or EngineOptions(), epoch_s=0, retention=options.retention)
         self._lead: Lead | None = None
         self._renewing: Renewing | None = None
         self._journal: Journal | None = None
@@ -70,6 +71,10 @@ class OpenedStore(LocalBackend):
         """This process leads, and the engine is what the journal says; changed by the writer, under the lock."""
         self._runners = 0
         """How many guests run jobs."""
+        self._replica: Replica | None = None
+        """What the journal has made, for the next time that this process begins to lead."""
+        self.keeps_lead = False
+        """It leads for others, and leaves the lead to nobody."""
         self._is_wanted = False
         """Another process is to lead, because it runs jobs."""
         self._until_ms: int | None = None
@@ -85,6 +90,11 @@ class OpenedStore(LocalBackend):
     def keeps_leases(self) -> bool:
         """Always false: a worker renews its leases, because another process may lead at any time."""
         return False
+
+    @property
+    def is_leading(self) -> bool:
+        """True while this process leads, and has the engine."""
+        return self._is_open
 
     @property
     def is_closed(self) -> bool:
@@ -125,7 +135,7 @@ class OpenedStore(LocalBackend):
                 time.sleep(RETRY_S)
 
     def _leave_lead(self) -> None:
-        """Close the journal, with a last snapshot if that is soon done, and leave the lead."""
+        """Let go of the journal, with a last snapshot if that is soon done, and leave the lead."""
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
@@ -149,7 +159,7 @@ class OpenedStore(LocalBackend):
         """
         had_lead = self._lead is not None
         if self._lead is None:
-            self._lead = self.store.take_lead()
+            self._lead = self.store.take_lead(is_ready=self._replica is not None)
             if self._lead.renew_every_s is not None:
                 self._renewing = Renewing(self._lead, self._lead.renew_every_s, self._deposed)
         self._begin_to_serve(self._lead)
@@ -158,8 +168,10 @@ class OpenedStore(LocalBackend):
         self._let_go(keep_lead=True)
         try:
             self._journal = self.store.open(self._lead)
+            replica, self._replica = self._replica, None
+            taken_over = None if replica is None else replica.taken_over(self._journal)
             with without_collector():
-                found = recover(self._journal, self._engine_options)
+                found = taken_over or recover(self._journal, self.engine_options)
             self._compaction = Compaction(self._journal, found)
             self._begin_to_lead(found.engine, found.answers, self._journal, self._lead, found.snapshot_number)
         except BaseException:
@@ -187,8 +199,8 @@ class OpenedStore(LocalBackend):
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         epoch_s = None if journal.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
-        stated, kept = self._engine_options.retention, engine.state.options.retention
-        options = attrs.evolve(self._engine_options, retention=stated or kept)
+        stated, kept = self.engine_options.retention, engine.state.options.retention
+        options = attrs.evolve(self.engine_options, retention=stated or kept)
         begin = begin_with(options, epoch_s, is_heir=lead.is_heir)
         if begin == begin_with(engine.state.options, None):
             return

@@ -34,7 +34,7 @@ from queuehint.values.policy import Retention
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from queuehint.backends.journal.store import Journal
+    from queuehint.backends.journal.store import Journal, Reader
     from queuehint.operations import Operation
 
 logger = logging.getLogger("queuehint.journal")
@@ -67,48 +67,78 @@ def recover(journal: Journal, options: EngineOptions) -> Recovered:
         BackendDeniedError: the snapshot has another layout.
         CorruptStateError: the journal is damaged.
     """
-    snapshot_bytes = journaled_bytes = journaled = 0
+    engine, answers, snapshot_bytes = load(journal, options)
+    journaled_bytes = journaled = 0
+    releases: set[str] = set()
+    for at_ms, data in journal.rows():
+        journaled_bytes += len(data)
+        journaled += replay(journal.name, engine, answers, at_ms, data, releases)
+    return Recovered(
+        engine=engine,
+        answers=answers,
+        is_of_others=say_others(journal.name, releases),
+        snapshot_bytes=snapshot_bytes,
+        snapshot_number=0 if journal.header is None else journal.header.number,
+        journaled_bytes=journaled_bytes,
+        journaled=journaled,
+    )
+
+
+def load(journal: Journal | Reader, options: EngineOptions) -> tuple[Engine, Answers, int]:
+    """
+    Return what the snapshot makes, and how many bytes it has; a new engine if there is none.
+
+    Raises:
+        BackendDeniedError: the snapshot has another layout.
+        CorruptStateError: it is damaged.
+    """
     header = journal.header
     if header is None:
-        engine, answers = Engine(attrs.evolve(options, retention=None)), Answers()
-    elif header.layout != SCHEMA:
+        return Engine(attrs.evolve(options, retention=None)), Answers(), 0
+    if header.layout != SCHEMA:
         raise BackendDeniedError(
             f"{journal.name} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
             f"have release {header.release} finish its jobs, or go on with that one"
         )
-    else:
-        begin = decode(header.options.encode())
-        if not isinstance(begin, Begin):
-            raise CorruptStateError(f"{journal.name} is damaged: its snapshot has no options")
-        description, snapshot_bytes = journal.description()
-        parts = journal.parts()
-        answers = Answers.thawed(next(parts, b""))
-        engine = thaw(description, parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget))
-    releases = set()
-    for at_ms, data in journal.rows():
-        journaled_bytes += len(data)
-        for request, line in unpack(data):
-            journaled += 1
-            if isinstance(request, FromInbox):
-                _replay_row(journal.name, engine, line, at_ms)
-                continue
-            operation = decode(line)
-            if isinstance(operation, Begin):
-                releases.add(operation.release)
-            answers.keep(request, operation, _replay(journal.name, engine, answers, operation, at_ms))
+    begin = decode(header.options.encode())
+    if not isinstance(begin, Begin):
+        raise CorruptStateError(f"{journal.name} is damaged: its snapshot has no options")
+    description, size = journal.description()
+    parts = journal.parts()
+    answers = Answers.thawed(next(parts, b""))
+    return thaw(description, parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget)), answers, size
+
+
+def replay(name: str, engine: Engine, answers: Answers, at_ms: int, data: bytes, releases: set[str]) -> int:
+    """
+    Apply a row of the journal again; return how many operations it has.
+
+    Args:
+        releases: those that began to lead are added.
+
+    Raises:
+        CorruptStateError: it is none.
+    """
+    count = 0
+    for request, line in unpack(data):
+        count += 1
+        if isinstance(request, FromInbox):
+            _replay_row(name, engine, line, at_ms)
+            continue
+        operation = decode(line)
+        if isinstance(operation, Begin):
+            releases.add(operation.release)
+        answers.keep(request, operation, _replay(name, engine, answers, operation, at_ms))
+    return count
+
+
+def say_others(name: str, releases: set[str]) -> bool:
+    """Log that other releases wrote a journal, if any did; return whether they did."""
     is_of_others = bool(releases - {release()})
     if is_of_others:
-        extra = {"event": "journal.other_release", "store": journal.name, "releases": sorted(releases)}
+        extra = {"event": "journal.other_release", "store": name, "releases": sorted(releases)}
         logger.warning("a journal of another release was replayed", extra=extra)
-    return Recovered(
-        engine=engine,
-        answers=answers,
-        is_of_others=is_of_others,
-        snapshot_bytes=snapshot_bytes,
-        snapshot_number=0 if header is None else header.number,
-        journaled_bytes=journaled_bytes,
-        journaled=journaled,
-    )
+    return is_of_others
 
 
 def frozen(engine: Engine, answers: Answers) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.journal.guests.doors import Door
     from queuehint.backends.journal.guests.host import Leading
-    from queuehint.backends.journal.leadership import Lead, Leader
+    from queuehint.backends.journal.lead.leadership import Lead, Leader
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +39,71 @@ class Header:
     parts: int = 0
     release: str = ""
     options: str = ""
+
+
+@attrs.frozen
+class Position:
+    """
+    A place in a journal.
+
+    Args:
+        number: of the row; 0 before the first.
+        mark: of all rows up to it, in a store that has marks: an equal one is the same history.
+    """
+
+    number: int = 0
+    mark: int = 0
+
+
+class BehindError(Exception):
+    """The rows after a position are not there: a snapshot has replaced them, or it is of another history."""
+
+
+class Reader(Protocol):
+    """
+    A journal as a process reads it that does not lead; for one thread.
+
+    Attributes:
+        name: what errors call it.
+        header: of the newest snapshot when `refresh` was called last, None if there was none.
+    """
+
+    name: str
+    header: Header | None
+
+    def refresh(self) -> Position:
+        """
+        Read which snapshot is the newest, and return up to where it goes.
+
+        Raises:
+            BackendError: the store cannot be read.
+        """
+
+    def description(self) -> tuple[bytes, int]:
+        """As of `Journal`; a `CorruptStateError` may mean that another snapshot counts by now."""
+
+    def parts(self) -> Iterator[bytes]:
+        """As of `Journal`; a `CorruptStateError` may mean that another snapshot counts by now."""
+
+    def rows_after(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
+        """
+        Yield the rows after a position that are there: their own positions, times, groups.
+
+        Raises:
+            BehindError: the first of them is not there, and a later one is.
+            BackendError: the store cannot be read.
+        """
+
+    def stand_by(self) -> bool:
+        """
+        Say that this process is ready to lead, and return whether nobody leads.
+
+        Raises:
+            BackendError: the store does not answer.
+        """
+
+    def close(self) -> None:
+        """Read no more, and stand by no more."""
 
 
 class InboxRow(Protocol):
@@ -84,6 +149,15 @@ class Journal(Protocol):
         Yield the times, in ms since the epoch, and the groups after the snapshot.
 
         Raises:
+            CorruptStateError: the journal is damaged.
+        """
+
+    def rows_after(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
+        """
+        Yield the rows after a position: their own positions, times, groups.
+
+        Raises:
+            BehindError: a snapshot goes further than the position, or it is of another history.
             CorruptStateError: the journal is damaged.
         """
 
@@ -190,13 +264,24 @@ class Store(Protocol):
 
     name: str
 
-    def take_lead(self) -> Lead:
+    def take_lead(self, *, is_ready: bool) -> Lead:
         """
         Take the lead.
+
+        Args:
+            is_ready: this process has followed the journal; another one leaves it to one that stands by, for a moment.
 
         Raises:
             LedElsewhereError: another process has it.
             BackendDeniedError, BackendUnavailableError: the store cannot be used.
+        """
+
+    def read(self) -> Reader:
+        """
+        Begin to read the journal, which is made if it is not there.
+
+        Raises:
+            BackendError: as of `take_lead`.
         """
 
     def has_leader(self) -> bool:

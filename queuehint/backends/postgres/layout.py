@@ -61,7 +61,8 @@ CREATE TABLE {schema}.leader (
     expires_at      timestamptz NOT NULL, -- by the clock of the server
     session_pid     integer,              -- its session: another process may lead once that has ended,
     session_at      timestamptz,          -- as long as this is the server
-    server_at       timestamptz           -- that it was on
+    server_at       timestamptz,          -- that it was on
+    standby_until   timestamptz           -- until then another process leads next, which has followed the journal
 );
 COMMENT ON TABLE {schema}.leader IS 'queuehint: the process that leads each namespace';
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.leadership import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
 from queuehint.backends.postgres.layout import quoted
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LEASE_S: Final = 5.0
 """How long a process leads after it has renewed its lead."""
 RENEW_EVERY_S: Final = 1.0
+STANDS_S: Final = 1.0
+"""How long the lead is left to a process that stands by, after it has said so."""
 
 # What a session is known by; nothing where a pooler shares sessions.
 _SESSION: Final = (
@@ -49,18 +51,24 @@ _SESSION_COLUMNS: Final = "session_pid, session_at, server_at"
 _UNTIL: Final = f"clock_timestamp() + interval '{LEASE_S:g} s'"
 # A session that has begun after this statement is not among those that it finds, and has not ended. Of the sessions of
 # other users no more than the process is shown.
+_FREE: Final = """(l.expires_at <= clock_timestamp() OR (
+        l.server_at = pg_postmaster_start_time() AND l.session_at < statement_timestamp() AND NOT EXISTS (
+            SELECT FROM pg_stat_activity s
+            WHERE s.pid = l.session_pid AND coalesce(s.backend_start, l.session_at) = l.session_at)))"""
 _TAKE: Final = f"""
     INSERT INTO {{schema}}.leader AS l (namespace, epoch, secret, term, pid, number, expires_at, {_SESSION_COLUMNS})
     VALUES ($1, 1, $2, '1.' || $3, $4::integer, 0, {_UNTIL}, {{session}})
     ON CONFLICT (namespace) DO UPDATE SET epoch = l.epoch + 1, secret = excluded.secret,
         term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, address = NULL, expires_at = {_UNTIL},
         ({_SESSION_COLUMNS}) = ROW ({{session}})
-    WHERE l.expires_at <= clock_timestamp() OR (
-        l.server_at = pg_postmaster_start_time() AND l.session_at < statement_timestamp() AND NOT EXISTS (
-            SELECT FROM pg_stat_activity s
-            WHERE s.pid = l.session_pid AND coalesce(s.backend_start, l.session_at) = l.session_at))
+    WHERE {_FREE} AND ($5::boolean OR coalesce(l.standby_until <= clock_timestamp(), true))
     RETURNING epoch, term
 """
+_STAND_BY: Final = f"""
+    UPDATE {{schema}}.leader l SET standby_until = clock_timestamp() + interval '{STANDS_S:g} s' WHERE namespace = $1
+    RETURNING {_FREE}
+"""
+_IS_FREE: Final = f"SELECT {_FREE} FROM {{schema}}.leader l WHERE namespace = $1"
 _FIND: Final = "SELECT pid, address, term FROM {schema}.leader WHERE namespace = $1"
 _MINE: Final = "WHERE namespace = $1 AND epoch = $2::bigint AND secret = $3 RETURNING true"
 _RENEW: Final = f"UPDATE {{schema}}.leader SET expires_at = {_UNTIL}, number = coalesce($4::bigint, number) {_MINE}"
@@ -110,9 +118,12 @@ class PostgresLead:
         session = _NO_SESSION if self._session.is_pooled else _SESSION
         return statement(name, template.format(schema=quoted(self.address.schema), session=session))
 
-    def take(self) -> None:
+    def take(self, *, is_ready: bool = True) -> None:
         """
         Take the lead.
+
+        Args:
+            is_ready: this process has followed the journal; another one leaves it to one that stands by.
 
         Raises:
             LedElsewhereError: another process has it.
@@ -120,7 +131,9 @@ class PostgresLead:
         """
         sent_s = _now_s()
         digest = blake2b(self.secret.encode(), digest_size=8).hexdigest()
-        found = self._session.run(self._statement("take", _TAKE), self.namespace, self.secret, digest, os.getpid())
+        found = self._session.run(
+            self._statement("take", _TAKE), self.namespace, self.secret, digest, os.getpid(), is_ready
+        )
         if not found:
             raise LedElsewhereError(find_leader(self._session, self.address, self.namespace) or Leader())
         ((epoch, term),) = found
@@ -219,9 +232,27 @@ def find_leader(session: Session, address: Address, namespace: str) -> Leader | 
     return None
 
 
-def take_lead(address: Address, namespace: str) -> PostgresLead:
+def stand_by(session: Session, address: Address, namespace: str, *, says_so: bool) -> bool:
+    """
+    Return whether nobody leads.
+
+    Args:
+        says_so: this process stands by, for `STANDS_S`.
+
+    Raises:
+        LostError, RefusedError: as of the session.
+    """
+    name, template = ("stand_by", _STAND_BY) if says_so else ("is_free", _IS_FREE)
+    found = session.run(statement(name, template.format(schema=quoted(address.schema))), namespace)
+    return all(integer(is_free) for (is_free,) in found)
+
+
+def take_lead(address: Address, namespace: str, *, is_ready: bool = True) -> PostgresLead:
     """
     Take the lead of a namespace.
+
+    Args:
+        is_ready: as of `PostgresLead.take`.
 
     Raises:
         LedElsewhereError: another process has it.
@@ -231,7 +262,7 @@ def take_lead(address: Address, namespace: str) -> PostgresLead:
     try:
         prepare(session, address)
         lead = PostgresLead(address, namespace, session)
-        lead.take()
+        lead.take(is_ready=is_ready)
     except (LostError, RefusedError) as error:
         session.close()
         raise session.judgement(error) from error

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from queuehint.backends.journal.guests.doors import GoneError, UnixDoor
 from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, private
-from queuehint.backends.journal.leadership import LedElsewhereError
+from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
+from queuehint.backends.postgres.journal.reader import PostgresReader
 from queuehint.backends.postgres.lead import PostgresLead, find_leader, take_lead
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
@@ -26,7 +27,7 @@ from queuehint.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from queuehint.backends.journal.guests.doors import Door
     from queuehint.backends.journal.guests.host import Leading
-    from queuehint.backends.journal.leadership import Lead, Leader
+    from queuehint.backends.journal.lead.leadership import Lead, Leader
     from queuehint.backends.postgres.address import Address
 
 
@@ -46,7 +47,7 @@ class PostgresStore:
         self._address = address.for_leading
         self._namespace = namespace
 
-    def take_lead(self) -> PostgresLead:
+    def take_lead(self, *, is_ready: bool = True) -> PostgresLead:
         """
         Take the lead; the tables are made if they are not there.
 
@@ -57,11 +58,15 @@ class PostgresStore:
             BackendUnavailableError: the server cannot be reached.
         """
         if self._address.may_lead:
-            return take_lead(self._address, self._namespace)
+            return take_lead(self._address, self._namespace, is_ready=is_ready)
         leader = self._find()
         if leader is None or leader.pid is None:
             raise BackendUnavailableError(f"{self.name}: no process leads, and this one may not (lead=no)")
         raise LedElsewhereError(leader)
+
+    def read(self) -> PostgresReader:
+        """Begin to read the journal; the tables are made if they are not there."""
+        return PostgresReader(self._address, self._namespace)
 
     def has_leader(self) -> bool:
         """Return whether a process leads, as far as the leader's row says."""

@@ -17,15 +17,13 @@ import json
 import os
 import sqlite3
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.backends.journal.store import Header
+from queuehint.backends.sqlite.rows import BUSY, BUSY_S, FULL, IOERR_WRITE, FileRows, code_of
 from queuehint.errors import (
     BackendDeniedError,
-    BackendError,
-    BackendFullError,
     BackendUnavailableError,
     CorruptStateError,
     OutcomeUnknownError,
@@ -35,27 +33,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from queuehint.backends.journal.store import InboxRow
+    from queuehint.backends.journal.store import Header, InboxRow
     from queuehint.backends.sqlite.address import Address
 
 APPLICATION_ID: Final = 0x71756875
 """The application id of our files: "quhu", at a fixed place of the first page."""
 TABLES: Final = 2
 """The number of these tables' layout, ``user_version`` of the database."""
-BUSY_S: Final = 5.0
-"""How long to wait for another program that has locked the file."""
 
 _MAKE = """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE journal (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, operations BLOB NOT NULL);
     CREATE TABLE snapshot (part INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
-_ERROR, _BUSY, _LOCKED, _READONLY, _CORRUPT, _FULL, _TOOBIG, _NOTADB = 1, 5, 6, 8, 11, 13, 18, 26
-_IOERR_WRITE: Final = 778
-"""Codes of SQLite; those it has besides are of one kind in their lower eight bits."""
 
 
-class JournalFile:
+class JournalFile(FileRows):
     """
     An open database, see `queuehint.backends.journal.store.Journal`.
 
@@ -75,10 +68,8 @@ class JournalFile:
     looks_every_s: float | None = None
 
     def __init__(self, address: Address, namespace: str) -> None:
-        self.path = address.path
-        self.name = str(address.path)
+        super().__init__(address.path)
         self.number = 0
-        self.header: Header | None = None
         self.owner: str | None = None
         with self._judged():
             _make_private(self.path)
@@ -120,9 +111,8 @@ class JournalFile:
                 "each namespace has a file of its own"
             )
         self.owner = meta.get("owner")
-        if "snapshot" in meta:
-            self.header = Header(**json.loads(meta["snapshot"]))
-        covered = self.header.number if self.header is not None else 0
+        self.header = self._read_header()
+        covered = self.covered.number
         rows = "SELECT min(number), max(number), count(*) FROM journal WHERE number > ?"
         first, last, count = db.execute(rows, (covered,)).fetchone()
         if count and (first != covered + 1 or last != covered + count):
@@ -139,43 +129,6 @@ class JournalFile:
         db.execute(f"PRAGMA user_version = {TABLES}")
         db.execute("COMMIT")
 
-    def _pragma(self, what: str) -> Any:
-        return self._db.execute(f"PRAGMA {what}").fetchone()[0]
-
-    # --- reading -------------------------------------------------------------------------------------------------
-
-    def description(self) -> tuple[bytes, int]:
-        """
-        Return the last part of the snapshot, and how many bytes all have.
-
-        Raises:
-            CorruptStateError: some parts are missing, or the file is damaged.
-        """
-        header = self.header
-        assert header is not None
-        with self._judged():
-            inside = (header.first, header.first + header.parts)
-            sizes = "SELECT count(*), total(length(data)) FROM snapshot WHERE part >= ? AND part < ?"
-            count, size = self._db.execute(sizes, inside).fetchone()
-            last = self._db.execute("SELECT data FROM snapshot WHERE part = ?", (inside[1] - 1,)).fetchone()
-        if count != header.parts or last is None:
-            raise CorruptStateError(f"{self.path}: parts of the snapshot are missing")
-        return last[0], int(size)
-
-    def parts(self) -> Iterator[bytes]:
-        """
-        Yield all parts of the snapshot but the last one.
-
-        Raises:
-            CorruptStateError: the file is damaged.
-        """
-        header = self.header
-        assert header is not None
-        with self._judged():
-            parts = "SELECT data FROM snapshot WHERE part >= ? AND part < ? ORDER BY part"
-            for (data,) in self._db.execute(parts, (header.first, header.first + header.parts - 1)):
-                yield data
-
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
         Yield the times and groups after the snapshot.
@@ -183,13 +136,11 @@ class JournalFile:
         Raises:
             CorruptStateError: the file is damaged.
         """
-        covered = self.header.number if self.header is not None else 0
-        with self._judged():
-            rows = "SELECT at_ms, operations FROM journal WHERE number > ? ORDER BY number"
-            for at_ms, operations in self._db.execute(rows, (covered,)):
-                if type(operations) is not bytes:
-                    raise CorruptStateError(f"{self.path} is damaged: a row of the journal has {type(operations)}")
-                yield at_ms, operations
+        for _, at_ms, operations in self.rows_after(self.covered):
+            yield at_ms, operations
+
+    def _pragma(self, what: str) -> Any:
+        return self._db.execute(f"PRAGMA {what}").fetchone()[0]
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -339,7 +290,7 @@ class JournalFile:
             db.execute("COMMIT")
             is_sure = True
         except sqlite3.Error as error:
-            if (_code(error) & 0xFF) == _FULL or _code(error) in {_BUSY, _IOERR_WRITE}:
+            if (code_of(error) & 0xFF) == FULL or code_of(error) in {BUSY, IOERR_WRITE}:
                 # The commit record of the log is written last: it was not written.
                 self._roll_back()
                 self._judge(error)
@@ -357,21 +308,6 @@ class JournalFile:
         except sqlite3.Error:
             pass
 
-    @contextmanager
-    def _judged(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            self._judge(error)
-        except OSError as error:
-            raise BackendUnavailableError(f"{self.path}: {error}") from error
-        except (KeyError, ValueError, TypeError) as error:
-            raise CorruptStateError(f"{self.path} is damaged: {error!r}") from error
-
-    def _judge(self, error: sqlite3.Error) -> NoReturn:
-        """Translate an error of SQLite."""
-        raise _judgement(error, f"{self.path}") from error
-
 
 def _make_private(path: Path) -> None:
     """Make a file that only its owner may read and write, if it is not there; those beside it get the same mode."""
@@ -383,22 +319,3 @@ def _identity(path: Path) -> tuple[int, int]:
     """Return the identity of the file that a name leads to."""
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", None) or 0
-
-
-def _judgement(error: sqlite3.Error, path: str) -> BackendError:
-    kind = _code(error) & 0xFF
-    if kind == _FULL:
-        return BackendFullError(f"{path}: there is no room left on the disk; nothing was changed")
-    if kind == _TOOBIG:
-        return BackendFullError(f"{path}: this is more than the file may hold at once; nothing was changed")
-    if kind == _READONLY:
-        return BackendDeniedError(f"{path} must not be written: {error}")
-    if kind in {_ERROR, _CORRUPT, _NOTADB}:
-        return CorruptStateError(f"{path} is damaged, or no database: {error}")
-    if kind in {_BUSY, _LOCKED}:
-        return BackendUnavailableError(f"{path} is held by another program: {error}")
-    return BackendUnavailableError(f"{path}: {error}")

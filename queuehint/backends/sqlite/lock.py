@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
-from queuehint.backends.journal.leadership import Leader, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
 from queuehint.errors import BackendDeniedError, BackendUnavailableError
 
 _PID_BYTES: Final = 20
@@ -136,6 +136,24 @@ def lock_path(path: Path) -> Path:
     """Return where the lock of a file is, wherever links to it lead."""
     real = path.resolve()
     return real.with_name(real.name + ".lock")
+
+
+def standby_path(path: Path) -> Path:
+    """Return where the lock of a process is that stands by, to lead a file next."""
+    real = path.resolve()
+    return real.with_name(real.name + ".standby")
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process has a lock; it is not taken for longer than that."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:  # nobody ever had it
+        return False
+    try:
+        return not _lock(file)
+    finally:
+        os.close(file)
 
 
 def take_lock(path: Path) -> FileLock:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.guests.doors import UnixDoor
 from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, beside, private
-from queuehint.backends.sqlite.file import JournalFile
-from queuehint.backends.sqlite.lock import lock_path, take_lock
+from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
+from queuehint.backends.sqlite.file import TABLES, JournalFile
+from queuehint.backends.sqlite.lock import is_locked, lock_path, standby_path, take_lock
+from queuehint.backends.sqlite.rows import FileReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from queuehint.backends.journal.guests.host import Leading
-    from queuehint.backends.journal.leadership import Lead, Leader
+    from queuehint.backends.journal.lead.leadership import Lead
     from queuehint.backends.sqlite.address import Address
     from queuehint.backends.sqlite.lock import FileLock
+
+
+YIELDS_S: Final = 2.0
+"""For how long the lead is left to a process that stands by."""
 
 
 class FileStore:
@@ -32,10 +41,31 @@ class FileStore:
         self.name = str(address.path)
         self._address = address
         self._namespace = namespace
+        self._yields_until_s: float | None = None
+        """Until when the lead is left to a process that stands by, since it was first."""
 
-    def take_lead(self) -> FileLock:
-        """Take the lock of the file."""
-        return take_lock(self._address.path)
+    def take_lead(self, *, is_ready: bool) -> FileLock:
+        """Take the lock of the file; leave it for a moment to a process that stands by, if this one does not."""
+        path = self._address.path
+        lock = take_lock(path)
+        if is_ready or not is_locked(standby_path(path)):
+            self._yields_until_s = None
+            return lock
+        now_s = time.monotonic()
+        if self._yields_until_s is None:
+            self._yields_until_s = now_s + YIELDS_S
+        if now_s > self._yields_until_s:  # it stands still
+            return lock
+        lock.release()
+        raise LedElsewhereError(Leader())
+
+    def read(self) -> FileReader:
+        """Open the file to follow it; make it if it is not there."""
+        path = self._address.path
+        if not path.exists():
+            with suppress(LedElsewhereError), closing_lock(take_lock(path)):
+                JournalFile(self._address, self._namespace).close()
+        return FileReader(self._address, TABLES)
 
     def has_leader(self) -> bool:
         """Return whether a process has written its id into the lock file."""
@@ -69,3 +99,12 @@ class FileStore:
     def open(self, _lead: Lead) -> JournalFile:
         """Open the database."""
         return JournalFile(self._address, self._namespace)
+
+
+@contextmanager
+def closing_lock(lock: FileLock) -> Iterator[None]:
+    """Release a lock at the end of a block."""
+    try:
+        yield
+    finally:
+        lock.release()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Interest
     from queuehint.backends.journal.guests.doors import Door
-    from queuehint.backends.journal.leadership import Leader
+    from queuehint.backends.journal.lead.leadership import Leader
     from queuehint.backends.journal.writer import Ticket
     from queuehint.operations import Operation
 

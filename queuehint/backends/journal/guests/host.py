@@ -24,7 +24,7 @@ from queuehint.backends.journal.guests.messages import (
     refused,
     replied,
 )
-from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.writer import Ticket
 from queuehint.errors import (
     BackendDeniedError,

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
 
-from queuehint.backends.journal.leadership import DeposedError
-from queuehint.backends.journal.store import Header
+from queuehint.backends.journal.lead.leadership import DeposedError
+from queuehint.backends.journal.store import BehindError, Header, Position
 from queuehint.backends.postgres.journal.connection import PATIENCE_S, Connection
 from queuehint.backends.postgres.journal.inbox import Inbox, InboxRow
 from queuehint.backends.postgres.journal.recent import RecentRow, RecentRows, mark_of
+from queuehint.backends.postgres.journal.rows import PostgresRows, read_slice
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import integer, text
 from queuehint.errors import BackendError, BackendUnavailableError, CorruptStateError, OutcomeUnknownError
@@ -44,16 +45,13 @@ logger = logging.getLogger("queuehint.postgres")
 
 LOOKS_EVERY_S: Final = 0.02
 """How often the inbox is looked into while nothing else is asked for."""
-SLICE_ROWS: Final = 200
-SLICE_PARTS: Final = 16
-"""How many are read by one statement."""
 THERE_EVERY_S: Final = 1.0
 """How often it is looked whether the newest row is there."""
 _TAKEN_BEFORE: Final = "23505"
 """The code of a key that is there already."""
 
 
-class PostgresJournal:
+class PostgresJournal(PostgresRows):
     """
     An open journal; used by one thread.
 
@@ -74,9 +72,8 @@ class PostgresJournal:
     looks_every_s: float | None = LOOKS_EVERY_S
 
     def __init__(self, lead: PostgresLead) -> None:
-        self.name = lead.address.shown
+        super().__init__(lead.address.shown, lead.namespace)
         self.number = 0
-        self.header: Header | None = None
         self.owner: str | None = None
         self.lost_transactions: list[bytes] = []
         self._lead = lead
@@ -112,7 +109,7 @@ class PostgresJournal:
                 release=text(release) or "",
                 options=text(options) or "",
             )
-        self._covered_mark = integer(covered_mark)
+        self.covered = Position(integer(covered), integer(covered_mark))
         is_newer = integer(number) > integer(covered)
         self.number = integer(number if is_newer else covered)
         if self.number < integer(known):
@@ -155,61 +152,36 @@ class PostgresJournal:
         Raises:
             CorruptStateError: a row is missing or was changed.
         """
-        number, mark = (0, 0) if self.header is None else (self.header.number, self._covered_mark)
-        last, last_mark = self.number, self._mark
-        while number < last:
-            found = self._connection.ask(self._connection.statements.rows, self._lead.namespace, number, SLICE_ROWS)
+        for _, at_ms, data in self._rows_from(self.covered):
+            yield at_ms, data
+
+    def rows_after(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
+        """
+        Yield the rows after a position: their own positions, times, groups.
+
+        Raises:
+            BehindError: a snapshot goes further than the position, or it is of another history.
+            CorruptStateError: a row is missing or was changed.
+        """
+        if position != self.covered:
+            found = self._connection.ask(self._connection.statements.marks, self._lead.namespace, position.number)
+            there = [
+                Position(integer(number), integer(mark)) for number, mark, is_header in found if not integer(is_header)
+            ]
+            if position.number < self.covered.number or position not in there:
+                raise BehindError
+        yield from self._rows_from(position)
+
+    def _rows_from(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
+        last = Position(self.number, self._mark)
+        while position.number < last.number:
+            found = read_slice(self._connection, self._lead.namespace, position)
             if not found:
-                break
-            for its_number, at_ms, its_mark, data in found:
-                assert data is not None
-                mark = mark_of(mark, integer(at_ms), data)
-                number += 1
-                if (integer(its_number), integer(its_mark)) != (number, mark):
-                    raise CorruptStateError(f"{self.name} is damaged: row {number} is missing or was changed")
-                yield integer(at_ms), data
-        if (number, mark) != (last, last_mark):
-            raise CorruptStateError(f"{self.name} is damaged: the journal ends with row {number}, not {last}")
-
-    def description(self) -> tuple[bytes, int]:
-        """
-        Return the last part of the snapshot, and how many bytes all have.
-
-        Raises:
-            CorruptStateError: some parts are missing.
-        """
-        header = self.header
-        assert header is not None
-        ((count, size, last),) = self._connection.ask(
-            self._connection.statements.sizes, self._lead.namespace, header.first, header.first + header.parts
-        )
-        if integer(count) != header.parts or last is None:
-            raise CorruptStateError(f"{self.name}: parts of the snapshot are missing")
-        return last, integer(size)
-
-    def parts(self) -> Iterator[bytes]:
-        """
-        Yield all parts of the snapshot but the last one.
-
-        Raises:
-            CorruptStateError: some parts are missing.
-        """
-        header = self.header
-        assert header is not None
-        part, end = header.first, header.first + header.parts - 1
-        while part < end:
-            found = self._connection.ask(
-                self._connection.statements.parts, self._lead.namespace, part, end, SLICE_PARTS
-            )
-            for number, data in found:
-                if integer(number) != part or data is None:
-                    break
-                part += 1
-                yield data
-            else:
-                if found:
-                    continue
-            raise CorruptStateError(f"{self.name}: part {part} of the snapshot is missing")
+                raise CorruptStateError(f"{self.name} is damaged: row {position.number + 1} is missing or was changed")
+            yield from found
+            position = found[-1][0]
+        if position != last:
+            raise CorruptStateError(f"{self.name} is damaged: row {position.number} was changed")
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -409,7 +381,7 @@ class PostgresJournal:
                 "the older snapshot counts"
             )
         self._put_bytes.clear()
-        self.header, self._covered_mark = header, integer(mark)
+        self.header, self.covered = header, Position(header.number, integer(mark))
 
     def clear(self, parts: int, rows: int) -> bool:
         """

@@ -84,6 +84,8 @@ SELECT number, at_ms, mark, data FROM {s}.journal
 WHERE namespace = $1 AND number > $2::bigint ORDER BY number LIMIT $3::bigint
 """
 
+_NEWEST: Final = "SELECT number, mark, layout, first, parts, release, options FROM {s}.header WHERE namespace = $1"
+
 _SIZES: Final = """
 SELECT count(*), coalesce(sum(octet_length(data)), 0)::bigint,
     (SELECT data FROM {s}.snapshot WHERE namespace = $1 AND part = $3::bigint - 1)
@@ -189,6 +191,7 @@ class Statements:
     there: Statement
     marks: Statement
     rows: Statement
+    header: Statement
     sizes: Statement
     parts: Statement
     put: Statement
@@ -221,6 +224,7 @@ def statements_of(address: Address, *, is_pooled: bool) -> Statements:
         there=of("there", _THERE),
         marks=of("marks", _MARKS),
         rows=of("rows", _ROWS),
+        header=of("header", _NEWEST),
         sizes=of("sizes", _SIZES),
         parts=of("parts", _PARTS),
         put=of("put", _PUT_SOME),

@@ -6,13 +6,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.leadership import DeposedError
+from queuehint.backends.journal.lead.leadership import DeposedError
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuehint.backends.journal.leadership import Lead
+    from queuehint.backends.journal.lead.leadership import Lead
 
 AGAIN_S: Final = 0.2
 """How soon it tries again when the store does not answer."""

@@ -1,0 +1,95 @@
+"""
+A process that stands by: it follows the journal that another one leads, and leads at once when that has ended.
+
+It has the engine that the leader has, a moment later, in memory of its own; so it need not read the journal first.
+Other processes leave the lead to one that stands by.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from queuehint.backends.journal.lead.replica import Replica
+from queuehint.backends.journal.store import BehindError
+from queuehint.errors import BackendError
+
+if TYPE_CHECKING:
+    import threading
+
+    from queuehint.backends.journal.backend import JournalBackend
+    from queuehint.backends.journal.store import Reader
+
+LOOK_EVERY_S: Final = 0.05
+"""How often to look for further rows, and whether anybody leads."""
+REFRESH_ROWS: Final = 10_000
+"""After so many rows it is looked which of them a snapshot covers by now."""
+ASK_EVERY_S: Final = 1.0
+"""How often to ask a process that leads, and neither runs jobs nor leads for others, for the lead."""
+AGAIN_S: Final = 0.5
+"""How soon to try again when the store does not answer."""
+
+logger = logging.getLogger("queuehint.journal")
+
+
+class Standby:
+    """
+    Follows the journal of a backend, and has it lead once nobody does.
+
+    Args:
+        backend: in this process; it leaves the lead to no other one, also if that runs jobs.
+    """
+
+    def __init__(self, backend: JournalBackend) -> None:
+        self._backend = backend
+        backend.keeps_lead = True
+        self._reader: Reader | None = None
+        self._replica: Replica | None = None
+        self._asks_s = 0.0
+        """When to ask the process that leads to leave the lead to this one."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Stand by or lead until *stop* is set, from one thread; the backend is closed by its caller."""
+        try:
+            while not stop.is_set():
+                try:
+                    stop.wait(self._step())
+                except BehindError:
+                    self._replica = None
+                except BackendError as error:
+                    extra = {"event": "journal.standby_failed", "store": self._backend.name, "error": str(error)}
+                    logger.warning("the journal cannot be followed: %s", error, extra=extra)
+                    self._forget()
+                    stop.wait(AGAIN_S)
+        finally:
+            self._forget()
+
+    def _step(self) -> float:
+        """Do what is to be done now; return for how long there is nothing to do."""
+        backend = self._backend
+        if backend.is_leading:
+            self._forget()
+            return LOOK_EVERY_S
+        if self._reader is None:
+            self._reader = backend.store.read()
+        if self._replica is None:
+            self._replica = Replica(self._reader, backend.engine_options)
+            extra = {"event": "journal.standby", "store": backend.name, "row": self._replica.position.number}
+            logger.info("stands by", extra=extra)
+        if self._replica.follow(self._reader):
+            if self._replica.rows >= REFRESH_ROWS:
+                self._replica.forget(self._reader.refresh().number)
+            return 0.0
+        now_s = time.monotonic()
+        if self._reader.stand_by() or now_s >= self._asks_s:
+            self._asks_s = now_s + ASK_EVERY_S
+            backend.take_over(self._replica)
+            if self._replica.is_used:
+                self._replica = None
+        return LOOK_EVERY_S
+
+    def _forget(self) -> None:
+        reader, self._reader, self._replica = self._reader, None, None
+        if reader is not None:
+            reader.close()

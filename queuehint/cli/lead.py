@@ -1,0 +1,63 @@
+"""``queuehint lead``: lead a journal for the processes that use it, or stand by to lead next."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Annotated, NoReturn
+
+import typer
+
+from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.lead.standing import Standby
+from queuehint.backends.masks import masked
+from queuehint.cli.logs import LogFormat, LogLevel, set_up
+from queuehint.cli.opening import EXIT_USAGE, Namespace
+from queuehint.cli.said import said
+from queuehint.errors import BackendError, InvalidJobError, MissingExtraError
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL", envvar="QUEUEHINT_URL", help="Of the store: postgresql://user@host/database, or a file."
+    ),
+]
+
+
+def lead(
+    url: Url,
+    namespace: Namespace = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(envvar="QUEUEHINT_LOG_FORMAT", help="Of log lines on standard error.")
+    ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(envvar="QUEUEHINT_LOG_LEVEL", help="The least to log.")] = None,
+) -> None:
+    """
+    Lead a store in PostgreSQL or in a file, or stand by to lead next, until a signal says stop.
+
+    It runs no jobs. While another process leads it follows the journal in memory of its own, so that it can lead within
+    a moment when that one ends. Several of them may stand by.
+    """
+    set_up(log_format, log_level)
+    try:
+        backend = open_backend(url, BackendOptions() if namespace is None else BackendOptions(namespace=namespace))
+    except (InvalidJobError, MissingExtraError) as error:
+        _refuse(error)
+    if not isinstance(backend, JournalBackend):
+        _refuse(InvalidJobError(f"{masked(url)} has no process that leads: take postgresql:// or sqlite:///"))
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        Standby(backend).run(stop)
+    finally:
+        try:
+            backend.close_sync()
+        except BackendError as error:
+            typer.echo(f"queuehint lead: {said(str(error))}", err=True)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    typer.echo(f"queuehint lead: {said(str(error))}", err=True)
+    raise typer.Exit(EXIT_USAGE)

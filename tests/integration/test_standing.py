@@ -1,0 +1,236 @@
+"""A process that stands by follows the journal and leads next; others leave the lead to it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from queuehint import JobState, Scheduler
+from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.lead.replica import Replica
+from queuehint.backends.journal.lead.standing import Standby
+from queuehint.backends.journal.leading import NUDGE
+from queuehint.backends.journal.snapshots import compaction
+from queuehint.backends.journal.store import BehindError
+from queuehint.cli.app import app
+from tests.commands import CliRunner
+from tests.folders import quick_folder
+from tests.postgres_servers import shared_postgres
+from tests.prefork import start
+from tests.servers import new_namespace
+from tests.sqlite_store import claim, enqueue, finish, leave_journal, record
+from tests.support import until_sync
+
+LIMIT_S = 60
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "postgres":
+        yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
+    else:
+        with quick_folder() as folder:
+            yield f"sqlite:///{folder}/jobs.db?durability=process"
+
+
+@pytest.fixture
+def make(url: str) -> Iterator[Callable[[], JournalBackend]]:
+    made: list[JournalBackend] = []
+
+    def open_it() -> JournalBackend:
+        backend = open_backend(url, BackendOptions())
+        assert isinstance(backend, JournalBackend)
+        made.append(backend)
+        return backend
+
+    yield open_it
+    for each in made:
+        each.close_sync()
+
+
+@pytest.fixture
+def standing() -> Iterator[Callable[[JournalBackend], None]]:
+    """Have stores stand by, each in a thread."""
+    stop = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def begin(backend: JournalBackend) -> None:
+        threads.append(threading.Thread(target=Standby(backend).run, args=(stop,)))
+        threads[-1].start()
+
+    yield begin
+    stop.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+
+
+def fill(store: Any, count: int, begin: int = 0) -> None:
+    for n in range(begin, begin + count):
+        enqueue(store, f"j{n}")
+        for grant in claim(store, limit=n % 3):
+            finish(store, grant)
+
+
+def states(store: Any) -> Any:
+    """Return the states of all jobs, as the process that leads has them."""
+    return [record(store, f"j{n}").state for n in range(5)], store.call_sync(NUDGE)
+
+
+def test_a_replica_has_the_engine_of_the_leader(make: Callable[[], JournalBackend]) -> None:
+    leader, other = make(), make()
+    fill(leader, 30)
+    with closing(other.store.read()) as reader:
+        replica = Replica(reader, other.engine_options)
+        replica.follow(reader)
+        fill(leader, 30, 30)
+        assert replica.follow(reader) > 30
+        assert replica.follow(reader) == 0
+        there, here = leader.engine.table.jobs, replica._engine.table.jobs
+        assert [(each.id, each.state) for each in here.values()] == [(each.id, each.state) for each in there.values()]
+        assert replica._engine.token == leader.engine.token
+        assert list(replica._answers.workers) == list(leader._answers.workers)
+        assert not reader.stand_by()
+        before = states(leader)
+        leave_journal(leader)
+        leader.close_sync()
+        assert reader.stand_by()
+        other.take_over(replica)
+    assert other.is_leading
+    assert other.engine is replica._engine
+    assert states(other) == before
+    other.engine.check()
+
+
+def test_a_replica_that_a_snapshot_has_left_behind_is_of_no_use(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, other, third = make(), make(), make()
+    fill(leader, 10)
+    with closing(other.store.read()) as reader:
+        replica = Replica(reader, other.engine_options)
+        replica.follow(reader)
+        monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 5)
+        fill(leader, 30, 10)
+        until_sync(lambda: leader._journal.header is not None, "there is a snapshot")  # type: ignore[union-attr]
+        fill(leader, 3, 40)
+        with pytest.raises(BehindError):
+            for _ in range(100):
+                replica.follow(reader)
+                time.sleep(0.02)
+        before = states(leader)
+        leader.close_sync()
+        other.take_over(replica)
+        assert other.is_leading
+        assert other.engine is not replica._engine
+        assert states(other) == before
+        other.close_sync()
+        with closing(third.store.read()) as again:
+            fresh = Replica(again, third.engine_options)
+            fresh.follow(again)
+            third.take_over(fresh)
+        assert third.engine is fresh._engine
+        assert states(third) == before
+
+
+def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
+    make: Callable[[], JournalBackend], standing: Callable[[JournalBackend], None]
+) -> None:
+    leader, guest, ready = make(), make(), make()
+    leader.adopt(list)
+    fill(leader, 20)
+    guest.call_sync(NUDGE)
+    standing(ready)
+    time.sleep(0.5)
+    before = states(leader)
+    leave_journal(leader)
+    leader.close_sync()
+    assert states(guest) == before
+    until_sync(lambda: ready.is_leading, "it leads")
+    assert not guest.is_leading
+    guest.adopt(list)
+    claim(guest, limit=0)
+    assert ready.is_leading, "it leaves the lead to nobody"
+
+
+def test_the_lead_of_one_that_stands_still_is_not_waited_for(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, guest, ready = make(), make(), make()
+    fill(leader, 5)
+    with closing(ready.store.read()) as reader:
+        assert not reader.stand_by()
+        leader.close_sync()
+        begun_s = time.monotonic()
+        guest.call_sync(NUDGE)
+        assert 0.5 < time.monotonic() - begun_s < 4
+        assert guest.is_leading
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # the lock of a file is never lost
+def test_a_leader_that_is_deposed_is_a_guest(make: Callable[[], JournalBackend]) -> None:
+    leader, other = make(), make()
+    fill(leader, 5)
+    run = shared_postgres().run
+    run(
+        f"UPDATE queuehint.leader SET expires_at = '-infinity' WHERE namespace = '{leader.namespace}'",
+        database="postgres",
+    )
+    enqueue(other, "j5")
+    assert other.is_leading
+    time.sleep(1.5)  # the next renewal
+    enqueue(leader, "j6")
+    assert not leader.is_leading
+    assert record(leader, "j5").number + 1 == record(other, "j6").number
+
+
+def test_a_command_leads_and_another_one_follows(url: str) -> None:
+    sched = Scheduler(url)
+
+    @sched.job(queue_hint=["{doc}"])
+    def edit(doc: str) -> str:
+        return doc
+
+    commands = [start("queuehint", "lead", url, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        handles = [edit.enqueue_sync("doc") for _ in range(5)]
+        backend = sched.backend
+        assert isinstance(backend, JournalBackend)
+        until_sync(lambda: led_by(sched) in {each.pid for each in commands}, "a command leads")
+        time.sleep(0.5)
+        first = next(each for each in commands if each.pid == led_by(sched))
+        second = next(each for each in commands if each is not first)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        begun_s = time.monotonic()
+        assert handles[0].state_sync() is JobState.QUEUED
+        assert time.monotonic() - begun_s < 4
+        assert led_by(sched) == second.pid
+        sched.drain_sync(run=True)
+        assert [each.result_sync() for each in handles] == ["doc"] * 5
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(LIMIT_S) == 0
+    finally:
+        for each in commands:
+            each.kill()
+            each.communicate()
+        sched.close_sync()
+
+
+def led_by(sched: Scheduler) -> int | None:
+    sched.stats_sync()
+    leader = sched.backend._leader  # type: ignore[attr-defined]
+    return None if leader is None else leader.pid
+
+
+def test_a_store_that_nobody_leads_is_refused_by_the_command() -> None:
+    for wrong in ("redis://localhost:1/0", "memory://"):
+        found = CliRunner().invoke(app, ["lead", wrong])
+        assert (found.exit_code, "has no process that leads" in found.output) == (2, True), found.output
