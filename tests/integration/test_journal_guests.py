@@ -162,6 +162,13 @@ async def test_a_guest_on_a_loop_asks_as_well_and_many_at_a_time(table: Table) -
         await guest.call(op.Draw(1))
 
 
+def test_a_guest_on_a_loop_of_another_library_asks_as_well(table: Table) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    owner, guest = table.have(), table.open()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(asyncio.wait_for(guest.call(op.CountJobs()), 10)) == owner.call_sync(op.CountJobs())
+
+
 def test_a_guest_waits_for_results_of_jobs_that_are_forgotten_at_once(table: Table) -> None:
     table.clock = None  # type: ignore[assignment]
     url = f"sqlite:///{table.path}?durability=process"

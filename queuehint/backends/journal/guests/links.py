@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.messages import (
@@ -118,8 +118,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to read."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # that of uvloop is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         """Give the answers that have come to those who wait for them."""
