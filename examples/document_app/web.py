@@ -48,7 +48,7 @@ Tags = Annotated[list[str], Query(alias="tag")]
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Open the database for reading; no worker runs in here where the jobs are on Redis."""
+    """Open the database for reading; no worker runs in here where the jobs are in PostgreSQL or on Redis."""
     with Database() as app.state.database:
         async with sched.lifespan()(app):
             yield

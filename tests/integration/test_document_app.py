@@ -1,4 +1,4 @@
-"""The example application: its web process, a worker process and Redis, driven as its users would drive it."""
+"""The example application: its web process, a worker process and a store, driven as its users would drive it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.postgres_servers import PostgresServer
 from tests.prefork import start
 from tests.probes import free_port, until
 from tests.servers import Server, new_namespace
@@ -90,7 +91,13 @@ def spans_of(file: Path) -> list[dict[str, Any]]:
     return sorted(spans, key=lambda span: str(span["start_time"]))
 
 
-def test_the_document_app_serves_its_users(redis_server: Server, tmp_path: Path) -> None:
+@pytest.fixture(params=["redis", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    server: Server | PostgresServer = request.getfixturevalue(f"{request.param}_server")
+    return f"{server.url}?namespace={new_namespace()}"
+
+
+def test_the_document_app_serves_its_users(url: str, tmp_path: Path) -> None:
     from examples.document_app.publishing_service import Service
 
     service = Service(0, retry_after=0)
@@ -98,7 +105,7 @@ def test_the_document_app_serves_its_users(redis_server: Server, tmp_path: Path)
     port, traces = free_port(), tmp_path / "spans.jsonl"
     environment = {
         **os.environ,
-        "QUEUEHINT_URL": f"{redis_server.url}?namespace={new_namespace()}",
+        "QUEUEHINT_URL": url,
         "DOCUMENTS_DB": str(tmp_path / "documents.db"),
         "PUBLISH_URL": f"http://127.0.0.1:{service.server_port}",
         "TRACE_FILE": str(traces),
