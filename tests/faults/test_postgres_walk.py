@@ -16,7 +16,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from queuehint.backends.journal.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
