@@ -20,6 +20,7 @@ from queuehint.backends.journal.lead.standing import Standby
 from queuehint.backends.journal.leading import NUDGE
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.store import BehindError
+from queuehint.backends.sqlite import store as file_store
 from queuehint.cli.app import app
 from tests.commands import CliRunner
 from tests.folders import quick_folder
@@ -158,6 +159,25 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
     guest.adopt(list)
     claim(guest, limit=0)
     assert ready.is_leading, "it leaves the lead to nobody"
+
+
+def test_the_lead_is_left_to_one_that_stands_by_each_time(
+    make: Callable[[], JournalBackend], standing: Callable[[JournalBackend], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_store, "YIELDS_S", 0.2)
+    guest, leader = make(), make()
+    standing(leader)
+    until_sync(lambda: leader.is_leading, "the first leads")
+    for _ in range(3):
+        following = make()
+        standing(following)
+        guest.call_sync(NUDGE)
+        time.sleep(0.5)
+        leader.close_sync()
+        guest.call_sync(NUDGE)
+        until_sync(lambda: following.is_leading, "the next leads")  # noqa: B023 - it is called at once
+        assert not guest.is_leading
+        leader = following
 
 
 def test_the_lead_of_one_that_stands_still_is_not_waited_for(

@@ -52,7 +52,7 @@ class FileStore:
             self._yields_until_s = None
             return lock
         now_s = time.monotonic()
-        if self._yields_until_s is None:
+        if self._yields_until_s is None or now_s > self._yields_until_s + YIELDS_S:  # another time than the last
             self._yields_until_s = now_s + YIELDS_S
         if now_s > self._yields_until_s:  # it stands still
             return lock

@@ -46,6 +46,8 @@ class Standby:
         backend.keeps_lead = True
         self._reader: Reader | None = None
         self._replica: Replica | None = None
+        self._is_said = False
+        """It is logged that this process stands by."""
         self._asks_s = 0.0
         """When to ask the process that leads to leave the lead to this one."""
 
@@ -75,12 +77,15 @@ class Standby:
             self._reader = backend.store.read()
         if self._replica is None:
             self._replica = Replica(self._reader, backend.engine_options)
-            extra = {"event": "journal.standby", "store": backend.name, "row": self._replica.position.number}
-            logger.info("stands by", extra=extra)
+            self._is_said = False
         if self._replica.follow(self._reader):
             if self._replica.rows >= REFRESH_ROWS:
                 self._replica.forget(self._reader.refresh().number)
             return 0.0
+        if not self._is_said:
+            self._is_said = True
+            extra = {"event": "journal.standby", "store": backend.name, "row": self._replica.position.number}
+            logger.info("stands by", extra=extra)
         now_s = time.monotonic()
         if self._reader.stand_by() or now_s >= self._asks_s:
             self._asks_s = now_s + ASK_EVERY_S
