@@ -93,6 +93,11 @@ def test_drop_names_what_is_lost_and_asks(place: Place) -> None:
     assert (again.exit_code, again.stderr) == (1, "queuehint: schema queuehint has no tables of queuehint\n")
 
 
+def test_drop_removes_tables_in_which_no_transaction_has_written(place: Place) -> None:
+    ok("migrate", place.url())
+    assert ok("drop", place.url(), "--yes") == "removed the tables in schema queuehint, with all jobs of 0 namespaces\n"
+
+
 def test_drop_leaves_what_others_have_in_the_schema(place: Place) -> None:
     for number in range(SHOWN + 2):
         place.lead(namespace=f"n{number:02}").release()

@@ -175,7 +175,8 @@ def drop(session: Session, address: Address) -> bool:
     with _transaction(session, address):
         session.script(f"DROP TABLE IF EXISTS {tables}; DROP FUNCTION IF EXISTS {schema}.draw_position()")
         found = session.run(_SEQUENCES, address.schema, SEQUENCES)
-        session.script("".join([f"DROP SEQUENCE {schema}.{quoted(text(name) or '')};" for (name,) in found]))
+        for (name,) in found:
+            session.script(f"DROP SEQUENCE {schema}.{quoted(text(name) or '')}")
     try:
         session.script(f"DROP SCHEMA {schema}")
     except RefusedError as error:
