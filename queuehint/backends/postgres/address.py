@@ -80,7 +80,7 @@ _TEXTS: Final = (
 )
 KEYWORDS: Final = frozenset((*_NUMBERS, *_CHOICES, *_TEXTS))
 """Parameters of libpq that a URL may have. Those that would change what our statements mean are not among them."""
-_OURS: Final[tuple[str, ...]] = ("bind", "direct", "durability", "lead", "namespace", "pooled", "schema")
+_OURS: Final[tuple[str, ...]] = ("direct", "durability", "lead", "namespace", "pooled", "schema")
 _EXAMPLE: Final = "postgresql://user@host:5432/database"
 
 
@@ -98,7 +98,6 @@ class Address:
         durability: what has been answered survives ``"full"`` the end of the server, ``"process"`` that of the leading
             process, but maybe not that of the server.
         is_pooled: whether a pooler may give each transaction another session.
-        bind: the host and port at which a leader answers other processes; None for nowhere.
     """
 
     shown: str
@@ -108,7 +107,6 @@ class Address:
     may_lead: bool = True
     durability: Durability = "full"
     is_pooled: bool = False
-    bind: tuple[str, int] | None = None
 
     @property
     def for_leading(self) -> Address:
@@ -133,7 +131,7 @@ def parse_url(url: str) -> Address:
             ``/ ? # @ %`` in a part of it, with any parameter of a connection of libpq behind a ``?``; or with a driver
             of SQLAlchemy, ``postgresql+psycopg://…``. Of ours are ``namespace``, ``schema``, ``lead`` (``yes``,
             ``no``), ``durability`` (``full``, ``process``), ``pooled`` (``0``, ``1``), ``direct`` (a URL past the
-            pooler), ``bind`` (``host:port``).
+            pooler).
 
     Raises:
         InvalidJobError: a part is missing, wrong or unknown; passwords are never shown.
@@ -165,7 +163,6 @@ def parse_url(url: str) -> Address:
         may_lead=lead == "yes",
         durability="process" if durability == "process" else "full",
         is_pooled=pooled == "1",
-        bind=_bind(_one(ours, "bind", "", said), said) if "bind" in ours else None,
     )
 
 
@@ -210,7 +207,7 @@ def _hosts(items: list[str], said: str) -> dict[str, str]:
         host, bracket, port = item.partition("]") if item.startswith("[") else (item.partition(":")[0], "", "")
         rest = port if bracket else item[len(host) :]
         is_open = item.startswith("[") and not bracket
-        if is_open or (rest and not (rest.startswith(":") and _is_port(rest[1:], 1))):
+        if is_open or (rest and not (rest.startswith(":") and _is_port(rest[1:]))):
             raise InvalidJobError(f"url {said!r}: host {number} is not a host and port; a port is 1 to 65535")
         hosts.append(unquote(host.removeprefix("[")))
         ports.append(rest[1:])
@@ -221,8 +218,8 @@ def _joined(items: list[str]) -> str:
     return ",".join(items) if any(items) else ""
 
 
-def _is_port(text: str, least: int) -> bool:
-    return _NUMBER.fullmatch(text) is not None and least <= int(text) <= _PORT_MAX
+def _is_port(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and 1 <= int(text) <= _PORT_MAX
 
 
 def _known(query: Mapping[str, list[str]], said: str) -> dict[str, str]:
@@ -249,7 +246,7 @@ def _check(parameters: Mapping[str, str], said: str) -> None:
         if name in parameters and parameters[name] not in choices:
             raise InvalidJobError(f"url {said!r}: {name} must be {', '.join(choices[:-1])} or {choices[-1]}")
     ports = parameters.get("port", "").split(",")
-    if not all(_is_port(port, 1) for port in ports if port):
+    if not all(_is_port(port) for port in ports if port):
         raise InvalidJobError(f"url {said!r}: port must be 1 to 65535")
     if len(ports) > 1 and len(ports) != len(parameters.get("host", parameters.get("hostaddr", "")).split(",")):
         raise InvalidJobError(f"url {said!r}: there must be one port, or one for each host")
@@ -266,17 +263,6 @@ def _straight(url: str, said: str) -> dict[str, str]:
     except InvalidJobError as error:
         raise InvalidJobError(f"url {said!r}: direct must be a URL like {_EXAMPLE}: {error}") from None
     return parameters
-
-
-def _bind(text: str, said: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not host or not colon or not _is_port(port, 0):
-        raise InvalidJobError(f"url {said!r}: bind must be host:port; a port is 0 to 65535, 0 for a free one")
-    return host, int(port)
 
 
 def _choice(query: Mapping[str, list[str]], name: str, choices: tuple[str, ...], said: str) -> str:
