@@ -7,15 +7,35 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
+import pytest
 
+from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.store import Header
+from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.address import Address, parse_url
+from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.backends.postgres.store import PostgresStore
+from queuehint.operations import Operation
+from queuehint.testing.driver import Driver
 from tests.postgres_servers import PostgresServer
 
 PUT = "INSERT INTO queuehint.inbox (namespace, data) VALUES (%s, %s)"
+
+
+class Caller(Driver):
+    """A client of a store, closed when the test is over."""
+
+    def __init__(self, store: PostgresBackend) -> None:
+        super().__init__()
+        self.store = store
+
+    def apply(self, operation: Operation[Any]) -> Any:
+        return self.store.call_sync(operation)
+
+    def advance(self, ms: int) -> None:
+        raise NotImplementedError
 
 
 class Place:
@@ -81,6 +101,15 @@ class Place:
     def end_sessions(self) -> None:
         """End the sessions of all stores, as an administrator does."""
         self.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'queuehint'")
+
+    def caller(self, *options: str, machine: str | None = None, user: str = "postgres") -> Caller:
+        """Open a store, as a process of a machine does; closed when the test is over."""
+        with pytest.MonkeyPatch.context() as patch:
+            if machine is not None:
+                patch.setattr(store_module, "machine", lambda: machine)
+            store = PostgresBackend(self.address(*options, user=user), BackendOptions(namespace="n"))
+        self._opened.callback(store.close_sync)
+        return Caller(store)
 
     def close(self) -> None:
         self._opened.close()

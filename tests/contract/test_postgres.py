@@ -9,6 +9,7 @@ import pytest
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.snapshots.freezing import freeze
+from queuehint.backends.postgres import store
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.operations import Peek
@@ -43,10 +44,34 @@ class Guests(Tables):
         return PostgresBackend(leader.address, BackendOptions(clock=clock, namespace=leader.namespace))
 
 
+class GuestsByMail(Guests):
+    """A store beside one that leads, as on another machine."""
+
+    options = ""
+
+    def open(self, clock: FakeClock) -> Backend:
+        near = super().open(clock)
+        assert isinstance(near, PostgresBackend)
+        address = parse_url(f"{shared_postgres().url}?durability=process{self.options}")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "machine", lambda: "elsewhere")
+            return PostgresBackend(address, BackendOptions(clock=clock, namespace=near.namespace))
+
+
+class GuestsByPolledMail(GuestsByMail):
+    options = "&pooled=1"
+
+
 class TestPlacesInPostgres(Tables, contract.SerialPath, contract.Ancestors, contract.Root, contract.Waiting): ...
 
 
 class TestJobsInPostgres(Guests, contract.Leases, contract.Presence, contract.Parts, contract.Events): ...
+
+
+class TestJobsByMail(GuestsByMail, contract.Leases, contract.Parts, contract.Waiting): ...
+
+
+class TestPlacesByPolledMail(GuestsByPolledMail, contract.SerialPath): ...
 
 
 @pytest.mark.nightly
@@ -58,6 +83,22 @@ class TestPostgres(Tables, contract.BackendConformance):
 
 @pytest.mark.nightly
 class TestPostgresOverTheSocket(Guests, contract.BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        leader = self.leaders[-1]
+        assert isinstance(leader, PostgresBackend)
+        return list(freeze(leader.engine))
+
+
+@pytest.mark.nightly
+class TestPostgresByMail(GuestsByMail, contract.BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        leader = self.leaders[-1]
+        assert isinstance(leader, PostgresBackend)
+        return list(freeze(leader.engine))
+
+
+@pytest.mark.nightly
+class TestPostgresByPolledMail(GuestsByPolledMail, contract.BackendConformance):
     def kept(self, backend: Backend) -> object:
         leader = self.leaders[-1]
         assert isinstance(leader, PostgresBackend)

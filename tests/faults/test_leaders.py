@@ -15,6 +15,7 @@ import pytest
 
 from queuehint import JobSpec, Policy, Scheduler
 from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.postgres import store
 from queuehint.values.hint import Claim
 from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
@@ -25,8 +26,11 @@ LIMIT_S = 40
 WORKER = """
 import asyncio, os, sys
 from queuehint import Scheduler
+from queuehint.backends.postgres import store
 
-url, path = sys.argv[1:]
+url, path, is_far = sys.argv[1:]
+if is_far == "True":
+    store.machine = lambda: str(os.getpid())
 sched = Scheduler(url)
 log = os.open(path, os.O_WRONLY | os.O_APPEND)
 
@@ -42,24 +46,29 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["file", "postgres", "mail"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "postgres":
+    if request.param != "file":
         yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
     else:
         with quick_folder() as folder:
             yield f"sqlite:///{folder}/jobs.db?durability=process"
 
 
-def started(url: str, log: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", WORKER, url, str(log)])
+def started(url: str, log: Path, *, is_far: bool) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WORKER, url, str(log), str(is_far)])
 
 
-def test_jobs_run_in_order_whichever_process_leads_and_dies(url: str, tmp_path: Path) -> None:
+def test_jobs_run_in_order_whichever_process_leads_and_dies(
+    url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_far = request.node.callspec.params["url"] == "mail"
+    if is_far:
+        monkeypatch.setattr(store, "machine", lambda: "elsewhere")
     log = tmp_path / "ran"
     log.touch()
     sched = Scheduler(url)
-    workers = [started(url, log) for _ in range(WORKERS)]
+    workers = [started(url, log, is_far=is_far) for _ in range(WORKERS)]
     try:
         for n in range(ROUNDS):
             sched.submit_sync(
@@ -79,7 +88,7 @@ def test_jobs_run_in_order_whichever_process_leads_and_dies(url: str, tmp_path: 
                 leader.send_signal(signal.SIGKILL)
                 leader.wait()
                 workers.remove(leader)
-                workers.append(started(url, log))
+                workers.append(started(url, log, is_far=is_far))
         until_s = time.monotonic() + LIMIT_S
         while sched.stats_sync().unfinished:
             assert time.monotonic() < until_s, sched.stats_sync()

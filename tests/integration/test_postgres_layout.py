@@ -72,6 +72,10 @@ def test_a_producer_writes_jobs_and_may_do_nothing_else(postgres_server: Postgre
             "DELETE FROM queuehint.inbox",
             "SELECT secret FROM queuehint.leader",
             "SELECT data FROM queuehint.journal",
+            "SELECT data FROM queuehint.mail",
+            "INSERT INTO queuehint.mail (box, data) VALUES ('x', 'x')",
+            "DELETE FROM queuehint.mail",
+            "SELECT box FROM queuehint.leader",
             "SELECT queuehint.draw_position()",
             "CREATE TABLE queuehint.mine ()",
             "SELECT nextval((SELECT oid FROM pg_class WHERE relname ^@ 'position_' LIMIT 1)::regclass)",
@@ -80,7 +84,7 @@ def test_a_producer_writes_jobs_and_may_do_nothing_else(postgres_server: Postgre
                 connection.execute(statement.encode())
 
 
-def test_a_looker_reads_all_but_the_secret_and_writes_nothing(postgres_server: PostgresServer, made: str) -> None:
+def test_a_looker_reads_all_but_secrets_and_mail_and_writes_nothing(postgres_server: PostgresServer, made: str) -> None:
     with role(postgres_server, made, "looker_of_test", "looker"):
         for statement in (
             "SELECT number FROM queuehint.layout",
@@ -93,6 +97,9 @@ def test_a_looker_reads_all_but_the_secret_and_writes_nothing(postgres_server: P
             postgres_server.run(statement, database=made, user="looker_of_test")
         for statement in (
             "SELECT secret FROM queuehint.leader",
+            "SELECT box FROM queuehint.leader",
+            "SELECT data FROM queuehint.mail",
+            "INSERT INTO queuehint.mail (box, data) VALUES ('x', 'x')",
             "SELECT * FROM queuehint.leader",
             "INSERT INTO queuehint.inbox (namespace, data) VALUES ('n', 'x')",
             "DELETE FROM queuehint.journal",

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.guest import Attempt, Guest
+from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.leading import NUDGE, LeadingStore
 from queuehint.backends.journal.writer import Ticket
 from queuehint.core.engine import EngineOptions
-from queuehint.errors import OutcomeUnknownError
+from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.operations import Operation
 from queuehint.operations.wire import QUESTIONS, Await
 
@@ -93,6 +94,10 @@ class JournalBackend(LeadingStore):
                         reply = await self._guest.call(attempt, leader, wants=self._wants_lead)
                 except (LedElsewhereError, DeposedError):
                     continue
+                except BackendUnavailableError as error:
+                    if leader is None:
+                        self._doubt(attempt, error)
+                    raise
                 except GoneError as gone:
                     assert leader is not None
                     await asyncio.sleep(self._lost(leader, attempt, gone))
@@ -120,6 +125,11 @@ class JournalBackend(LeadingStore):
                         reply = self._guest.call_sync(attempt, leader, wants=self._wants_lead)
                 except (LedElsewhereError, DeposedError):
                     attempt.ticket = None
+                except BackendUnavailableError as error:
+                    attempt.ticket = None
+                    if leader is None:
+                        self._doubt(attempt, error)
+                    raise
                 except GoneError as gone:
                     assert leader is not None
                     time.sleep(self._lost(leader, attempt, gone))
@@ -171,6 +181,12 @@ class JournalBackend(LeadingStore):
         """Look for the process that leads with the next call; return for how long to wait before."""
         self._forget_leader(leader)
         return self._guest.pause_s(attempt, gone, leader, wants=self._wants_lead)
+
+    @staticmethod
+    def _doubt(attempt: Attempt, error: BackendUnavailableError) -> None:
+        """Raise another error if a leader that was asked before, and has gone, may have done the operation."""
+        if attempt.is_asked and type(attempt.operation) not in UNWRITTEN:
+            raise OutcomeUnknownError(f"{error}; a process that led before may have done it") from error
 
     def _note_leader(self, leader: Leader) -> None:
         with self._queueing:

@@ -7,6 +7,7 @@ All of it lies in one schema, which every statement names: the ``search_path`` o
 - ``journal`` has the rows of a namespace, numbered without a gap, each with the mark of all rows up to it.
 - ``snapshot`` has the parts of snapshots, ``header`` says which of them count.
 - ``inbox`` has what was written in the transactions of an application.
+- ``mail`` has what processes say to one another that reach one another in no other way. It does not last.
 - ``layout`` has one row, the number of this layout.
 
 **The position of a row in the inbox** is drawn at COMMIT, by a deferred constraint trigger: after the transaction's
@@ -34,7 +35,7 @@ LAYOUT: Final = 1
 OLDEST: Final = 14
 """The oldest release of PostgreSQL with all that the statements need."""
 
-TABLES: Final = ("layout", "leader", "journal", "snapshot", "header", "inbox")
+TABLES: Final = ("layout", "leader", "journal", "snapshot", "header", "inbox", "mail")
 SEQUENCES: Final = "position_"
 """How the names of the sequences begin; the digest of a namespace follows."""
 
@@ -56,6 +57,7 @@ CREATE TABLE {schema}.leader (
     term            text NOT NULL,        -- what others may know of both
     pid             integer,              -- of the process that leads, on its machine
     address         text,                 -- where it answers others, '' for nowhere
+    box             text,                 -- where mail for it goes; who knows it may send to it
     owner           text,                 -- the process that wrote the newest row that named one
     number          bigint NOT NULL,      -- of its newest row in the journal when it last renewed
     expires_at      timestamptz NOT NULL, -- by the clock of the server
@@ -111,12 +113,23 @@ CREATE TABLE {schema}.inbox (
 COMMENT ON TABLE {schema}.inbox IS 'queuehint: operations written in transactions, until the leader takes them';
 CREATE INDEX inbox_position ON {schema}.inbox (namespace, position) WHERE position IS NOT NULL;
 
+CREATE UNLOGGED TABLE {schema}.mail (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    box        text NOT NULL,             -- of the process that it is for
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data       bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+COMMENT ON TABLE {schema}.mail IS 'queuehint: long messages between processes; nothing of it has to last';
+CREATE INDEX mail_box ON {schema}.mail (box, id);
+
 DO $do$ BEGIN
     ALTER TABLE {schema}.journal ALTER COLUMN data SET COMPRESSION lz4;
     ALTER TABLE {schema}.inbox ALTER COLUMN data SET COMPRESSION lz4;
+    ALTER TABLE {schema}.mail ALTER COLUMN data SET COMPRESSION lz4;
 EXCEPTION WHEN feature_not_supported THEN  -- a server that was built without it
     ALTER TABLE {schema}.journal ALTER COLUMN data SET STORAGE EXTERNAL;
     ALTER TABLE {schema}.inbox ALTER COLUMN data SET STORAGE EXTERNAL;
+    ALTER TABLE {schema}.mail ALTER COLUMN data SET STORAGE EXTERNAL;
 END $do$;
 
 CREATE FUNCTION {schema}.draw_position() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -153,6 +166,7 @@ GRANT SELECT, INSERT, UPDATE ON {schema}.leader TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.journal TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.snapshot, {schema}.header TO {role};
 GRANT SELECT, INSERT (namespace, data), DELETE ON {schema}.inbox TO {role};
+GRANT SELECT, INSERT (box, data), DELETE ON {schema}.mail TO {role};
 """,
     "producer": """\
 GRANT USAGE ON SCHEMA {schema} TO {role};

@@ -51,31 +51,32 @@ _SESSION_COLUMNS: Final = "session_pid, session_at, server_at"
 _UNTIL: Final = f"clock_timestamp() + interval '{LEASE_S:g} s'"
 # A session that has begun after this statement is not among those that it finds, and has not ended. Of the sessions of
 # other users no more than the process is shown.
-_FREE: Final = """(l.expires_at <= clock_timestamp() OR (
+IS_FREE: Final = """(l.expires_at <= clock_timestamp() OR (
         l.server_at = pg_postmaster_start_time() AND l.session_at < statement_timestamp() AND NOT EXISTS (
             SELECT FROM pg_stat_activity s
             WHERE s.pid = l.session_pid AND coalesce(s.backend_start, l.session_at) = l.session_at)))"""
+"""Whether another process may lead, by the row ``l`` of a leader."""
 _TAKE: Final = f"""
     INSERT INTO {{schema}}.leader AS l (namespace, epoch, secret, term, pid, number, expires_at, {_SESSION_COLUMNS})
     VALUES ($1, 1, $2, '1.' || $3, $4::integer, 0, {_UNTIL}, {{session}})
     ON CONFLICT (namespace) DO UPDATE SET epoch = l.epoch + 1, secret = excluded.secret,
-        term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, address = NULL, expires_at = {_UNTIL},
+        term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, address = NULL, box = NULL, expires_at = {_UNTIL},
         ({_SESSION_COLUMNS}) = ROW ({{session}})
-    WHERE {_FREE} AND ($5::boolean OR coalesce(l.standby_until <= clock_timestamp(), true))
+    WHERE {IS_FREE} AND ($5::boolean OR coalesce(l.standby_until <= clock_timestamp(), true))
     RETURNING epoch, term
 """
 _STAND_BY: Final = f"""
     UPDATE {{schema}}.leader l SET standby_until = clock_timestamp() + interval '{STANDS_S:g} s' WHERE namespace = $1
-    RETURNING {_FREE}
+    RETURNING {IS_FREE}
 """
-_IS_FREE: Final = f"SELECT {_FREE} FROM {{schema}}.leader l WHERE namespace = $1"
-_FIND: Final = "SELECT pid, address, term FROM {schema}.leader WHERE namespace = $1"
+_IS_FREE: Final = f"SELECT {IS_FREE} FROM {{schema}}.leader l WHERE namespace = $1"
+_FIND: Final = "SELECT pid, address, box, term FROM {schema}.leader WHERE namespace = $1"
 _MINE: Final = "WHERE namespace = $1 AND epoch = $2::bigint AND secret = $3 RETURNING true"
 _RENEW: Final = f"UPDATE {{schema}}.leader SET expires_at = {_UNTIL}, number = coalesce($4::bigint, number) {_MINE}"
 _ATTACH: Final = f"UPDATE {{schema}}.leader SET ({_SESSION_COLUMNS}) = ROW ({{session}}) {_MINE}"
-_ANNOUNCE: Final = f"UPDATE {{schema}}.leader SET address = $4 {_MINE}"
+_ANNOUNCE: Final = f"UPDATE {{schema}}.leader SET address = $4, box = $5 {_MINE}"
 _RELEASE: Final = f"""
-    UPDATE {{schema}}.leader SET expires_at = '-infinity', pid = NULL, address = NULL,
+    UPDATE {{schema}}.leader SET expires_at = '-infinity', pid = NULL, address = NULL, box = NULL,
         number = coalesce($4::bigint, number) {_MINE}
 """
 
@@ -140,16 +141,16 @@ class PostgresLead:
         self.epoch, self.term = integer(epoch), text(term) or ""
         self._until_s = sent_s + LEASE_S
 
-    def announce(self, address: str) -> None:
+    def announce(self, address: str, box: str | None = None) -> None:
         """
-        Write where this process answers others, ``""`` for nowhere.
+        Write where this process answers others, ``""`` for nowhere, and its box for mail.
 
         Raises:
             DeposedError: another process leads.
             BackendError: it cannot be written.
         """
         with self._lock:
-            self._change(self._statement("announce", _ANNOUNCE), address)
+            self._change(self._statement("announce", _ANNOUNCE), address, box)
 
     def renew(self) -> None:
         """
@@ -197,38 +198,39 @@ class PostgresLead:
     def _mine(self) -> tuple[Value, ...]:
         return self.namespace, self.epoch, self.secret
 
-    def _change(self, change: Statement, value: Value) -> None:
+    def _change(self, change: Statement, *values: Value) -> None:
         """Change the row; by another session if that one has ended."""
         if self._is_over:
             raise DeposedError
         try:
-            changed = self._run(change, value)
+            changed = self._run(change, *values)
         except (LostError, RefusedError) as error:
             raise self._session.judgement(error) from error
         if not changed:
             self.depose()
             raise DeposedError
 
-    def _run(self, change: Statement, value: Value) -> list[Row]:
+    def _run(self, change: Statement, *values: Value) -> list[Row]:
         try:
-            return self._session.run(change, *self._mine, value)
+            return self._session.run(change, *self._mine, *values)
         except LostError:
             self._session = Session(self.address)
             if not self._session.run(self._statement("attach", _ATTACH), *self._mine):
                 return []
-            return self._session.run(change, *self._mine, value)
+            return self._session.run(change, *self._mine, *values)
 
 
 def find_leader(session: Session, address: Address, namespace: str) -> Leader | None:
     """
-    Return who leads, or has led last; None if nobody ever has.
+    Return who leads, or has led last; None if nobody ever has. Its address is its box, a space and what it announced.
 
     Raises:
         LostError, RefusedError: as of the session.
     """
     found = session.run(statement("leader", _FIND.format(schema=quoted(address.schema))), namespace)
-    for pid, where, term in found:
-        return Leader(pid=None if pid is None else integer(pid), address=text(where), term=text(term) or "")
+    for pid, where, box, term in found:
+        announced = f"{text(box) or '-'} {text(where)}" if where else text(where)
+        return Leader(pid=None if pid is None else integer(pid), address=announced, term=text(term) or "")
     return None
 
 

@@ -1,34 +1,43 @@
 """
 A store of a journal in PostgreSQL, opened by nobody yet.
 
-Guests on the machine of the leader reach it over a Unix socket in a directory of the user's own.
+Guests on the machine of the leader reach it over a Unix socket in a directory of the user's own; others, and those that
+cannot use it, through the database.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.guests.doors import GoneError, UnixDoor
+from queuehint.backends.journal.guests.doors import UnixDoor
 from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, private
-from queuehint.backends.journal.lead.leadership import LedElsewhereError
+from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.journal.reader import PostgresReader
 from queuehint.backends.postgres.lead import PostgresLead, find_leader, take_lead
+from queuehint.backends.postgres.mail.carrier import Carrier
+from queuehint.backends.postgres.mail.door import EitherDoor, MailDoor, Unreached
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session
-from queuehint.errors import BackendUnavailableError
+from queuehint.errors import BackendError, BackendUnavailableError
 
 if TYPE_CHECKING:
     from queuehint.backends.journal.guests.doors import Door
     from queuehint.backends.journal.guests.host import Leading
     from queuehint.backends.journal.lead.leadership import Lead, Leader
     from queuehint.backends.postgres.address import Address
+
+PATIENCE_S: Final = 4.0
+"""How long a guest tries to reach the server, when it looks for the next leader."""
+_PAUSE_S: Final = 0.05
 
 
 class PostgresStore:
@@ -46,6 +55,10 @@ class PostgresStore:
         self.name = address.shown
         self._address = address.for_leading
         self._namespace = namespace
+        self._machine = machine()
+        self._carrier = Carrier(self._address, namespace)
+        self._unreached = Unreached()
+        self._was_guest = False
 
     def take_lead(self, *, is_ready: bool = True) -> PostgresLead:
         """
@@ -57,6 +70,21 @@ class PostgresStore:
                 too old.
             BackendUnavailableError: the server cannot be reached.
         """
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._take_lead(is_ready=is_ready)
+            except BackendUnavailableError:
+                # What has cut this process off from its leader may have been the end of the server, that starts again.
+                if not self._was_guest or time.monotonic() > until_s:
+                    self._was_guest = False
+                    raise
+            except LedElsewhereError:
+                self._was_guest = True
+                raise
+            time.sleep(_PAUSE_S)
+
+    def _take_lead(self, *, is_ready: bool) -> PostgresLead:
         if self._address.may_lead:
             return take_lead(self._address, self._namespace, is_ready=is_ready)
         leader = self._find()
@@ -83,8 +111,8 @@ class PostgresStore:
         finally:
             session.close()
 
-    def serve(self, lead: Lead, leading: Leading) -> Server:
-        """Begin to serve guests on this machine."""
+    def serve(self, lead: Lead, leading: Leading) -> Served:
+        """Begin to serve guests: on this machine by a socket, others by mail."""
         if not HAS_SOCKETS:
             lead.announce("")
             raise OSError("there are no Unix sockets here")
@@ -92,19 +120,25 @@ class PostgresStore:
         server = Server(
             (partial(private, f"{self.name} {self._namespace} {lead.term}"),), partial(HostedGuest, leading)
         )
+        carrier = Carrier(self._address, self._namespace, server.adopt)
+        served = Served(server, carrier)
         try:
-            lead.announce(f"{machine()} {server.address}")
+            carrier.start()
+            lead.announce(f"{self._machine} {server.address}", carrier.box)
         except BaseException:
-            server.close()
+            served.close()
+            with suppress(BackendError, DeposedError):
+                lead.announce("")
             raise
-        return server
+        return served
 
     def door(self, leader: Leader) -> Door:
-        """Return the way to the process that leads: its socket, on the same machine."""
-        where, _, path = (leader.address or "").partition(" ")
-        if where != machine():
-            raise GoneError(is_mute=True)
-        return UnixDoor(path, {os.geteuid(), 0}, self.name)
+        """Return the way to the process that leads: its socket on the same machine, else mail."""
+        box, where, path = (leader.address or "").split(" ", 2)
+        far = MailDoor(self._carrier, box, leader.term)
+        if where != self._machine or not HAS_SOCKETS:
+            return far
+        return EitherDoor(UnixDoor(path, {os.geteuid(), 0}, self.name), far, self._unreached, leader.term)
 
     def open(self, lead: Lead) -> PostgresJournal:
         """
@@ -117,6 +151,19 @@ class PostgresStore:
         """
         assert isinstance(lead, PostgresLead)
         return PostgresJournal(lead)
+
+
+class Served:
+    """What serves the guests of a leader, until `close`."""
+
+    def __init__(self, server: Server, carrier: Carrier) -> None:
+        self._server = server
+        self._carrier = carrier
+
+    def close(self) -> None:
+        """Serve nobody any more; calls under way may end."""
+        self._server.close()
+        self._carrier.close()
 
 
 def machine() -> str:

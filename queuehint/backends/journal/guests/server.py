@@ -241,7 +241,7 @@ class Server:
         _open.discard(self)
 
     def leave_to_parent(self) -> None:
-        """Close what this process has of it: in a fork it would keep others waiting after its parent has died."""
+        """Close what this process has of it; in a fork too: it would keep others waiting after its parent has died."""
         for each in list(self._sockets):
             each.close()
 
@@ -250,6 +250,25 @@ class Server:
         with suppress(RuntimeError):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(act)
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that came by another way, from any thread; one too many is closed."""
+        connection.setblocking(False)
+        self._sockets.add(connection)
+
+        def begin() -> None:
+            if self._stopped.is_set() or len(self._connections) >= CONNECTIONS_MAX:
+                self._sockets.discard(connection)
+                connection.close()
+            else:
+                self._begin(connection)
+
+        try:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # it has ended
+            self._sockets.discard(connection)
+            connection.close()
 
     # --- on its own thread ---------------------------------------------------------------------------------------
 
@@ -261,7 +280,7 @@ class Server:
             logger.exception("the socket of a journal has ended", extra={"event": "journal.socket_ended"})
         finally:
             self._is_up.set()
-            self._listener.close()
+            self.leave_to_parent()
 
     async def _serve(self) -> None:
         self._stopped = asyncio.Event()
@@ -318,6 +337,10 @@ class Server:
         if not is_trusted(connection, {os.geteuid(), 0}):
             connection.close()
             return
+        self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
         self._sockets.add(connection)
         made = Connection(self, connection)
         self._connections.add(made)

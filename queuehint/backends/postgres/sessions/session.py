@@ -55,8 +55,8 @@ _ALIVE: Final = {
 _OK: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _BYTEA: Final = 17
 
-Value = int | float | str | bytes | bool | list[int] | list[bytes] | None
-"""Of a parameter: integers, floats, booleans and lists of integers go as text, bytes as they are."""
+Value = int | float | str | bytes | bool | list[int] | list[str] | list[bytes] | None
+"""Of a parameter: integers, floats, booleans and lists of integers or of plain words go as text, bytes as they are."""
 Row = tuple[bytes | None, ...]
 """Columns in the binary format of PostgreSQL."""
 
@@ -262,6 +262,28 @@ class Session:
     def _lost(self, problem: str, *, is_sent: bool) -> LostError:
         self.close()
         return LostError(" ".join(problem.split()), is_sent=is_sent)
+
+    @property
+    def socket(self) -> int:
+        """The file descriptor that can be read once the server has sent something."""
+        return self._pg.socket
+
+    def notes(self) -> list[bytes]:
+        """
+        Return the payloads of the notifications that have come.
+
+        Raises:
+            LostError: the connection has ended.
+        """
+        self._check_there()
+        found: list[bytes] = []
+        try:
+            self._pg.consume_input()
+            while (note := self._pg.notifies()) is not None:
+                found.append(note.extra)
+        except psycopg.Error as error:
+            raise self._lost(str(error), is_sent=False) from error
+        return found
 
     def is_quiet(self) -> bool:
         """Return whether the server has sent nothing since the last statement; the end of a connection is something."""
