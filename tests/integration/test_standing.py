@@ -15,6 +15,7 @@ import pytest
 from queuehint import JobState, Scheduler
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.lead.replica import Replica
 from queuehint.backends.journal.lead.standing import Standby
 from queuehint.backends.journal.leading import NUDGE
@@ -161,23 +162,22 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
     assert ready.is_leading, "it leaves the lead to nobody"
 
 
-def test_the_lead_is_left_to_one_that_stands_by_each_time(
-    make: Callable[[], JournalBackend], standing: Callable[[JournalBackend], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("url", ["file"], indirect=True)
+def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_store, "YIELDS_S", 0.2)
-    guest, leader = make(), make()
-    standing(leader)
-    until_sync(lambda: leader.is_leading, "the first leads")
-    for _ in range(3):
-        following = make()
-        standing(following)
-        guest.call_sync(NUDGE)
-        time.sleep(0.5)
-        leader.close_sync()
-        guest.call_sync(NUDGE)
-        until_sync(lambda: following.is_leading, "the next leads")  # noqa: B023 - it is called at once
-        assert not guest.is_leading
-        leader = following
+    store = make().store
+    with closing(store.read()) as reader:
+        assert reader.stand_by(), "nobody leads"
+        for _ in range(2):
+            with pytest.raises(LedElsewhereError):
+                store.take_lead(is_ready=False)
+            time.sleep(0.25)
+            store.take_lead(is_ready=False).release()
+            time.sleep(0.25)
+        store.take_lead(is_ready=True).release()
+    store.take_lead(is_ready=False).release()
 
 
 def test_the_lead_of_one_that_stands_still_is_not_waited_for(
