@@ -22,17 +22,13 @@ def test_links_to_files_lead_to_files(page: Path) -> None:
     assert not [link for link in links if not (page.parent / link).exists()]
 
 
-ORPHAN = "---\norphan: true\n---\n"
-"""What a page begins with that is about a part which is not there yet."""
-
-
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation", "reference"])
 def test_every_page_is_listed_with_its_section(section: str) -> None:
     folder = ROOT / "docs" / section
     index = (folder / "index.md").read_text("utf-8")
     listed = re.findall(r"^- \[(.*?)\]\((.+?)\.md\)", index, re.MULTILINE)
     names = [name for _, name in listed]
-    pages = {page.stem for page in folder.glob("*.md") if not page.read_text("utf-8").startswith(ORPHAN)}
+    pages = {page.stem for page in folder.glob("*.md")}
     assert sorted(names) == sorted(pages - {"index"})
     assert names == index.split(":hidden:\n\n")[1].split("\n```")[0].split("\n")
     if section != "how-to":
