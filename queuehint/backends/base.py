@@ -34,9 +34,7 @@ OWN = {
     **dict.fromkeys(("redis", "rediss", "unix", "redis+cluster", "rediss+cluster"), _REDIS),
     **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), _REDIS),
     **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
-    **dict.fromkeys(
-        [f"postgresql+{driver}" for driver in ("psycopg", "psycopg_async", "psycopg2", "asyncpg")], _POSTGRES
-    ),
+    **dict.fromkeys([f"postgresql+{driver}" for driver in ("psycopg", "psycopg2", "asyncpg")], _POSTGRES),
 }
 """Our own backends by scheme: frozen applications and zip files have no metadata of packages to find them by."""
 COUNT_HALF = 1 << 31

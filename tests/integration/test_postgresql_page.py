@@ -16,7 +16,8 @@ from tests.postgres_servers import PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/postgresql.md"
 BLOCK = re.compile(
-    r"^<!-- not run: tests/integration/\w+.py runs it, on a server -->\n```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?",
+    r"^<!-- not run: tests/integration/\w+.py runs it, on a server -->\n"
+    r"```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 GREP = "| grep -vx -e 'BEGIN;' -e 'COMMIT;' > queuehint.sql"

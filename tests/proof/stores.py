@@ -198,8 +198,8 @@ class ProvedLockstep(RedisLockstep):
         assert positions.keys() == {number for each in numbers.values() for number in each}
         gates = {}
         for key, (*held, waiting, mark), line in stored:
-            # A member of a line is two digits for the claim and the id of the job.
-            claims = [numbers[member[2:].decode()][int(member[:2]) - 1] for member in line]
+            # A member of a line is a character for the claim, from "1" on, and the id of the job.
+            claims = [numbers[member[1:].decode()][member[0] - ord("1")] for member in line]
             assert waiting == len(claims)
             gates[_path_of(key.decode())] = Gate(tuple(held), claims, mark > 0)
         return State(positions, gates)

@@ -219,6 +219,8 @@ LEFT_OUT: dict[str, str] = {
     "JobHandle.id_for": "called by schedulers",
     "FlowHandle.edges": "as that of JobHandle",
     "Flow.edges": "as that of JobHandle",
+    "Flow.submit_by": "called by transactions, with themselves",
+    "Flow.submit_by_sync": "the same",
     "Flow.add_call": "called by tasks and `add`, with what was bound",
     "JobSpec.differing_fields": "called by the core",
     "RecordStore.export": "writes to where it is told",
@@ -233,7 +235,7 @@ MADE_BY_US = {
     "EventStream", "EventStreamSync", "Flow", "FlowGraph", "FlowGroup", "FlowHandle", "Hold", "Job", "JobContext",
     "JobHandle", "Node", "RecordPage", "Delays", "EdgeStats", "Event", "FlowStats", "JobError", "JobRecord",
     "LimitState", "ListenerState", "Missed", "Outcome", "Progress", "Reason", "Schedule", "Stats", "TreeNode",
-    "Claim", "Limit",
+    "Claim", "Limit", "Transaction",
 }  # fmt: skip
 """Classes of `__all__` whose values are what we return, or are checked where they are given."""
 

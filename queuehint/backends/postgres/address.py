@@ -18,7 +18,6 @@ SCHEMES: Final = (
     "postgresql",
     "postgres",
     "postgresql+psycopg",
-    "postgresql+psycopg_async",
     "postgresql+psycopg2",
     "postgresql+asyncpg",
 )
