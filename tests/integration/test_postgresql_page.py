@@ -61,7 +61,7 @@ def test_a_migration_of_alembic_makes_the_tables(
     with engine.begin() as connection:
         # What `op.execute` of Alembic does with a text.
         op = types.SimpleNamespace(execute=lambda text: connection.execute(sqlalchemy.text(text)))
-        monkeypatch.setitem(sys.modules, "alembic", types.SimpleNamespace(op=op))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "alembic", types.SimpleNamespace(op=op))
         page: dict[str, object] = {}
         exec(compile(programs(url)[1][0], PAGE.name, "exec"), page)
         page["upgrade"]()  # type: ignore[operator]
