@@ -38,7 +38,9 @@ def doctor(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="URL", envvar="QUEUEHINT_URL", help="Such as redis://localhost:6379/0 or sqlite:///jobs.db."
+            metavar="URL",
+            envvar="QUEUEHINT_URL",
+            help="Such as postgresql://host/database, redis://host:6379/0 or sqlite:///jobs.db.",
         ),
     ],
     namespace: Annotated[

@@ -64,7 +64,7 @@ def check_shared(scheduler: Scheduler) -> None:
     if not backend.is_durable:
         raise TargetError(
             f"{scheduler!r} keeps its jobs in the process that enqueues them: a worker process would never see one. "
-            "Set QUEUEHINT_URL=redis://host:6379/0 or sqlite:///jobs.db (or Scheduler(url=...)), or run workers inside "
-            "the application: "
+            "Set QUEUEHINT_URL=postgresql://host/database, redis://host:6379/0 or sqlite:///jobs.db (or "
+            "Scheduler(url=...)), or run workers inside the application: "
             "`async with sched.worker():`"
         )

@@ -840,7 +840,7 @@ def test_an_error_inside_the_module_is_shown_as_it_is(app: Path) -> None:
 
 def test_memory_is_refused_for_no_other_process_shares_it(app: Path) -> None:
     sched = load_scheduler(f"{app}:sched")
-    with pytest.raises(TargetError, match=r"QUEUEHINT_URL=redis://"):
+    with pytest.raises(TargetError, match=r"QUEUEHINT_URL=postgresql://"):
         check_shared(sched)
 
 
