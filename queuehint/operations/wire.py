@@ -255,6 +255,20 @@ _encode: Final = json.JSONEncoder(default=_dump_value, separators=(",", ":"), ch
 _decode: Final = json.JSONDecoder(object_pairs_hook=_load_value).decode
 
 
+WIRED: Final = frozenset({*VALUES, Grant, bytes})
+"""Classes of values that replies carry as operations do."""
+
+
+def dump_value(value: Any) -> dict[str, Any]:
+    """Return a value of `WIRED` as a JSON object; what it holds is left to the encoder."""
+    return _dump_value(value)
+
+
+def load_value(pairs: list[tuple[str, Any]]) -> Any:
+    """Return the value of a JSON object; an object of no class is a dictionary."""
+    return _load_value(pairs) if pairs and pairs[0][0] == _CLASS else dict(pairs)
+
+
 def encode(operation: Operation[Any]) -> bytes:
     """
     Return an operation as bytes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 from typing import Any, get_args, get_type_hints
 
@@ -49,6 +48,7 @@ from queuehint.operations.wire import OPERATIONS, Await, Begin, PlaceAnew, encod
 from queuehint.testing.state_machine.generator import OperationGenerator
 from queuehint.testing.state_machine.styles import ALL_AT_ONCE
 from queuehint.values.record_filter import DEAD_RECORDS
+from queuehint.values.spec import JobSpec
 from tests.each import for_each
 
 QUESTIONS: Any = (
@@ -252,5 +252,17 @@ def test_a_frame_that_is_too_long_or_none_is_refused_by_its_length(length: int) 
         list(Frames(100).feed(length.to_bytes(4, "big")))
 
 
-def test_an_answer_says_nothing_about_which_class_to_make() -> None:
-    assert json.loads(replied(op.Pulled(b"x"))[1:]) == ["eA=="]
+@for_each(
+    "answer, kind",
+    [
+        (b'r{"":"Engine"}', JobSpec),
+        (b'r{"":"Cancel","ids":["a"]}', JobSpec),
+        (b'r{"":"Policy"}', JobSpec),
+        (b'r[{"":"Policy"}]', op.Pulled),
+        (b'r["eA=="]', op.Pulled),
+        (b'r{"":"JobSpec"}', JobSpec),
+    ],
+)
+def test_an_answer_chooses_no_class_but_the_one_that_is_declared(answer: bytes, kind: Any) -> None:
+    with pytest.raises(BackendError, match="sent a reply that cannot be read"):
+        read_answer(answer, kind)
