@@ -66,14 +66,6 @@ def jobs_of(operations: Sequence[Operation[Any]]) -> list[JobSpec]:
     return [spec for jobs in found if isinstance(jobs, tuple) for spec in jobs]
 
 
-def open_inbox(url: str, options: BackendOptions) -> MemoryWithInbox:
-    """Open a store in memory that takes jobs in transactions of the database that a URL names."""
-    with psycopg.connect(url) as connection:
-        (database,) = connection.execute(WHICH_DATABASE).fetchone() or ("",)
-    address = InboxAddress(namespace=options.namespace, schema="queuehint", database=database)
-    return MemoryWithInbox(options, address)
-
-
 class App:
     """
     An application with one connection.

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from queuehint.backends import base
 from queuehint.operations import Operation
 from tests.inbox_doors import django_alias, jobs_of, make_tables, rows
 from tests.postgres_servers import PostgresServer
@@ -41,7 +40,6 @@ def test_each_program_of_the_page_writes_what_it_says(
         for block in BLOCK.findall(PAGE.read_text())
     ]
     jobs = types.ModuleType("app.jobs")
-    monkeypatch.setitem(base.OWN, "postgresql", "tests.inbox_doors:open_inbox")
     monkeypatch.setitem(sys.modules, "app", types.ModuleType("app"))
     monkeypatch.setitem(sys.modules, "app.jobs", jobs)
     exec(first, vars(jobs))
