@@ -119,6 +119,20 @@ def test_bytes_come_as_they_were_sent_both_ways_and_then_the_end(ends: Ends, opt
     assert ends.rows() == 0
 
 
+def test_what_comes_beside_the_answer_to_a_statement_is_not_left_there(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = ends.open()
+    monkeypatch.setattr(carrier_module, "TICK_S", 99.0)
+    for end in (mine, other):
+        end.settimeout(5)
+    for _ in range(300):  # both send at once, so that letters cross
+        for end in (mine, other):
+            end.sendall(b"x")
+        for end in (mine, other):
+            assert end.recv(1) == b"x"
+
+
 def test_streams_of_one_guest_are_apart(ends: Ends) -> None:
     guest = ends.carrier()
     pairs = []
@@ -389,8 +403,35 @@ def test_the_server_closes_what_it_does_not_serve(place: Place, monkeypatch: pyt
         mine, other = socket.socketpair()
         with mine:
             served._server.adopt(other)
-            mine.settimeout(20)
+            mine.settimeout(5)  # less than a connection may say nothing
             assert mine.recv(1) == b""
+
+
+def test_who_was_a_guest_tries_for_a_while_to_reach_the_server_and_others_fail_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, guest, other = place.caller(), place.caller(), place.caller()
+    for each in (leader, guest):
+        each.find("nobody")
+    take_lead, tries = store_module.take_lead, iter(range(9))
+
+    def fail_twice(*arguments: Any, **more: Any) -> Any:
+        if next(tries) % 3 < 2:
+            raise BackendUnavailableError("the server starts again")
+        return take_lead(*arguments, **more)
+
+    monkeypatch.setattr(store_module, "take_lead", fail_twice)
+    assert guest.store._leader is not None
+    guest.store._forget_leader(guest.store._leader)
+    guest.find("nobody")
+    assert next(tries) == 3
+    with pytest.raises(BackendUnavailableError, match="starts again"):
+        other.find("nobody")
+    assert next(tries) == 5
+    monkeypatch.setattr(store_module, "PATIENCE_S", 0.0)
+    guest.store._forget_leader(guest.store._leader)
+    with pytest.raises(BackendUnavailableError, match="starts again"):
+        guest.find("nobody")
 
 
 def test_the_first_piece_of_a_stream_can_come_twice(ends: Ends) -> None:

@@ -281,7 +281,6 @@ class Carrier:
                 self._move(self._selector.select(self._pause_s(mailbox)))
                 for letter in mailbox.receive():
                     self._take(*letter)
-                self._send(mailbox)
             for stream in list(self._streams.values()):
                 self._reset(stream)
             self._send(mailbox)

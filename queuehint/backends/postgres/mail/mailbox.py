@@ -47,6 +47,7 @@ class Mailbox:
         self._namespace = namespace
         self._session = Session(address)
         self._busy_s = self._polled_s = 0.0
+        self._notes: list[bytes] = []
         self._statements = mail_statements(address)
         try:
             is_pooled = self._session.is_pooled
@@ -95,24 +96,30 @@ class Mailbox:
         self._busy_s = time.monotonic()
 
     def pause_s(self, now_s: float) -> float | None:
-        """Return for how long nothing has to be looked for; None if the server says when there is something."""
-        if not self._is_polled:
-            return None
+        """Return for how long nothing has to be received; None if the socket says when there is something."""
+        # Some may have come beside the answer to a statement: then the socket says nothing of them any more. Where
+        # nobody listens too: the end of the connection is noticed so.
+        self._notes += self._session.notes()
+        if self._notes:
+            return 0.0
+        return self._poll_in_s(now_s) if self._is_polled else None
+
+    def _poll_in_s(self, now_s: float) -> float:
         every_s = min(POLL_MAX_S, max(POLL_MIN_S, _POLL_SHARE * (now_s - self._busy_s)))
         return self._polled_s + every_s - now_s
 
     def receive(self) -> list[Letter]:
         """Return the letters that have come; what is no letter is passed over."""
         letters: list[Letter] = []
-        for note in self._session.notes():  # where nobody listens too: it notices the end of the connection
+        notes, self._notes = self._notes + self._session.notes(), []
+        for note in notes:
             if note == LOOK:
                 self._fetch(letters)
             else:
                 with suppress(ValueError):
                     letters.append(read_note(note))
         now_s = time.monotonic()
-        pause_s = self.pause_s(now_s)
-        if pause_s is not None and pause_s <= 0:
+        if self._is_polled and self._poll_in_s(now_s) <= 0:
             self._polled_s = now_s
             self._fetch(letters)
         if letters:
