@@ -16,7 +16,19 @@ from pathlib import Path
 
 from benchmarks.report import TIMER, Report, load
 
-ALL = ("memory", "sqlite", "redis", "edges", "backlog", "records", "steps", "doctor", "simulation", "traces")
+ALL = (
+    "memory",
+    "sqlite",
+    "postgres",
+    "redis",
+    "edges",
+    "backlog",
+    "records",
+    "steps",
+    "doctor",
+    "simulation",
+    "traces",
+)
 MODULES = (*ALL, "api", "postgres_peers")
 """Each has `run(report, *, quick)`; that of redis takes more. `api` is a part of `memory`."""
 

@@ -7,37 +7,32 @@ grants. Each figure is of calls that wait for their answer: one after the other,
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn, specs_of
 from benchmarks.report import REPEATS, TIMER, Report
-from queuehint import Claim, JobSpec, Outcome, OutcomeKind
+from queuehint import Outcome, OutcomeKind
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.operations import CountJobs, Enqueue, Exchange, ListWorkers, Pause, Resume
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.spec import note_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from queuehint import Backend
 
-AT_ONCE: Final = 100
 BATCH: Final = 16
 MEMORY: Final = "memory"
-
-_numbers = count()
 
 
 def run(report: Report, *, quick: bool) -> None:
@@ -47,16 +42,6 @@ def run(report: Report, *, quick: bool) -> None:
     _guests(report, jobs)
     _workers(report, 2_000 if quick else 20_000)
     _opening(report, 2_000 if quick else 50_000)
-
-
-def _specs(amount: int) -> list[JobSpec]:
-    specs = []
-    for number in range(amount):
-        path = (f"doc-{number % 997:03}", f"section-{number % 2}", f"branch-{number % 3}")
-        arguments = f'{{"doc":"{path[0]}","section":"{path[1]}","branch":"{path[2]}"}}'.encode()
-        spec = JobSpec(id=f"{next(_numbers):012}", task="edit", claims=(Claim(path),), arguments=arguments)
-        specs.append(note_checked(spec))  # as by the calls of a scheduler
-    return specs
 
 
 @contextmanager
@@ -80,8 +65,8 @@ def _opened(name: str) -> Iterator[Backend]:
 def _calls(report: Report, jobs: int) -> None:
     names = (MEMORY, *[f"file, durability={durability}" for durability in DURABILITIES])
     measures = {
-        "enqueue, one after the other": _enqueue_in_turn,
-        f"enqueue, {AT_ONCE} at once": _enqueue_at_once,
+        "enqueue, one after the other": enqueue_in_turn,
+        f"enqueue, {AT_ONCE} at once": enqueue_at_once,
         f"claim and finish, {BATCH} a call": _work,
     }
     for what, measure in measures.items():
@@ -96,28 +81,8 @@ def _calls(report: Report, jobs: int) -> None:
             report.add(f"memory / {name}", "times", found[MEMORY] / found[name])
 
 
-def _enqueue_in_turn(backend: Backend, jobs: int) -> float:
-    operations = [Enqueue((spec,)) for spec in _specs(jobs)]
-    begin_s = TIMER.read_s()
-    for operation in operations:
-        backend.call_sync(operation)
-    return TIMER.read_s() - begin_s
-
-
-def _enqueue_at_once(backend: Backend, jobs: int) -> float:
-    operations = [Enqueue((spec,)) for spec in _specs(jobs)]
-
-    async def all_of_them() -> float:
-        begin_s = TIMER.read_s()
-        for begin in range(0, jobs, AT_ONCE):
-            await asyncio.gather(*[backend.call(operation) for operation in operations[begin : begin + AT_ONCE]])
-        return TIMER.read_s() - begin_s
-
-    return asyncio.run(all_of_them())
-
-
 def _work(backend: Backend, jobs: int) -> float:
-    specs = _specs(jobs)
+    specs = specs_of(jobs)
     for begin in range(0, jobs, 1000):
         backend.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
     done = 0
@@ -164,7 +129,7 @@ asyncio.run(main())
 def _guests(report: Report, jobs: int) -> None:
     """Compare calls of the leader with those of a guest, whose leader is in this process too."""
     report.title(f"Calls of a guest, durability=process: {jobs:,} jobs (taken in turns)")
-    for what, measure in {"one after the other": _enqueue_in_turn, f"{AT_ONCE} at once": _enqueue_at_once}.items():
+    for what, measure in {"one after the other": enqueue_in_turn, f"{AT_ONCE} at once": enqueue_at_once}.items():
         rates: dict[str, list[float]] = {"leader": [], "guest": []}
         for _ in range(REPEATS):
             with _opened("durability=process") as leader:
@@ -192,7 +157,7 @@ def _drain(jobs: int, processes: int) -> float:
     with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
         store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
         store.call_sync(Pause(RecordFilter(path=())))
-        specs = _specs(jobs)
+        specs = specs_of(jobs)
         for begin in range(0, jobs, 1000):
             store.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
         url = f"sqlite:///{folder}/jobs.db?durability=process"
@@ -225,7 +190,7 @@ def _opening(report: Report, jobs: int) -> None:
         address = Address(path=Path(folder) / "jobs.db", durability="process")
         store = SqliteBackend(address)
         outcomes: Any = ()
-        for spec in _specs(jobs):
+        for spec in specs_of(jobs):
             store.call_sync(Enqueue((spec,)))
             grants = store.call_sync(Exchange("w", outcomes, limit=1)).grants
             outcomes = tuple(
