@@ -19,6 +19,7 @@ from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.layout import ddl, grants
+from queuehint.backends.postgres.lead import take_lead
 from queuehint.backends.postgres.mail import carrier as carrier_module
 from queuehint.backends.postgres.mail import door as door_module
 from queuehint.backends.postgres.mail.carrier import Carrier
@@ -413,7 +414,7 @@ def test_who_was_a_guest_tries_for_a_while_to_reach_the_server_and_others_fail_a
     leader, guest, other = place.caller(), place.caller(), place.caller()
     for each in (leader, guest):
         each.find("nobody")
-    take_lead, tries = store_module.take_lead, iter(range(9))
+    tries = iter(range(9))
 
     def fail_twice(*arguments: Any, **more: Any) -> Any:
         if next(tries) % 3 < 2:
