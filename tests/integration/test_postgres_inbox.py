@@ -16,6 +16,7 @@ from queuehint import JobState, QueueFullError, Scheduler
 from queuehint import operations as op
 from queuehint.backends.journal.leading import LOST
 from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.backends.postgres.journal import journal as journal_module
 from queuehint.errors import JobNotFoundError
 from queuehint.operations.inbox import operations_of, row_of
 from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
@@ -255,3 +256,19 @@ def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(place: Place, asks: s
         assert isinstance(other.backend, PostgresBackend)
         assert other.backend._is_open
         assert not place.backend._is_open
+
+
+def test_tables_that_are_gone_when_the_store_is_closed_are_logged_by_what_they_are(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.save.enqueue_sync("d1")
+    monkeypatch.setattr(journal_module, "THERE_EVERY_S", 0.0)
+    place.server.run("ALTER SCHEMA queuehint RENAME TO moved", database=place.database)
+    try:
+        place.sched.close_sync()
+    finally:
+        place.server.run("ALTER SCHEMA moved RENAME TO queuehint", database=place.database)
+    said = {getattr(record, "event", ""): record.getMessage() for record in caplog.records}
+    assert (
+        said["postgres.journal_gone"] == "the journal is not there any more, or cannot be reached; nothing is written"
+    )

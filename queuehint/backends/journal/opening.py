@@ -122,9 +122,9 @@ class OpenedStore(LocalBackend):
             now_s = time.monotonic()
             if now_s - self._said_gone_s >= SAY_EVERY_S:
                 self._said_gone_s = now_s
-                extra = {"event": f"{self.kind}.file_gone", "path": self.name, "error": str(error)}
-                message = "the file was removed, moved or replaced; nothing is written any more"
-                self.logger.log(logging.ERROR, message, extra=extra)
+                extra = {"event": f"{self.kind}.{self.opened}_gone", "path": self.name, "error": str(error)}
+                message = "the %s is not there any more, or cannot be reached; nothing is written"
+                self.logger.log(logging.ERROR, message, self.opened, extra=extra)
             raise
 
     def _await_next(self) -> None:
