@@ -11,6 +11,7 @@ from queuehint.errors import (
     InvalidJobError,
 )
 from queuehint.operations import (
+    STAGED_FRESH_MS,
     STAGED_KEPT_MS,
     Commit,
     Verdict,
@@ -266,3 +267,33 @@ def test_canceling_a_flow_covers_what_was_enqueued_before_and_tells_what_runs() 
     assert queue.record("a").cancel_requested
     assert queue.states("other", "waits") == "STARTED CANCELED"
     assert queue.exchange().canceled == ("a",)
+
+
+def test_a_job_is_under_way_while_the_submission_that_hides_it_is_fresh() -> None:
+    queue = Queue()
+    queue.stage("part", job("a", ["p"]))
+    queue.enqueue(job("b", ["p"]))
+
+    def is_under_way(*ids: str) -> bool:
+        return queue.engine.is_under_way(ids, queue.now_ms)
+
+    assert is_under_way("a")
+    assert not is_under_way("b", "nobody")
+    queue.advance(STAGED_FRESH_MS)
+    assert not is_under_way("a")
+
+
+@pytest.mark.parametrize(
+    "others, kept_ms, state",
+    [((), 0, JobState.QUEUED), (("w",), 5_000, JobState.STARTED), (None, 5_000, JobState.STARTED)],
+)
+def test_leases_of_workers_that_may_live_go_on_when_another_process_leads(
+    others: tuple[str, ...] | None, kept_ms: int, state: JobState
+) -> None:
+    queue = Queue()
+    queue.enqueue(job("a", ["p"]))
+    queue.start(lease_ms=1)
+    queue.engine.end_leases(queue.now_ms + 1_000, others, kept_ms)
+    queue.advance(1_000)
+    queue.tick()
+    assert queue.engine.table.jobs["a"].state is state
