@@ -11,7 +11,6 @@ from queuehint.errors import (
     InvalidJobError,
 )
 from queuehint.operations import (
-    STAGED_FRESH_MS,
     STAGED_KEPT_MS,
     Commit,
     Verdict,
@@ -279,7 +278,7 @@ def test_a_job_is_under_way_while_the_submission_that_hides_it_is_fresh() -> Non
 
     assert is_under_way("a")
     assert not is_under_way("b", "nobody")
-    queue.advance(STAGED_FRESH_MS)
+    queue.advance(5_000)  # `STAGED_FRESH_MS`
     assert not is_under_way("a")
 
 
