@@ -10,6 +10,7 @@ from queuehint import operations as op
 from queuehint.backends.journal import answers as answers_module
 from queuehint.backends.journal.answers import Answers
 from queuehint.backends.journal.groups import Request, line_of, pack, unpack
+from queuehint.backends.journal.leading import ROWS_FIRST, ROWS_MAX, rows_after
 from queuehint.errors import BackendDeniedError, CorruptStateError, PathClosedError
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import Queue, job
@@ -99,3 +100,14 @@ def test_a_worker_that_asks_through_the_leaders_process_is_none_of_a_guest() -> 
     assert list(answers.workers) == ["w"]
     answers.keep(None, op.Exchange("w"), nothing)
     assert not answers.workers
+
+
+def test_more_rows_of_the_inbox_are_read_after_small_rows_and_fewer_after_large_ones() -> None:
+    rows = ROWS_FIRST
+    for _ in range(20):
+        rows = rows_after(rows, [1_000] * rows)
+    assert rows == ROWS_MAX
+    for _ in range(20):
+        rows = rows_after(rows, [64 << 20] * rows)
+    assert rows == 1
+    assert rows_after(rows, []) == 1

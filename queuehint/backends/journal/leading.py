@@ -62,8 +62,9 @@ T = TypeVar("T")
 
 GROUP_BYTES: Final = 8 << 20
 """A row of the journal is ended when it has so many bytes."""
-ROWS_AT_ONCE: Final = 500
-"""How many rows of the inbox are taken in one step."""
+ROWS_FIRST: Final = 16
+ROWS_MAX: Final = 500
+"""How many rows of the inbox are read at first, and at most: one may have 64 MiB, so more only after small ones."""
 NUDGE: Final = Peek()
 """Asks for nothing that matters: the writer finds out who leads, and looks around."""
 LOST: Final = "the server has lost the transaction in which it was enqueued"
@@ -90,6 +91,7 @@ class LeadingStore(OpenedStore):
         self._closing: Ticket | None = None
         self._looks_s = 0.0
         """When to look into the inbox again."""
+        self._rows_at_once = ROWS_FIRST
 
     # --- questions -----------------------------------------------------------------------------------------------
 
@@ -283,9 +285,10 @@ class LeadingStore(OpenedStore):
             return
         is_more = True
         while is_more and self._is_open:
-            rows = journal.inbox(ROWS_AT_ONCE)
+            rows = journal.inbox(self._rows_at_once)
             self._looks_s = time.monotonic() + journal.looks_every_s
-            is_more = len(rows) == ROWS_AT_ONCE
+            is_more = len(rows) == self._rows_at_once
+            self._rows_at_once = rows_after(self._rows_at_once, [len(row.data) for row in rows])
             lines: list[bytes] = []
             todo: list[tuple[Operation[Any], ...]] = []
             taken: list[int] = []
@@ -442,6 +445,18 @@ class LeadingStore(OpenedStore):
                 except queue.Empty:
                     return
                 ticket.error = BackendUnavailableError(f"the {self.kind} backend was closed")
+
+
+def rows_after(rows: int, sizes: Sequence[int]) -> int:
+    """
+    Return how many rows to read after so many, of these sizes in bytes.
+
+    >>> rows_after(16, [1_000] * 16), rows_after(16, [1_000] * 5), rows_after(16, [1 << 20] * 16)
+    (32, 16, 4)
+    """
+    if sum(sizes) > GROUP_BYTES:
+        return max(rows // 4, 1)
+    return min(rows * 2, ROWS_MAX) if len(sizes) == rows and sum(sizes) * 4 < GROUP_BYTES else rows
 
 
 def _jobs_of(operation: Operation[Any]) -> Sequence[JobSpec]:
