@@ -54,7 +54,7 @@ Target = Annotated[
         "-t",
         metavar="URL|MODULE:SCHEDULER",
         envvar=["QUEUEHINT_SCHEDULER", "QUEUEHINT_URL"],
-        help="Where the jobs are: postgresql://host/db, redis://host:6379/0, sqlite:///jobs.db, or myapp.jobs:sched.",
+        help="Where the jobs are: postgresql://host/app, redis://host:6379/0, sqlite:///jobs.db, or myapp.jobs:sched.",
     ),
 ]
 Namespace = Annotated[

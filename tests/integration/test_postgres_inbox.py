@@ -136,10 +136,10 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
         app.do(app.begin)
         good = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(2000)])
         app.do(app.commit)
+        assert place.sched.get_sync(good[-1].id).state is JobState.QUEUED
         app.do(app.begin)
         bad = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(2000)])
         app.do(app.commit)
-        assert place.sched.get_sync(good[-1].id).state is JobState.QUEUED
         for handle in (bad[0], bad[-1]):
             with pytest.raises(JobNotFoundError):
                 place.sched.get_sync(handle.id)

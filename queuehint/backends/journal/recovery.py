@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.journal")
 
+REST_TICKS: Final = 1_000
+"""How many steps of what is left over are done at most behind a row of the inbox; the next operations do the rest."""
 KEPT_MS: Final = 5_000
 """For how long at least a new leader keeps the leases of guests, which could not renew them while nobody led."""
 
@@ -182,27 +184,30 @@ def take_in(operations: Sequence[Operation[Any]], at_ms: int, apply: Callable[[O
     Raises:
         QueueHintError: what an operation was refused with; nothing of the row has taken effect.
     """
+    more = False
     for operation in operations:
         try:
-            _with_room(operation, at_ms, apply)
+            more = _with_room(operation, at_ms, apply).more
         except QueueHintError:
             if (staged := getattr(operation, "staged", None)) is not None:
                 apply(Withdraw(staged), at_ms)
             raise
+    for _ in range(REST_TICKS):  # jobs of a large submission are released a step at a time
+        if not more:
+            break
+        more = apply(Tick(), at_ms).more
 
 
-def _with_room(operation: Operation[Any], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> None:
+def _with_room(operation: Operation[Any], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> Any:
     """Do an operation; work that is left over, and may make room for it, is done first if it is refused."""
     for _ in range(ROOM_TICKS):
         try:
-            apply(operation, at_ms)
+            return apply(operation, at_ms)
         except QueueFullError as error:
             if not error.more:
                 raise
             apply(Tick(), at_ms)
-        else:
-            return
-    apply(operation, at_ms)
+    return apply(operation, at_ms)
 
 
 def do(
