@@ -121,7 +121,7 @@ class PostgresServer:
             "listen_addresses": HOST,
             "unix_socket_directories": str(self.directory),
             "shared_buffers": "16MB",
-            "max_connections": 40,
+            "max_connections": 100,  # those of closed stores end a moment later
             "max_wal_size": "256MB",
             "autovacuum_naptime": "1min",
             "statement_timeout": "20s",  # of tests that wait for one another; a store sets its own
