@@ -46,7 +46,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["file", "postgres", "mail"])
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.nightly), "mail"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param != "file":
         yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
