@@ -38,10 +38,10 @@ def under(place: Place, options: tuple[str, ...], fault: Callable[[list[Carrier]
     assert isinstance(leader.store._service, Served)
     carriers = [leader.store._service._carrier, *map(carrier, (producer, worker))]
     made: dict[str, int] = {}
-    ends = threading.Event()
+    ends, all_made = threading.Event(), threading.Event()
     with ThreadPoolExecutor(DOCS + 1) as pool:
         producing = [pool.submit(produce, producer, f"doc{n}", made, ends) for n in range(DOCS)]
-        working = pool.submit(work, worker, made, ends)
+        working = pool.submit(work, worker, made, ends, all_made)
         try:
             for _ in range(times):
                 before = sum(made.values())
@@ -49,8 +49,11 @@ def under(place: Place, options: tuple[str, ...], fault: Callable[[list[Carrier]
                 until_sync(lambda least=before + 2 * DOCS: ends.is_set() or sum(made.values()) >= least)  # type: ignore[misc]
         finally:
             ends.set()
-        for produced in producing:
-            produced.result()
+        try:
+            for produced in producing:
+                produced.result()
+        finally:
+            all_made.set()
         assert working.result() == {doc: list(range(most)) for doc, most in made.items()}
     assert all(each.box for each in carriers)
 
@@ -71,10 +74,12 @@ def produce(producer: Caller, doc: str, made: dict[str, int], ends: threading.Ev
         ends.set()
 
 
-def work(worker: Caller, made: dict[str, int], ends: threading.Event) -> dict[str, list[int]]:
+def work(
+    worker: Caller, made: dict[str, int], ends: threading.Event, all_made: threading.Event
+) -> dict[str, list[int]]:
     ran: defaultdict[str, list[int]] = defaultdict(list)
     try:
-        while not ends.is_set() or sum(map(len, ran.values())) < sum(made.values()):
+        while not all_made.is_set() or sum(map(len, ran.values())) < sum(made.values()):
             started = worker.start(8)
             for job_id in started:
                 doc, _, n = job_id.rpartition("-")

@@ -59,6 +59,6 @@ def test_hanging_test_fails_with_its_stack(tmp_path: Path, forks: str) -> None:
 def test_test_that_survives_its_limit_ends_its_fork_alone(tmp_path: Path) -> None:
     code, text = run(tmp_path, "--forks", "2", "--deselect", "test_hangs.py::test_spins")
     assert code == 1, text
-    assert "2 passed" in text
+    assert re.search("[23] passed", text), text  # one more where the other fork had taken it before
     assert re.search("test_hangs.py::test_waits_in_finally - its process died", text), text
     assert re.search(r'test_hangs.py", line [0-9]+ in test_waits_in_finally', text), text
