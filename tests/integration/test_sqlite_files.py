@@ -352,6 +352,21 @@ def test_when_the_disk_fails_only_the_file_says_what_was_done(shelf: Shelf, is_d
     assert [record(again, job_id).number for job_id in "ab"] == [1, 2]
 
 
+@pytest.mark.parametrize("shell", ["sync", "async"])
+def test_an_operation_whose_outcome_is_unknown_is_called_again_and_answered(shelf: Shelf, shell: str) -> None:
+    store = shelf.open()
+    store.call_sync(op.Peek())
+    file_of(store)._db = Failing(file_of(store)._db, is_done=False)  # type: ignore[assignment]
+    draw = op.Draw(1)
+
+    def call() -> op.Drawn:
+        return store.call_sync(draw) if shell == "sync" else asyncio.run(store.call(draw))
+
+    with pytest.raises(OutcomeUnknownError):
+        call()
+    assert call().first == 1
+
+
 def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

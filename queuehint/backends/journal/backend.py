@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 MISSED_MAX: Final = 1000
+UNDONE: Final = (LedElsewhereError, DeposedError, GoneError, BackendUnavailableError)
+"""Why the process that was asked has not done an operation, as far as it knows."""
 
 
 class JournalBackend(LeadingStore):
@@ -92,15 +94,8 @@ class JournalBackend(LeadingStore):
                         reply: Reply = await self._done_here(attempt)
                     else:
                         reply = await self._guest.call(attempt, leader, wants=self._wants_lead)
-                except (LedElsewhereError, DeposedError):
-                    continue
-                except BackendUnavailableError as error:
-                    if leader is None:
-                        self._doubt(attempt, error)
-                    raise
-                except GoneError as gone:
-                    assert leader is not None
-                    await asyncio.sleep(self._lost(leader, attempt, gone))
+                except UNDONE as error:
+                    await asyncio.sleep(self._again_in_s(attempt, leader, error))
                 else:
                     return reply
         except (asyncio.CancelledError, OutcomeUnknownError):
@@ -118,21 +113,11 @@ class JournalBackend(LeadingStore):
                 leader = self._leader
                 try:
                     if leader is None:
-                        ticket = self._ticket_of(attempt, None)
-                        reply: Reply = ticket.wait()
-                        self._guest.end(attempt)
+                        reply: Reply = self._done_here_sync(attempt)
                     else:
                         reply = self._guest.call_sync(attempt, leader, wants=self._wants_lead)
-                except (LedElsewhereError, DeposedError):
-                    attempt.ticket = None
-                except BackendUnavailableError as error:
-                    attempt.ticket = None
-                    if leader is None:
-                        self._doubt(attempt, error)
-                    raise
-                except GoneError as gone:
-                    assert leader is not None
-                    time.sleep(self._lost(leader, attempt, gone))
+                except UNDONE as error:
+                    time.sleep(self._again_in_s(attempt, leader, error))
                 else:
                     return reply
         except OutcomeUnknownError:
@@ -150,6 +135,13 @@ class JournalBackend(LeadingStore):
         except BaseException:
             attempt.ticket = None
             raise
+        self._guest.end(attempt)
+        return reply
+
+    def _done_here_sync(self, attempt: Attempt) -> Any:
+        """Like `_done_here`, for code without a loop."""
+        ticket, attempt.ticket = self._ticket_of(attempt, None), None
+        reply = ticket.wait()
         self._guest.end(attempt)
         return reply
 
@@ -177,10 +169,26 @@ class JournalBackend(LeadingStore):
         """Whether a leader that runs no jobs is to leave the lead to this process."""
         return bool(self._adopted) or self.keeps_lead
 
-    def _lost(self, leader: Leader, attempt: Attempt, gone: GoneError) -> float:
-        """Look for the process that leads with the next call; return for how long to wait before."""
-        self._forget_leader(leader)
-        return self._guest.pause_s(attempt, gone, leader, wants=self._wants_lead)
+    def _again_in_s(self, attempt: Attempt, leader: Leader | None, error: Exception) -> float:
+        """
+        Return for how long to wait before an operation is tried again, by whoever leads then.
+
+        Args:
+            leader: who was asked, None for this process.
+            error: one of `UNDONE`.
+
+        Raises:
+            BackendError: it is not to be tried again.
+        """
+        if isinstance(error, GoneError):
+            assert leader is not None
+            self._forget_leader(leader)
+            return self._guest.pause_s(attempt, error, leader, wants=self._wants_lead)
+        if isinstance(error, BackendUnavailableError):
+            if leader is None:
+                self._doubt(attempt, error)
+            raise error
+        return 0.0
 
     @staticmethod
     def _doubt(attempt: Attempt, error: BackendUnavailableError) -> None:

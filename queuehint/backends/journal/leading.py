@@ -292,8 +292,9 @@ class LeadingStore(OpenedStore):
             lines: list[bytes] = []
             todo: list[tuple[Operation[Any], ...]] = []
             taken: list[int] = []
+            size = 0
             for row in rows:
-                if sum(map(len, lines)) >= GROUP_BYTES:
+                if size >= GROUP_BYTES:
                     is_more = True
                     break
                 try:
@@ -306,6 +307,7 @@ class LeadingStore(OpenedStore):
                         break
                     todo.append(operations)
                     lines.append(line_of_row(row.data))
+                    size += len(row.data)
                 taken.append(row.id)
             if taken:
                 self._write(now_ms, lines, taken=taken)

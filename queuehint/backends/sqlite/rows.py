@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.store import BehindError, Header, Position
 from queuehint.backends.sqlite.lock import FileLock, is_locked, lock_path, standby_path
 from queuehint.errors import (
@@ -178,7 +179,7 @@ class FileReader(FileRows):
     def stand_by(self) -> bool:
         """Keep the lock that says so, and return whether nobody has the lock of the file."""
         if self._standing is None:
-            with suppress(OSError, Exception):
+            with suppress(OSError, LedElsewhereError):
                 self._standing = FileLock(standby_path(self.path))
         return not is_locked(lock_path(self.path))
 
