@@ -54,7 +54,7 @@ def row_of(operations: Sequence[Operation[Any]]) -> bytes:
 
 def operations_of(data: bytes) -> tuple[Operation[Any], ...]:
     r"""
-    Return the operations of a row, in their order; `queuehint.backends.relaying` has them take effect.
+    Return the operations of a row, in their order; `queuehint.backends.relaying` has how they take effect.
 
     Raises:
         CorruptStateError: it is none, or one of a newer release, or does what a row may not do.

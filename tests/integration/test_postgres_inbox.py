@@ -21,6 +21,7 @@ from queuehint.errors import JobNotFoundError
 from queuehint.operations.inbox import operations_of, row_of
 from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
 from tests.postgres_servers import PostgresServer, until_waiting
+from tests.sqlite_store import leave_journal
 from tests.support import until_sync
 
 EACH_APP = pytest.mark.parametrize("kind", APPS, ids=lambda kind: kind.name)
@@ -150,18 +151,21 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
     while place.backend.call_sync(op.Tick()).more:
         pass
     assert len(before.table.jobs) == 2000, "no hidden part is left"
+    leave_journal(place.backend)
     place.sched.close_sync()
     place.sched = place.scheduler()
     assert place.sched.stats_sync().unfinished == 2000
     assert place.backend.engine is not before
     place.backend.engine.check()
+    events = {getattr(each, "event", "") for each in caplog.records}
+    assert "journal.replay_failed" not in events, "the row is refused again as it was then"
 
 
 def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: Place) -> None:
     backend = place.backend
     with place.app() as app:
         app.do(app.begin)
-        handles = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(600)])
+        handles = app.do(app.enqueue_many, place.save, [("d1", n) for n in range(1_100)])
         app.do(app.enqueue, place.save, "d2")
         app.do(app.commit)
     with psycopg.connect(place.server.url_of(place.database), autocommit=True) as connection:
@@ -175,7 +179,7 @@ def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: 
     time.sleep(0.2)
     assert place.sched.stats_sync().enqueued == 0
     backend.call_sync(op.Withdraw("another"))
-    until_sync(lambda: place.sched.stats_sync().enqueued == 601, "it is taken")
+    until_sync(lambda: place.sched.stats_sync().enqueued == 1_101, "it is taken")
     assert place.sched.get_sync(handles[-1].id).state is JobState.QUEUED
 
 

@@ -9,11 +9,14 @@ import attrs
 import pytest
 
 from queuehint import Claim, Dependency
+from queuehint.backends.journal import recovery
+from queuehint.backends.journal.recovery import take_in
 from queuehint.backends.relaying import relay
-from queuehint.backends.steps import Ahead, Wait, run_steps_sync, tick_until_done
+from queuehint.backends.steps import run_steps_sync, tick_until_done
 from queuehint.client.submission import operations_at_once
 from queuehint.errors import (
     CorruptStateError,
+    DuplicateFlowError,
     DuplicateJobError,
     InvalidJobError,
     PathClosedError,
@@ -197,15 +200,22 @@ def test_a_job_that_waits_for_many_says_so_in_portions() -> None:
 
 
 class Store:
-    """A store in memory, and what it has."""
+    """
+    A store in memory, and what it has.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_asked: rows are sent to it; otherwise they take effect in one step of its engine, as where one leads.
+    """
+
+    def __init__(self, *, is_asked: bool) -> None:
         self.sched, self.clock = scheduler()
         self.backend = memory(self.sched)
+        self.is_asked = is_asked
 
-    def take(self, row: Row, step: Any = None, steps: Any = None) -> list[Any]:
-        jobs: list[Any] = run_steps_sync(self.backend, steps or relay(row), step)
-        return jobs
+    def take(self, row: Row) -> list[Any]:
+        if self.is_asked:
+            return [*run_steps_sync(self.backend, relay(row))]
+        return [*take_in(row, self.clock.now_ms(), self.backend.engine.apply)]
 
     def settle(self) -> None:
         run_steps_sync(self.backend, tick_until_done(more=True))
@@ -216,11 +226,15 @@ class Store:
         return {state.value: count for state, count in self.sched.stats_sync().states.items() if count}
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    found = Store()
+@pytest.fixture(params=["asked", "led"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    found = Store(is_asked=request.param == "asked")
     yield found
     found.sched.close_sync()
+
+
+def portions_of(count: int) -> tuple[Dependency, ...]:
+    return tuple([Dependency(spec.id) for spec in specs(count)])
 
 
 def row(jobs: list[JobSpec], **options: Any) -> Row:
@@ -246,32 +260,23 @@ def test_a_row_that_is_there_already_changes_nothing(size: int, store: Store) ->
     assert store.states == {"QUEUED": size}
 
 
-def test_a_row_is_taken_again_where_a_process_has_ended_amid_its_parts(store: Store) -> None:
-    jobs = [*specs(2_500), JobSpec(id="last", task="save", depends_on=tuple([Dependency(s.id) for s in specs(2_000)]))]
-    operations = row(jobs)
-    for sent in range(1, len(operations)):
-        steps = relay(operations)
-        step = next(steps)
-        for _ in range(sent - 1):
-            assert not isinstance(step, (Ahead, Wait))
-            step = steps.send(store.backend.call_sync(step))
-        assert store.states == {}, "what is hidden is not there"
-        del steps  # without an end: the process is gone
-    assert [job.id for job in store.take(operations)] == [spec.id for spec in jobs]
-    store.settle()
-    assert store.states == {"QUEUED": 2_500, "DEFERRED": 1}
-
-
-def test_a_row_of_which_another_submission_took_a_job_takes_effect_whole(store: Store) -> None:
-    operations = row(specs(2_500))
-    steps = relay(operations)
-    step: Any = next(steps)
-    step = steps.send(store.backend.call_sync(step))
-    store.sched.submit_sync([JobSpec(id="j5", task="save")])
-    done = store.take(operations, step, steps)
-    assert [job.created for job in done] == [n != 5 for n in range(2_500)]
-    store.settle()
-    assert store.states == {"QUEUED": 2_500}
+@pytest.mark.parametrize("flow", [None, "f"])
+def test_jobs_of_a_row_that_are_there_are_found_beside_new_ones(flow: str | None, store: Store) -> None:
+    some = [*specs(2_000, flow=flow), JobSpec(id="some", task="save", flow=flow, depends_on=portions_of(1_001))]
+    more = [JobSpec(id="more", task="save", flow=flow, depends_on=portions_of(1_500))]
+    store.take(row(some, whole=flow is not None))
+    if flow is None:
+        done = store.take(row([*some, *more]))
+        assert [job.id for job in done if job.created] == ["more"]
+        store.settle()
+        assert store.states == {"QUEUED": 2_000, "DEFERRED": 2}
+    else:
+        for other in ([*some, *more], some[:1_500]):
+            with pytest.raises(DuplicateFlowError):
+                store.take(row(other, whole=True))
+        assert not any(job.created for job in store.take(row(some, whole=True)))
+        store.settle()
+        assert store.states == {"QUEUED": 2_000, "DEFERRED": 1}
 
 
 @pytest.mark.parametrize("size", [2, 1_001])
@@ -323,3 +328,15 @@ def test_a_row_cancels_a_path_with_more_jobs_than_one_step_does(store: Store) ->
     store.settle()
     store.take([each for each in ALONE if hasattr(each, "path")])
     assert store.states == {"CANCELED": 1_500}
+
+
+def test_a_row_does_so_many_steps_of_what_is_left_over_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "REST_TICKS", 1)
+    store = Store(is_asked=False)
+    store.take(row([attrs.evolve(spec, claims=(Claim(("a", spec.id)),)) for spec in specs(1_500)]))
+    store.settle()
+    store.take([each for each in ALONE if hasattr(each, "path")])
+    assert 0 < store.states["CANCELED"] < 1_500
+    store.settle()
+    assert store.states == {"CANCELED": 1_500}
+    store.sched.close_sync()

@@ -302,7 +302,7 @@ class LeadingStore(OpenedStore):
                 except CorruptStateError as error:
                     self._say_refused(error)
                 else:
-                    if self._is_under_way(operations):
+                    if self._is_under_way(operations, now_ms):
                         is_more = False
                         break
                     todo.append(operations)
@@ -316,11 +316,11 @@ class LeadingStore(OpenedStore):
         for data in journal.lost():
             self._cancel_lost(data)
 
-    def _is_under_way(self, operations: Sequence[Operation[Any]]) -> bool:
+    def _is_under_way(self, operations: Sequence[Operation[Any]], now_ms: int) -> bool:
         """Return whether jobs of a row are hidden in a submission under way: it waits, as do the rows behind it."""
         with self._lock:
             ids = (spec.id for each in operations for spec in _jobs_of(each))
-            return self.engine.is_under_way(ids, self._clock.now_ms())
+            return self.engine.is_under_way(ids, now_ms)
 
     def _take_in(self, operations: Sequence[Operation[Any]], now_ms: int) -> None:
         """Have a row of the inbox take effect; between its parts, which are hidden, questions are answered."""

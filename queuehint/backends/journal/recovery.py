@@ -22,11 +22,11 @@ from queuehint.backends.journal.groups import FromInbox, unpack
 from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.journal.snapshots.snapshot import SCHEMA
 from queuehint.backends.journal.snapshots.thawing import thaw
-from queuehint.backends.steps import ROOM_TICKS
+from queuehint.backends.relaying import relay
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
-from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueFullError, QueueHintError
-from queuehint.operations import Tick, Withdraw
+from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueHintError
+from queuehint.operations import Operation, Tick, Ticked
 from queuehint.operations.inbox import operations_of
 from queuehint.operations.wire import Await, Begin, Extend, PlaceAnew, decode
 from queuehint.values.policy import Retention
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from queuehint.backends.journal.store import Journal, Reader
-    from queuehint.operations import Operation
+    from queuehint.operations import EnqueuedJob
 
 logger = logging.getLogger("queuehint.journal")
 
 REST_TICKS: Final = 1_000
-"""How many steps of what is left over are done at most behind a row of the inbox; the next operations do the rest."""
+"""How many steps of what is left over are done at most for a row of the inbox; the next operations do the rest."""
+_LEFT_OVER: Final = Ticked(more=False, next_ms=None)
+"""In place of a further step."""
 KEPT_MS: Final = 5_000
 """For how long at least a new leader keeps the leases of guests, which could not renew them while nobody led."""
 
@@ -169,6 +171,8 @@ def _replay_row(name: str, engine: Engine, data: bytes, at_ms: int) -> None:
         take_in(operations_of(data), at_ms, engine.apply)
     except CorruptStateError:
         raise
+    except QueueHintError:
+        return  # as it was then
     except Exception:
         logger.exception(
             "a row failed again when it was replayed", extra={"event": "journal.replay_failed", "store": name}
@@ -177,37 +181,37 @@ def _replay_row(name: str, engine: Engine, data: bytes, at_ms: int) -> None:
         engine.table.ready.filled.clear()
 
 
-def take_in(operations: Sequence[Operation[Any]], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> None:
+def take_in(
+    operations: Sequence[Operation[Any]], at_ms: int, apply: Callable[[Operation[Any], int], Any]
+) -> list[EnqueuedJob]:
     """
     Have the operations of a row of the inbox take effect, all or nothing: parts of a submission are hidden until then.
+
+    Args:
+        operations: none of their jobs is hidden in a submission that is under way: nothing can be waited for.
+
+    Returns:
+        The jobs that were enqueued, in their order.
 
     Raises:
         QueueHintError: what an operation was refused with; nothing of the row has taken effect.
     """
-    more = False
-    for operation in operations:
-        try:
-            more = _with_room(operation, at_ms, apply).more
-        except QueueHintError:
-            if (staged := getattr(operation, "staged", None)) is not None:
-                apply(Withdraw(staged), at_ms)
-            raise
-    for _ in range(REST_TICKS):  # jobs of a large submission are released a step at a time
-        if not more:
-            break
-        more = apply(Tick(), at_ms).more
-
-
-def _with_room(operation: Operation[Any], at_ms: int, apply: Callable[[Operation[Any], int], Any]) -> Any:
-    """Do an operation; work that is left over, and may make room for it, is done first if it is refused."""
-    for _ in range(ROOM_TICKS):
-        try:
-            return apply(operation, at_ms)
-        except QueueFullError as error:
-            if not error.more:
-                raise
-            apply(Tick(), at_ms)
-    return apply(operation, at_ms)
+    steps, ticks = relay(operations), 0
+    step: Any = next(steps)
+    try:
+        while True:
+            assert isinstance(step, Operation), f"a row of the inbox waits: {step}"
+            is_tick = isinstance(step, Tick)
+            ticks += is_tick
+            try:
+                reply = _LEFT_OVER if is_tick and ticks > REST_TICKS else apply(step, at_ms)
+            except QueueHintError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        jobs: list[EnqueuedJob] = end.value
+        return jobs
 
 
 def do(
