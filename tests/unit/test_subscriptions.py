@@ -127,6 +127,28 @@ async def test_a_job_whose_id_looks_like_a_change_of_another_is_told_apart() -> 
     await store.known.close()
 
 
+@pytest.mark.parametrize("version", [None, 3])
+async def test_waiters_that_come_while_a_job_is_asked_about_have_it_asked_about_once_more(version: int | None) -> None:
+    store = Store()
+    waiting = list[asyncio.Task[None]]()
+    for _ in range(3):
+        waiting.append(store.wait("a", version=version, wait_s=0.0))
+        await turns()
+        waiting.append(store.wait("a", version=version))
+        await turns()
+        store.replies.put_nowait("w")
+        await turns()
+    for _ in range(10):
+        store.replies.put_nowait("w")
+        await turns()
+    # Each question is followed by one for those that came meanwhile, and that one by none.
+    assert [len(request) for request in store.asked] == [5] * 4
+    assert store.are_done(waiting) == [True, False] * 3
+    store.markers.put_nowait("a")
+    await asyncio.gather(*waiting)
+    await store.known.close()
+
+
 async def test_subscriptions_are_asked_about_again_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "TRUSTED_S", 0.05)
     monkeypatch.setattr(subscriptions, "TOGETHER_S", 0.01)

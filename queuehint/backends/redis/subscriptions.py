@@ -113,12 +113,11 @@ class Subscriptions:
                 self._asking = asyncio.create_task(self._ask_on(), name="queuehint-subscriptions")
             if self._listening is None or self._listening.done():
                 self._listening = asyncio.create_task(self._listen(), name="queuehint-markers")
-            while pages := self._pages_for(job_ids, version):
-                for page in pages:
-                    if not (future.done() or page.answered.done()):
-                        await asyncio.wait((future, page.answered), return_when=asyncio.FIRST_COMPLETED)
-                if future.done():
-                    break
+            # Once: an answer to a question that begins after this wakes the future, or markers will. Another question
+            # about the same jobs may be under way by then, and one more begin with each that is waited for.
+            for page in self._pages_for(job_ids, version):
+                if not (future.done() or page.answered.done()):
+                    await asyncio.wait((future, page.answered), return_when=asyncio.FIRST_COMPLETED)
             async with asyncio.timeout(wait_s):
                 await future
         except TimeoutError:
