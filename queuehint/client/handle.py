@@ -345,7 +345,7 @@ class JobHandle(Generic[R]):
         return record
 
     def _cancellation(self, reason: str | None) -> Cancel:
-        return cancellation((self.id,), reason)
+        return Cancel((self.id,), checked_reason(reason))
 
     def _canceled(self, verdict: tuple[Verdict, JobState | None]) -> bool:
         if verdict[0] is Verdict.UNKNOWN:
@@ -361,14 +361,14 @@ def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
 
 
-def cancellation(ids: tuple[str, ...], reason: str | None) -> Cancel:
+def checked_reason(reason: str | None) -> str | None:
     """
-    Return the operation that cancels jobs.
+    Return the reason that a cancellation names, if it has one.
 
     Raises:
-        InvalidJobError, InvalidJobTypeError: the reason is not valid.
+        InvalidJobError, InvalidJobTypeError: it is not valid.
     """
-    return Cancel(ids, None if reason is None else check_name(reason, parameter="reason"))
+    return None if reason is None else check_name(reason, parameter="reason")
 
 
 def asked_why(job_id: str, chain: object) -> Why:

@@ -8,7 +8,7 @@ import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.arrangement import arrange
-from queuehint.client.handle import JobHandle, asked_why, id_of, reasons_of
+from queuehint.client.handle import JobHandle, asked_why, checked_reason, id_of, reasons_of
 from queuehint.client.options import bound, check_spec
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
@@ -38,7 +38,7 @@ from queuehint.scheduler.event_streams import EventStream, EventStreamSync, even
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.scheduler.records.queries import Filter, asked_for, count
 from queuehint.scheduler.restraints import Restraints
-from queuehint.schema.checks import check_choice, check_int, check_items, check_name, check_str
+from queuehint.schema.checks import check_choice, check_int, check_items, check_str
 from queuehint.values.hint import Mode, Path, parse_mode, parse_path
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import EdgeStats, Reason, Stats, TreeNode
@@ -299,7 +299,7 @@ class Control(Restraints):
         return run_steps_sync(self.backend, self._cancel(ids, reason, all, limit, part))
 
     def _cancel(self, ids: Any, reason: Any, every: object, limit: object, part: Any) -> Steps[list[bool] | int]:
-        reason = None if reason is None else check_name(reason, parameter="reason")
+        reason = checked_reason(reason)
         check_choice_of_jobs("cancel()", ids, every, limit, part)
         if ids is None and limit is None and part.keys() == {"path"} and part["path"] is not None:
             return (yield from _sweep(CancelPath(parse_path(part["path"]), reason)))

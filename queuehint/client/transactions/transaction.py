@@ -6,11 +6,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any, overload
 
 from queuehint.client.flows.flow import Flow, submitting, submitting_sync
-from queuehint.client.handle import JobHandle, cancellation, id_of
+from queuehint.client.handle import JobHandle, checked_reason, id_of
 from queuehint.client.options import checked
 from queuehint.client.transactions.writer import RowWriter
 from queuehint.errors import InvalidJobError, shows_itself
-from queuehint.operations import IDS_MAX, CancelPath, Operation
+from queuehint.operations import IDS_MAX, Cancel, CancelPath, Operation
 from queuehint.schema.checks import check_items
 from queuehint.values.hint import parse_path
 from queuehint.values.spec import JobSpec
@@ -133,7 +133,7 @@ class Transaction(RowWriter):
         if (ids is None) == (path is None):
             raise InvalidJobError("cancel() in a transaction takes ids or path, one of them")
         if ids is None:
-            return CancelPath(parse_path(path), cancellation((), reason).reason)
+            return CancelPath(parse_path(path), checked_reason(reason))
         found = [ids] if isinstance(ids, (str, JobHandle)) else check_items(ids, parameter="ids", most=IDS_MAX)
         named = dict.fromkeys([id_of(self.client, job, "ids") for job in found])
-        return cancellation(tuple(named), reason) if found else None
+        return Cancel(tuple(named), checked_reason(reason)) if found else None

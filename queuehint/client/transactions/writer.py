@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuehint.backends.base import WHICH_DATABASE
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import operations_at_once
 from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, leads_to, note_database
@@ -182,10 +183,8 @@ def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, t
     into = f"INSERT INTO {table_of(inbox)} (namespace, data)"
     if inbox.database is None or leads_to(driver, inbox.database):
         return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) RETURNING 1", (inbox.namespace, data)
-    statement = (
-        f"{into} SELECT CAST($1 AS text), CAST($2 AS bytea) FROM pg_control_system() "  # noqa: S608 - it is quoted
-        "WHERE system_identifier || '/' || current_database() = CAST($3 AS text) RETURNING 1"
-    )
+    values = "SELECT CAST($1 AS text), CAST($2 AS bytea)"
+    statement = f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) RETURNING 1"
     return statement, (inbox.namespace, data, inbox.database)
 
 
