@@ -1,8 +1,8 @@
 """
 Base class of the in-process backends: the engine behind a lock, a clock, and waiters.
 
-Such a store belongs to one process. The holders of its leases live in this process too, so the store renews these
-leases itself in the step before it reaps, and a stalled loop does not lose its own jobs.
+Whatever else uses such a store asks this process. Leases whose holders live in this process too are renewed by the
+store itself in the step before it reaps, so that a stalled loop does not lose its own jobs.
 """
 
 from __future__ import annotations

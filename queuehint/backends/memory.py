@@ -113,7 +113,10 @@ class MemoryBackend(LocalBackend):
         text = ", ".join([f"{count} {state}" for state, count in left.items()])
         if left and text != self._said_left:
             extra = {"event": "memory.jobs_left", "jobs": sum(left.values()), **left}
-            message = "unfinished jobs %s: %s; drain first (include_scheduled=True), or keep jobs in a file or on Redis"
+            message = (
+                "unfinished jobs %s: %s; drain first (include_scheduled=True), or keep jobs in a file, in PostgreSQL "
+                "or on Redis"
+            )
             self.logger.warning(message, what, text, extra=extra)
         self._said_left = text
 

@@ -66,7 +66,7 @@ _KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind
 
 @attrs.frozen
 class Extend(Operation[None]):
-    """A store of one process has renewed the leases of this process, of its own accord, before anything is reaped."""
+    """The process that leads has renewed its own leases, of its own accord, before anything is reaped."""
 
     leases: tuple[tuple[JobId, Token], ...]
     lease_ms: DurationMs

@@ -125,7 +125,7 @@ class SchedulerBase:
                     if this_process.has_no_store:
                         raise BackendUnavailableError(
                             "the jobs live in the worker's process, and this is a process of a handler (process=True): "
-                            "use ctx.enqueue_sync there, or keep the jobs on Redis or in a file"
+                            "use ctx.enqueue_sync there, or keep the jobs in PostgreSQL, on Redis or in a file"
                         )
                     options = BackendOptions(
                         namespace=self.namespace,

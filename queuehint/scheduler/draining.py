@@ -67,8 +67,8 @@ class Draining(Hosting):
             timeout: a timedelta or seconds; None waits for ever.
             include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
                 places.
-            run: run the jobs too while no worker of this scheduler does in this process; by default only where no other
-                process can run them: in memory and in a file.
+            run: run the jobs too while no worker of this scheduler does in this process; by default in memory and in a
+                file.
 
         Raises:
             DrainStalledError: jobs are left and none can move without a person; one reason each, at most 100.

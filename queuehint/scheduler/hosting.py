@@ -305,7 +305,7 @@ class Hosting(SchedulerBase):
         Return a lifespan for ASGI applications: ``Starlette(lifespan=sched.lifespan())``.
 
         Args:
-            workers: run a worker inside the application; by default only if jobs live in this process.
+            workers: run a worker inside the application; by default in memory and on a file.
             concurrency: of that worker.
         """
         check_int(concurrency, parameter="concurrency", least=1, most=GRANTS_MAX)

@@ -485,7 +485,7 @@ async def test_last_worker_in_memory_names_the_jobs_that_it_leaves(how: str, cap
     ((message, jobs),) = left(caplog)
     assert message == (
         "unfinished jobs stay in memory without a worker, and are lost when the process ends: 2 SCHEDULED; drain first "
-        "(include_scheduled=True), or keep jobs in a file or on Redis"
+        "(include_scheduled=True), or keep jobs in a file, in PostgreSQL or on Redis"
     )
     assert jobs == 2
     await sched.close()

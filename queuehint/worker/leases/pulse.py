@@ -39,7 +39,7 @@ class Pulse:
     def blocked_ms(self) -> int:
         """Return for how long code has blocked the loop, 0 below the reporting threshold; from any thread."""
         blocked_s = self.blocked_s
-        # A thread has checked that not the whole process stood still; for a local store no thread checks.
+        # A thread has checked that not the whole process stood still; for a store that keeps leases no thread checks.
         is_told = self.is_blocked if self._is_looked_at else blocked_s >= BLOCKED_S
         return round(blocked_s * 1000) if is_told else 0
 
