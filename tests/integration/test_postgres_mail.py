@@ -244,6 +244,21 @@ def test_the_session_of_a_guest_ends_when_it_has_no_stream_and_begins_anew(
     until_sync(lambda: guest._thread is None)
 
 
+def test_a_carrier_that_closes_waits_for_no_tick_once_its_streams_have_ended(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest = ends.carrier()
+    mine = ends.opened(guest)
+    monkeypatch.setattr(carrier_module, "TICK_S", 99.0)
+    monkeypatch.setattr(carrier_module, "CLOSE_S", 5.0)
+    closing = threading.Thread(target=guest.close)
+    closing.start()
+    until_sync(lambda: guest._is_closing)
+    mine.close()
+    closing.join(5)
+    assert guest._thread is None
+
+
 def test_a_stream_to_a_leader_that_leads_no_more_ends_soon(ends: Ends) -> None:
     mine, _ = ends.open()
     ends.leader.close()

@@ -274,13 +274,12 @@ class Carrier:
         """Carry mail for as long as the thread is needed, or until the session is lost."""
         self._selector.register(mailbox.socket, selectors.EVENT_READ)
         try:
+            self._say(mailbox)
             while not self._is_over():
-                self._take_asked()
-                self._tick(mailbox)
-                self._send(mailbox)
                 self._move(self._selector.select(self._pause_s(mailbox)))
                 for letter in mailbox.receive():
                     self._take(*letter)
+                self._say(mailbox)
             for stream in list(self._streams.values()):
                 self._reset(stream)
             self._send(mailbox)
@@ -292,6 +291,12 @@ class Carrier:
         pause_s = mailbox.pause_s(now_s)
         tick_s = self._ticked_s + TICK_S - now_s
         return max(0.0, tick_s if pause_s is None else min(tick_s, pause_s))
+
+    def _say(self, mailbox: Mailbox) -> None:
+        """Send what is due: before it is looked whether the thread is needed, which would wait for nothing else."""
+        self._take_asked()
+        self._tick(mailbox)
+        self._send(mailbox)
 
     def _send(self, mailbox: Mailbox) -> None:
         if self._out:
