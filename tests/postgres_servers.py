@@ -180,7 +180,9 @@ class PostgresServer:
     def database(self) -> Iterator[str]:
         """Make an empty database; its name."""
         name = f"test_{os.getpid()}_{next(_numbers)}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE template0")
+        # To copy files takes a third of the time of writing what is in them into the log; 14 knows no other way.
+        how = "STRATEGY file_copy" if self.programs.version > 14 else ""
+        self.run(f"CREATE DATABASE {name} TEMPLATE template0 {how}")
         try:
             yield name
         finally:

@@ -136,8 +136,8 @@ def test_rows_that_a_crash_has_lost_are_written_again(own_place: Place) -> None:
 
 
 def test_a_server_that_stays_down_is_an_error_in_time(own_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(connection_module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(journal_module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 0.05)
     lead, journal = own_place.open()
     journal.append(0, b"one")
     own_place.server.stop()
@@ -214,8 +214,8 @@ def test_a_statement_that_ends_after_it_was_looked_for_is_found_in_the_end(
 def test_a_statement_that_waits_too_long_is_canceled_and_changes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "ANSWER_S", 0.2)
     lead, journal = place.open()
+    monkeypatch.setattr(session_module, "ANSWER_S", 0.1)
     blocker = place.connect()
     blocker.execute("SELECT FROM queuehint.leader FOR UPDATE")
     began_s = time.monotonic()
@@ -240,8 +240,8 @@ def test_a_session_that_stands_still_is_left(place: Place, monkeypatch: pytest.M
     lead.release()
     lead, journal = place.open()
     place.run("SELECT 1")
-    monkeypatch.setattr(session_module, "ANSWER_S", 0.2)
-    monkeypatch.setattr(session_module, "CANCEL_S", 0.2)
+    monkeypatch.setattr(session_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(session_module, "CANCEL_S", 0.1)
     pid = journal._connection._session.pid
     place.server.pause([pid])
     try:

@@ -17,6 +17,7 @@ from queuehint import operations as op
 from queuehint.backends.journal.leading import LOST
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal import journal as journal_module
+from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.errors import JobNotFoundError
 from queuehint.operations.inbox import operations_of, row_of
 from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
@@ -242,7 +243,11 @@ def in_time(call: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.mark.parametrize("asks", ["a question", "a change", "nothing"])
-def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(place: Place, asks: str) -> None:
+def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(
+    place: Place, asks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresLead, "renew_every_s", 0.1)
+    monkeypatch.setattr(journal_module, "THERE_EVERY_S", 0.1)
     other = place.scheduler()
     with ExitStack() as stack:
         stack.callback(other.close_sync)

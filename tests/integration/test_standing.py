@@ -21,6 +21,7 @@ from queuehint.backends.journal.lead.standing import Standby
 from queuehint.backends.journal.leading import NUDGE
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.store import BehindError
+from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.backends.sqlite import store as file_store
 from queuehint.cli.app import app
 from tests.commands import CliRunner
@@ -60,13 +61,15 @@ def make(url: str) -> Iterator[Callable[[], JournalBackend]]:
 
 @pytest.fixture
 def standing() -> Iterator[Callable[[JournalBackend], None]]:
-    """Have stores stand by, each in a thread."""
+    """Have stores stand by, each in a thread; a call returns once it has said so."""
     stop = threading.Event()
     threads: list[threading.Thread] = []
 
     def begin(backend: JournalBackend) -> None:
-        threads.append(threading.Thread(target=Standby(backend).run, args=(stop,)))
+        standby = Standby(backend)
+        threads.append(threading.Thread(target=standby.run, args=(stop,)))
         threads[-1].start()
+        until_sync(lambda: standby._asks_s, "it stands by")
 
     yield begin
     stop.set()
@@ -150,7 +153,6 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
     fill(leader, 20)
     guest.call_sync(NUDGE)
     standing(ready)
-    time.sleep(0.5)
     before = states(leader)
     leave_journal(leader)
     leader.close_sync()
@@ -166,16 +168,16 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
 def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_store, "YIELDS_S", 0.2)
+    monkeypatch.setattr(file_store, "YIELDS_S", 0.1)
     store = make().store
     with closing(store.read()) as reader:
         assert reader.stand_by(), "nobody leads"
         for _ in range(2):
             with pytest.raises(LedElsewhereError):
                 store.take_lead(is_ready=False)
-            time.sleep(0.25)
+            time.sleep(0.15)
             store.take_lead(is_ready=False).release()
-            time.sleep(0.25)
+            time.sleep(0.15)
         store.take_lead(is_ready=True).release()
     store.take_lead(is_ready=False).release()
 
@@ -183,6 +185,7 @@ def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
 def test_the_lead_of_one_that_stands_still_is_not_waited_for(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(file_store, "YIELDS_S", 1.0)  # as long as in PostgreSQL
     leader, guest, ready = make(), make(), make()
     fill(leader, 5)
     with closing(ready.store.read()) as reader:
@@ -195,7 +198,10 @@ def test_the_lead_of_one_that_stands_still_is_not_waited_for(
 
 
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)  # the lock of a file is never lost
-def test_a_leader_that_is_deposed_is_a_guest(make: Callable[[], JournalBackend]) -> None:
+def test_a_leader_that_is_deposed_is_a_guest(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresLead, "renew_every_s", 0.1)
     leader, other = make(), make()
     fill(leader, 5)
     run = shared_postgres().run
@@ -205,7 +211,7 @@ def test_a_leader_that_is_deposed_is_a_guest(make: Callable[[], JournalBackend])
     )
     enqueue(other, "j5")
     assert other.is_leading
-    time.sleep(1.5)  # the next renewal
+    until_sync(lambda: not leader.is_leading, "the next renewal")
     enqueue(leader, "j6")
     assert not leader.is_leading
     assert record(leader, "j5").number + 1 == record(other, "j6").number
