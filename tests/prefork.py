@@ -32,6 +32,7 @@ WARM = (
     "asyncio",
     "pytest",
     "queuehint.backends.memory",
+    "queuehint.backends.postgres.backend",
     "queuehint.backends.redis.backend",
     "queuehint.backends.sqlite.backend",
     "queuehint.cli.app",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -14,36 +16,19 @@ from pathlib import Path
 import pytest
 
 from queuehint import JobSpec, Policy, Scheduler
+from queuehint.backends.journal import recovery
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.postgres import store
 from queuehint.values.hint import Claim
 from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
+from tests.prefork import start
 from tests.servers import new_namespace
 
 PATHS, ROUNDS, WORKERS, KILLS = 25, 24, 3, 2
 LIMIT_S = 40
-WORKER = """
-import asyncio, os, sys
-from queuehint import Scheduler
-from queuehint.backends.postgres import store
-
-url, path, is_far = sys.argv[1:]
-if is_far == "True":
-    store.machine = lambda: str(os.getpid())
-sched = Scheduler(url)
-log = os.open(path, os.O_WRONLY | os.O_APPEND)
-
-@sched.job(name="edit")
-async def edit(doc: int, n: int) -> None:
-    os.write(log, f"{doc} {n}\\n".encode())
-    await asyncio.sleep(0.002)
-
-async def main() -> None:
-    await sched.make_worker(4, lease=2).run()
-
-asyncio.run(main())
-"""
+KEPT_MS = 2_000
+"""For how long a new leader keeps leases: as long as these are."""
 
 
 @pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.nightly), "mail"])
@@ -56,7 +41,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def started(url: str, log: Path, *, is_far: bool) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", WORKER, url, str(log), str(is_far)])
+    return start("tests.faults.test_leaders", url, str(log), str(is_far))
 
 
 def test_jobs_run_in_order_whichever_process_leads_and_dies(
@@ -65,6 +50,7 @@ def test_jobs_run_in_order_whichever_process_leads_and_dies(
     is_far = request.node.callspec.params["url"] == "mail"
     if is_far:
         monkeypatch.setattr(store, "machine", lambda: "elsewhere")
+    monkeypatch.setattr(recovery, "KEPT_MS", KEPT_MS)
     log = tmp_path / "ran"
     log.touch()
     sched = Scheduler(url)
@@ -118,3 +104,28 @@ def led_by(sched: Scheduler) -> int | None:
         sched.stats_sync()
     assert sched.backend._leader is not None
     return sched.backend._leader.pid
+
+
+# --- a process of a worker ---
+
+
+def work(url: str, path: str, is_far: str) -> None:
+    recovery.KEPT_MS = KEPT_MS  # type: ignore[misc]
+    if is_far == "True":
+        store.machine = lambda: str(os.getpid())
+    sched = Scheduler(url)
+    log = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    @sched.job(name="edit")
+    async def edit(doc: int, n: int) -> None:
+        os.write(log, f"{doc} {n}\n".encode())
+        await asyncio.sleep(0.002)
+
+    async def run() -> None:
+        await sched.make_worker(4, lease=KEPT_MS / 1000).run()
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])

@@ -7,17 +7,20 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
+import time
 
 import pytest
 
 from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
 from queuehint.backends.postgres import lead as lead_module
+from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.layout import grants
 from queuehint.backends.postgres.lead import LEASE_S, PostgresLead
+from queuehint.backends.postgres.store import PostgresStore
 from queuehint.errors import BackendUnavailableError
 from tests.postgres_servers import until_waiting
 from tests.postgres_store import Place
+from tests.prefork import start
 from tests.servers import until
 
 pytestmark = pytest.mark.usefixtures("postgres_server")
@@ -238,9 +241,7 @@ def test_renewals_of_another_thread_disturb_no_answer(place: Place) -> None:
 
 def test_a_fork_does_not_keep_the_session_of_its_parent(place: Place) -> None:
     """The lead of a process that was killed is free at once, even if a child of it lives."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", FORKS, place.url()], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
-    )
+    child = start(__name__, "forks", place.url(), stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     grandchild = int(child.stdout.readline())
     try:
@@ -253,31 +254,21 @@ def test_a_fork_does_not_keep_the_session_of_its_parent(place: Place) -> None:
         child.stdout.close()
 
 
-FORKS = """
-import os, sys, time
-from queuehint.backends.postgres.address import parse_url
-from queuehint.backends.postgres.store import PostgresStore
-lead = PostgresStore(parse_url(sys.argv[1]), "n").take_lead()
-pid = os.fork()
-if not pid:
-    assert not lead.may_answer()
-    lead.release()
+def forks(url: str) -> None:
+    lead = PostgresStore(parse_url(url), "n").take_lead()
+    pid = os.fork()
+    if not pid:
+        assert not lead.may_answer()
+        lead.release()
+        time.sleep(60)
+    lead.renew()
+    print(pid, flush=True)
     time.sleep(60)
-lead.renew()
-print(pid, flush=True)
-time.sleep(60)
-"""
 
 
 def test_a_process_that_stood_still_is_deposed(place: Place) -> None:
     """It is stopped, its lease is over, another one leads and writes; it goes on, and writes and answers nothing."""
-    zombie = subprocess.Popen(
-        [sys.executable, "-c", ZOMBIE, place.url()],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    zombie = start(__name__, "stands_still", place.url(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert zombie.stdin is not None
     assert zombie.stdout is not None
     try:
@@ -299,22 +290,17 @@ def test_a_process_that_stood_still_is_deposed(place: Place) -> None:
         zombie.stdout.close()
 
 
-ZOMBIE = """
-import sys
-from queuehint.backends.journal.lead.leadership import DeposedError
-from queuehint.backends.postgres.address import parse_url
-from queuehint.backends.postgres.store import PostgresStore
-store = PostgresStore(parse_url(sys.argv[1]), "n")
-lead = store.take_lead()
-journal = store.open(lead)
-journal.append(1, b"of the first")
-print("leads", flush=True)
-sys.stdin.readline()
-try:
-    journal.append(3, b"of a zombie")
-except DeposedError:
-    print(f"deposed, answers {lead.may_answer()}", flush=True)
-"""
+def stands_still(url: str) -> None:
+    store = PostgresStore(parse_url(url), "n")
+    lead = store.take_lead()
+    journal = store.open(lead)
+    journal.append(1, b"of the first")
+    print("leads", flush=True)
+    sys.stdin.readline()
+    try:
+        journal.append(3, b"of a zombie")
+    except DeposedError:
+        print(f"deposed, answers {lead.may_answer()}", flush=True)
 
 
 def test_a_server_that_is_down_leaves_the_lead_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,3 +318,7 @@ def test_a_server_that_is_down_leaves_the_lead_as_it_was(place: Place, monkeypat
 
 def refuse(*_: object) -> None:
     raise BackendUnavailableError("down")
+
+
+if __name__ == "__main__":
+    {"forks": forks, "stands_still": stands_still}[sys.argv[1]](sys.argv[2])
