@@ -68,22 +68,18 @@ def drop(url: Url, yes: Yes = False) -> None:
     with _ending(), _session(url) as (session, address):
         from queuehint.backends.postgres.making import drop as drop_tables
         from queuehint.backends.postgres.making import held, layout_of
-        from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 
-        try:
-            if not layout_of(session, address):
-                typer.echo(f"queuehint: schema {address.schema} has no tables of queuehint", err=True)
-                raise typer.Exit(EXIT_REFUSED)
-            found = held(session, address)
-            for each in found[:SHOWN]:
-                typer.echo(_line(each))
-            if len(found) > SHOWN:
-                typer.echo(f"and {len(found) - SHOWN} more namespaces")
-            what = f"the tables in schema {address.schema}, with all jobs of {len(found)} namespaces"
-            confirm(f"Remove {what}?", yes=yes)
-            is_whole = drop_tables(session, address)
-        except (LostError, RefusedError) as error:
-            raise session.judgement(error) from error
+        if not layout_of(session, address):
+            typer.echo(f"queuehint: schema {address.schema} has no tables of queuehint", err=True)
+            raise typer.Exit(EXIT_REFUSED)
+        found = held(session, address)
+        for each in found[:SHOWN]:
+            typer.echo(_line(each))
+        if len(found) > SHOWN:
+            typer.echo(f"and {len(found) - SHOWN} more namespaces")
+        what = f"the tables in schema {address.schema}, with all jobs of {len(found)} namespaces"
+        confirm(f"Remove {what}?", yes=yes)
+        is_whole = drop_tables(session, address)
         rest = "" if is_whole else "; the schema stays, for what else is in it"
         typer.echo(f"removed {what}{rest}")
 
@@ -98,15 +94,12 @@ def _line(held: Held) -> str:
 
 @contextlib.contextmanager
 def _session(url: str) -> Iterator[tuple[Session, Address]]:
-    """Connect to the server of a URL, past a pooler if it says how."""
+    """Connect to the server of a URL, past a pooler if it says how; what it refuses is a `BackendError`."""
     address = parse_url(url).for_leading
     from queuehint.backends.postgres.sessions.session import Session  # the driver is imported by those who need it
 
-    session = Session(address)
-    try:
+    with contextlib.closing(Session(address)) as session, session.judged():
         yield session, address
-    finally:
-        session.close()
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
 from queuehint.backends.base import WHICH_DATABASE, BackendOptions, InboxAddress
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.postgres.address import parse_url
-from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session, statement, text
 from queuehint.backends.postgres.store import PostgresStore
 
@@ -72,14 +72,9 @@ class PostgresBackend(JournalBackend):
         return self.inbox
 
     def _find_database(self) -> None:
-        session = Session(self.address)
-        try:
+        with closing(Session(self.address)) as session, session.judged():
             ((found,),) = session.run(statement("which", WHICH_DATABASE))
             self._database = text(found)
-        except (LostError, RefusedError) as error:
-            raise session.judgement(error) from error
-        finally:
-            session.close()
 
     @property
     def identity(self) -> tuple[object, ...]:

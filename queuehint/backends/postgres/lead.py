@@ -202,10 +202,8 @@ class PostgresLead:
         """Change the row; by another session if that one has ended."""
         if self._is_over:
             raise DeposedError
-        try:
+        with self._session.judged():
             changed = self._run(change, *values)
-        except (LostError, RefusedError) as error:
-            raise self._session.judgement(error) from error
         if not changed:
             self.depose()
             raise DeposedError
@@ -261,14 +259,8 @@ def take_lead(address: Address, namespace: str, *, is_ready: bool = True) -> Pos
         BackendDeniedError, BackendUnavailableError: the server cannot be used.
     """
     session = Session(address)
-    try:
+    with session.begun():
         prepare(session, address)
         lead = PostgresLead(address, namespace, session)
         lead.take(is_ready=is_ready)
-    except (LostError, RefusedError) as error:
-        session.close()
-        raise session.judgement(error) from error
-    except BaseException:
-        session.close()
-        raise
     return lead

@@ -63,16 +63,17 @@ def prepare(session: Session, address: Address) -> tuple[int, int]:
         BackendDeniedError: this user may not make them; or they are of a later release.
         BackendUnavailableError: the server does not answer, or another process makes them for too long.
     """
-    try:
-        found = layout_of(session, address)
-        return (found, found) if found == LAYOUT else _make(session, address)
-    except (LostError, RefusedError) as error:
-        if isinstance(error, RefusedError) and error.code == _NO_RIGHT:
+    with session.judged():
+        try:
+            found = layout_of(session, address)
+            return (found, found) if found == LAYOUT else _make(session, address)
+        except RefusedError as error:
+            if error.code != _NO_RIGHT:
+                raise
             raise BackendDeniedError(
                 f"{address.shown}: this user may not use or make the tables in schema {address.schema} ({error}); "
                 "let its owner run `queuehint postgres ddl URL` and GRANT what `--roles` prints"
             ) from error
-        raise session.judgement(error) from error
 
 
 def layout_of(session: Session, address: Address) -> int:

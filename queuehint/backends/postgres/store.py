@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,6 @@ from queuehint.backends.postgres.lead import PostgresLead, find_leader, take_lea
 from queuehint.backends.postgres.mail.carrier import Carrier
 from queuehint.backends.postgres.mail.door import EitherDoor, MailDoor, Unreached
 from queuehint.backends.postgres.making import prepare
-from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session
 from queuehint.errors import BackendError, BackendUnavailableError
 
@@ -102,14 +101,9 @@ class PostgresStore:
         return leader is not None and leader.pid is not None
 
     def _find(self) -> Leader | None:
-        session = Session(self._address)
-        try:
+        with closing(Session(self._address)) as session, session.judged():
             prepare(session, self._address)
             return find_leader(session, self._address, self._namespace)
-        except (LostError, RefusedError) as error:
-            raise session.judgement(error) from error
-        finally:
-            session.close()
 
     def serve(self, lead: Lead, leading: Leading) -> Served:
         """Begin to serve guests: on this machine by a socket, others by mail."""

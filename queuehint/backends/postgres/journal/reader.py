@@ -10,7 +10,6 @@ from queuehint.backends.postgres.journal.connection import Connection
 from queuehint.backends.postgres.journal.rows import PostgresRows, read_slice
 from queuehint.backends.postgres.lead import STANDS_S, stand_by
 from queuehint.backends.postgres.making import prepare
-from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session, integer, text
 from queuehint.errors import CorruptStateError
 
@@ -35,15 +34,9 @@ class PostgresReader(PostgresRows):
         super().__init__(address.shown, namespace)
         self._address = address
         self._session = Session(address)
-        try:
+        with self._session.begun():
             prepare(self._session, address)
             self._connection = Connection(address)
-        except (LostError, RefusedError) as error:
-            self._session.close()
-            raise self._session.judgement(error) from error
-        except BaseException:
-            self._session.close()
-            raise
         self._said_s = 0.0
 
     def refresh(self) -> Position:
@@ -88,10 +81,8 @@ class PostgresReader(PostgresRows):
         """Say from time to time that this process stands by, and return whether nobody leads."""
         now_s = time.monotonic()
         says_so = now_s - self._said_s > STANDS_S / 3
-        try:
+        with self._session.judged():
             is_free = stand_by(self._session, self._address, self.namespace, says_so=says_so)
-        except (LostError, RefusedError) as error:
-            raise self._session.judgement(error) from error
         if says_so:
             self._said_s = now_s
         return is_free

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.postgres.mail.letters import LOOK, boxes_of, is_polled, new_box, read_note, read_row, written
 from queuehint.backends.postgres.mail.statements import FETCHED_MAX, mail_statements
-from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session, integer
 from queuehint.errors import BackendUnavailableError
 
@@ -49,7 +48,7 @@ class Mailbox:
         self._busy_s = self._polled_s = 0.0
         self._notes: list[bytes] = []
         self._statements = mail_statements(address)
-        try:
+        with self._session.begun():
             is_pooled = self._session.is_pooled
             self.name = box or new_box(address.schema, namespace, is_polled=is_pooled)
             self._is_polled = is_polled(self.name)
@@ -57,12 +56,6 @@ class Mailbox:
                 raise BackendUnavailableError(f"{address.shown} is a pooler by now")
             if not self._is_polled:
                 self._session.script(f'LISTEN "{self.name}"')
-        except (LostError, RefusedError) as error:
-            self._session.close()
-            raise self._session.judgement(error) from error
-        except BaseException:
-            self._session.close()
-            raise
         self.socket = self._session.socket
 
     def close(self) -> None:

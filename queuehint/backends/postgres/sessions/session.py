@@ -34,7 +34,7 @@ except ImportError:
     raise MissingExtraError("postgres", "stores in PostgreSQL") from None
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from psycopg.pq.abc import PGresult
 
@@ -74,9 +74,7 @@ def statement(name: str, text: str) -> Statement:
     return Statement(f"queuehint_{name}".encode(), text.encode())
 
 
-_WHO: Final = statement(
-    "who", "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('server_version'), pg_postmaster_start_time()"
-)
+_WHO: Final = statement("who", "SELECT pg_backend_pid(), pg_is_in_recovery()")
 _SETTINGS: Final[Mapping[str, str]] = {
     "search_path": "pg_catalog",
     "default_transaction_isolation": "read committed",
@@ -131,14 +129,8 @@ class Session:
         self._is_lost = False
         self._poll = _Poll(pg.socket)
         _held.add(self)
-        try:
+        with self.begun():
             self._begin(address)
-        except (LostError, RefusedError) as error:
-            self.close()
-            raise self.judgement(error) from error
-        except BaseException:
-            self.close()
-            raise
 
     def _begin(self, address: Address) -> None:
         version = self._pg.server_version
@@ -146,7 +138,7 @@ class Session:
             raise BackendDeniedError(
                 f"{self._name} is PostgreSQL {_release(version)}, and queuehint needs {OLDEST} or a later one"
             )
-        ((pid, is_replica, *_),) = self._send_unnamed(_WHO)
+        ((pid, is_replica),) = self._send_unnamed(_WHO)
         self.pid = integer(pid)
         self.is_pooled = self.is_pooled or self.pid != self._pg.backend_pid
         if integer(is_replica):
@@ -311,6 +303,24 @@ class Session:
     def judgement(self, error: LostError | RefusedError) -> BackendError:
         """Translate what a statement has raised."""
         return judgement(error, self._name)
+
+    @contextlib.contextmanager
+    def judged(self) -> Iterator[None]:
+        """Have what statements of the block raise be errors of ours."""
+        try:
+            yield
+        except (LostError, RefusedError) as error:
+            raise self.judgement(error) from error
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """Like `judged`, for a block after which the session is used on: it is closed if the block fails."""
+        try:
+            with self.judged():
+                yield
+        except BaseException:
+            self.close()
+            raise
 
 
 class _Poll:
