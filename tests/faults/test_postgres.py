@@ -180,7 +180,7 @@ def test_a_reply_that_was_lost_is_looked_up(place: Place, monkeypatch: pytest.Mo
     monkeypatch.setattr(Session, "run", losing)
     journal.append(0, b"one", taken=[row.id])
     monkeypatch.undo()
-    assert journal.lost_transactions == []
+    assert journal.lost() == []
     journal.append(0, b"two")
     assert (place.stored(), place.waiting()) == (["one", "two"], [])
 
@@ -364,7 +364,7 @@ def test_rows_of_the_inbox_are_taken_again_and_transactions_that_the_server_has_
     own_place.put("new")  # its position was drawn before
     journal.append(0, b"after")
     assert own_place.stored() == ["first", "kept", "between", "lost 1 lost 2", "after"]
-    assert journal.lost_transactions == [b"lost 1", b"lost 2"]
+    assert journal.lost() == [b"lost 1", b"lost 2"]
     assert own_place.waiting() == ["new"]
     assert take(journal) == ["new"]
     own_place.put("newer")
@@ -386,7 +386,7 @@ def test_rows_that_come_back_with_a_lost_end_are_not_taken_twice(place: Place) -
         f"INSERT INTO queuehint.inbox ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM before",
     )
     assert take(journal) == []
-    assert (place.stored(), place.waiting(), journal.lost_transactions) == (["x"], [], [])
+    assert (place.stored(), place.waiting(), journal.lost()) == (["x"], [], [])
     place.run("DELETE FROM queuehint.journal", "INSERT INTO queuehint.journal VALUES ('n', 1, 1, 0, 1, 'another')")
     with pytest.raises(DeposedError):
         journal.inbox(10)
@@ -402,7 +402,7 @@ def test_rows_that_were_read_before_the_server_lost_them_are_named_when_they_are
     rows = journal.inbox(10)
     own_place.server.go_back(saved)
     journal.append(0, b"lost", taken=[row.id for row in rows])
-    assert journal.lost_transactions == [b"lost"]
+    assert journal.lost() == [b"lost"]
 
 
 def test_a_restore_to_a_time_before_what_is_known_deposes_the_leader(

@@ -135,7 +135,7 @@ class Leading:
                 self.sent = " ".join([row.data.decode() for row in found])
                 journal.append(0, self.sent.encode(), taken=[row.id for row in found])
                 self.acknowledged.append(self.sent)
-                assert not journal.lost_transactions
+                assert not journal.lost()
             else:
                 time.sleep(0.002)
         return False

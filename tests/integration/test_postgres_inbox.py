@@ -205,7 +205,7 @@ def test_jobs_whose_transaction_the_server_has_lost_are_canceled(place: Place) -
         app.do(app.commit)
     assert place.sched.get_sync(handle.id).state is JobState.QUEUED
     journal: Any = place.backend._journal
-    journal.lost_transactions.append(row_of([op.Enqueue((place.sched.get_sync(handle.id).spec,))]))
+    journal._lost.append(row_of([op.Enqueue((place.sched.get_sync(handle.id).spec,))]))
     until_sync(lambda: place.sched.get_sync(handle.id).state is JobState.CANCELED, "it is canceled")
     error = place.sched.get_sync(handle.id)
     assert LOST in repr(error)

@@ -446,6 +446,6 @@ def test_what_was_written_for_a_row_is_checked_with_the_row_itself(place: Place)
     place.run("UPDATE queuehint.inbox SET data = 'new', written_at = clock_timestamp()")
     journal.append(0, b"old", taken=[row.id])
     assert place.waiting() == ["new"]
-    assert journal.lost_transactions == [b"old"]
+    assert journal.lost() == [b"old"]
     assert take(journal) == ["new"]
     assert attrs.evolve(row, written_us=0) != row

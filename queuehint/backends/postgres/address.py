@@ -153,10 +153,11 @@ def parse_url(url: str) -> Address:
         straight = _straight(_one(ours, "direct", "", said), said)
         if pooled != "1":
             raise InvalidJobError(f"url {said!r}: direct requires pooled=1")
-    _check(parameters | _known(query, said), said)
+    parameters |= _known(query, said)
+    _check(parameters, said)
     return Address(
         shown=said,
-        parameters=parameters | _known(query, said),
+        parameters=parameters,
         straight=straight,
         schema=schema,
         may_lead=lead == "yes",

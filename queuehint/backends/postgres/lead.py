@@ -96,7 +96,9 @@ class PostgresLead:
     The right to write a journal, from `take` until `release`. It may be renewed by any thread.
 
     Attributes:
+        address, namespace: as given.
         epoch, secret: what each change of the journal has to name.
+        term: what others may know of both.
         number: of the newest row of the journal that this process knows; it is written with each renewal.
     """
 

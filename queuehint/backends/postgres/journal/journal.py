@@ -10,8 +10,8 @@ to a replica that lagged, or if it is another journal.
   was written, or is written again.
 - **The end is gone.** The last rows are kept in memory, and those that are missing are written again, before anything
   else is read or written: until then the inbox has rows again that they took. A row of the inbox that is not there any
-  more when it is taken belongs to a transaction that the server has lost, and is in
-  `PostgresJournal.lost_transactions`, for the engine above to cancel its jobs.
+  more when it is taken belongs to a transaction that the server has lost, and comes by `PostgresJournal.lost`, for the
+  engine above to cancel its jobs.
 - **More is gone, or it is another journal.** The process is deposed, and everybody begins with what is there.
 
 Large things go in slices, and there is no transaction of more than one statement.
@@ -60,8 +60,6 @@ class PostgresJournal(PostgresRows):
 
     Attributes:
         name, number, header, owner: see `queuehint.backends.journal.store.Journal`.
-        lost_transactions: the data of rows of the inbox that were taken, and whose transactions the server has lost
-            since then: jobs of them are to be canceled. Whoever has seen to one removes it.
 
     Raises:
         DeposedError: another process leads by now.
@@ -75,7 +73,8 @@ class PostgresJournal(PostgresRows):
         super().__init__(lead.address.shown, lead.namespace)
         self.number = 0
         self.owner: str | None = None
-        self.lost_transactions: list[bytes] = []
+        self._lost: list[bytes] = []
+        """The data of rows of the inbox that were taken, and whose transactions the server has lost since."""
         self._lead = lead
         self._mine: tuple[Value, ...] = (lead.namespace, lead.epoch, lead.secret)
         self._recent = RecentRows()
@@ -98,27 +97,19 @@ class PostgresJournal(PostgresRows):
         found = self._connection.ask(self._connection.statements.open, *self._mine)
         if not found:
             self._depose()
-        ((owner, known, number, mark, covered, covered_mark, layout, first, parts, release, options),) = found
+        ((owner, known, number, mark, *newest),) = found
         self.owner = text(owner)
-        if covered is not None:
-            self.header = Header(
-                number=integer(covered),
-                layout=integer(layout),
-                first=integer(first),
-                parts=integer(parts),
-                release=text(release) or "",
-                options=text(options) or "",
-            )
-        self.covered = Position(integer(covered), integer(covered_mark))
-        is_newer = integer(number) > integer(covered)
-        self.number = integer(number if is_newer else covered)
+        if newest[0] is not None:
+            self._cover(newest)
+        is_newer = integer(number) > self.covered.number
+        self.number = integer(number) if is_newer else self.covered.number
         if self.number < integer(known):
             raise CorruptStateError(
-                f"{self.name}: the journal of namespace {self._lead.namespace} ends with row {self.number}, "
+                f"{self.name}: the journal of namespace {self.namespace} ends with row {self.number}, "
                 f"and its leader had written row {integer(known)}"
             )
         self._lead.number = self.number
-        return integer(mark if is_newer else covered_mark)
+        return integer(mark) if is_newer else self.covered.mark
 
     def check_there(self) -> None:
         """
@@ -164,7 +155,7 @@ class PostgresJournal(PostgresRows):
             CorruptStateError: a row is missing or was changed.
         """
         if position != self.covered:
-            found = self._connection.ask(self._connection.statements.marks, self._lead.namespace, position.number)
+            found = self._connection.ask(self._connection.statements.marks, self.namespace, position.number)
             there = [
                 Position(integer(number), integer(mark)) for number, mark, is_header in found if not integer(is_header)
             ]
@@ -175,7 +166,7 @@ class PostgresJournal(PostgresRows):
     def _rows_from(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
         last = Position(self.number, self._mark)
         while position.number < last.number:
-            found = read_slice(self._connection, self._lead.namespace, position)
+            found = read_slice(self._connection, self.namespace, position)
             if not found:
                 raise CorruptStateError(f"{self.name} is damaged: row {position.number + 1} is missing or was changed")
             yield from found
@@ -259,7 +250,7 @@ class PostgresJournal(PostgresRows):
         Raises:
             OutcomeUnknownError: a snapshot of another leader covers it, or another row of its number.
         """
-        found = self._connection.ask(self._connection.statements.marks, self._lead.namespace, row.number)
+        found = self._connection.ask(self._connection.statements.marks, self.namespace, row.number)
         if (row.number, row.mark) in [(integer(number), integer(mark)) for number, mark, _ in found]:
             return True
         if any(integer(number) >= row.number for number, _, is_header in found if integer(is_header)):
@@ -272,7 +263,7 @@ class PostgresJournal(PostgresRows):
             return
         there = {int(row_id) for row_id in gone.split(b",") if row_id}
         lost = [taken.data for taken in row.taken if taken.id not in there]
-        self.lost_transactions += lost
+        self._lost += lost
         self._connection.doubt()
         logger.error(
             "the server has lost transactions whose rows of the inbox were taken before",
@@ -288,7 +279,7 @@ class PostgresJournal(PostgresRows):
         """
         recent = list(self._recent)
         first = recent[0].number if recent else self.number + 1
-        found = self._connection.ask(self._connection.statements.marks, self._lead.namespace, first)
+        found = self._connection.ask(self._connection.statements.marks, self.namespace, first)
         marks = {integer(number): integer(mark) for number, mark, is_header in found if not integer(is_header)}
         covered = max([integer(number) for number, _, is_header in found if integer(is_header)], default=0)
         missing = [row for row in recent if row.number > covered and row.number not in marks]
@@ -324,7 +315,7 @@ class PostgresJournal(PostgresRows):
 
     def lost(self) -> list[bytes]:
         """Return rows of the inbox that were taken, and whose transactions the server has lost since; each once."""
-        found, self.lost_transactions = self.lost_transactions, []
+        found, self._lost = self._lost, []
         return found
 
     # --- snapshots -----------------------------------------------------------------------------------------------

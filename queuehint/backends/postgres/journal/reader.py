@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from queuehint.backends.journal.store import BehindError, Header, Position
+from queuehint.backends.journal.store import BehindError, Position
 from queuehint.backends.postgres.journal.connection import Connection
 from queuehint.backends.postgres.journal.rows import PostgresRows, read_slice
 from queuehint.backends.postgres.lead import STANDS_S, stand_by
 from queuehint.backends.postgres.making import prepare
-from queuehint.backends.postgres.sessions.session import Session, integer, text
+from queuehint.backends.postgres.sessions.session import Session, integer
 from queuehint.errors import CorruptStateError
 
 if TYPE_CHECKING:
@@ -43,16 +43,8 @@ class PostgresReader(PostgresRows):
         """Read which snapshot is the newest, and return up to where it goes."""
         found = self._connection.ask(self._connection.statements.header, self.namespace)
         self.header, self.covered = None, Position()
-        for number, mark, layout, first, parts, release, options in found:
-            self.covered = Position(integer(number), integer(mark))
-            self.header = Header(
-                number=integer(number),
-                layout=integer(layout),
-                first=integer(first),
-                parts=integer(parts),
-                release=text(release) or "",
-                options=text(options) or "",
-            )
+        for row in found:
+            self._cover(row)
         return self.covered
 
     def rows_after(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:

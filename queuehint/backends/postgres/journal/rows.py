@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.store import Position
+from queuehint.backends.journal.store import Header, Position
 from queuehint.backends.postgres.journal.recent import mark_of
-from queuehint.backends.postgres.sessions.session import integer
+from queuehint.backends.postgres.sessions.session import integer, text
 from queuehint.errors import CorruptStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from queuehint.backends.journal.store import Header
     from queuehint.backends.postgres.journal.connection import Connection
 
 SLICE_ROWS: Final = 200
@@ -47,6 +46,7 @@ class PostgresRows:
 
     Attributes:
         name: what errors call it.
+        namespace: whose jobs it has.
         header: of the newest snapshot, None if there is none.
         covered: up to where that goes.
     """
@@ -57,6 +57,19 @@ class PostgresRows:
         self.header: Header | None = None
         self.covered = Position()
         self._connection: Connection
+
+    def _cover(self, newest: Sequence[bytes | None]) -> None:
+        """Take note of the newest snapshot, by the columns of its header."""
+        number, mark, layout, first, parts, release, options = newest
+        self.covered = Position(integer(number), integer(mark))
+        self.header = Header(
+            number=integer(number),
+            layout=integer(layout),
+            first=integer(first),
+            parts=integer(parts),
+            release=text(release) or "",
+            options=text(options) or "",
+        )
 
     def description(self) -> tuple[bytes, int]:
         """
