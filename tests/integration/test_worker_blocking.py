@@ -102,7 +102,8 @@ def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
     told = [record.__dict__ for record in caplog.records if record.__dict__.get("event") == "worker.blocked"]
     # A busy machine may hold up the loop for as long, in other code.
     assert sum("blocks" in each["where"] for each in told) == 1
-    assert events(caplog).count("worker.gives_back") == 1
+    # More than once on a busy machine: the loop may have claimed them again before the thread sees that it runs.
+    assert "worker.gives_back" in events(caplog)
     assert "job.lease_lost" not in events(caplog)
 
 
