@@ -82,12 +82,13 @@ class Standby:
             if self._replica.rows >= REFRESH_ROWS:
                 self._replica.forget(self._reader.refresh().number)
             return 0.0
+        is_free = self._reader.stand_by()
         if not self._is_said:
             self._is_said = True
             extra = {"event": "journal.standby", "store": backend.name, "row": self._replica.position.number}
             logger.info("stands by", extra=extra)
         now_s = time.monotonic()
-        if self._reader.stand_by() or now_s >= self._asks_s:
+        if is_free or now_s >= self._asks_s:
             self._asks_s = now_s + ASK_EVERY_S
             backend.take_over(self._replica)
             if self._replica.is_used:
