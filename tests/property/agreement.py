@@ -11,6 +11,7 @@ Permitted differences are listed in `queuehint.testing.state_machine.agreement`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import struct
 from collections import Counter
@@ -52,6 +53,7 @@ from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT, forget_scripts, script_of
 from tests.heads import CROWD, FACTS_MAX, common_facts, crowd_facts, crowd_of, facts_id, names_of_facts, specs_in_heads
+from tests.property.beside import FAULTS, Beside
 from tests.servers import Server, new_namespace, shared_server
 
 FIXED = {"meta", "seen", "sessions", "receipts", "wake:timer"}
@@ -148,12 +150,19 @@ class RedisLockstep:
         start_ms: when the clock starts; the history of tokens begins in that second.
         server: where the store is; the shared one if not given.
         room: how many facts may stand in the hash of facts, beside others that are none of a record.
+        ways: by which further stores are asked, see `tests.property.beside`.
     """
 
     session_class = Wiretap
 
     def __init__(
-        self, *, budget: int = op.BUDGET, start_ms: int = 0, server: Server | None = None, room: int = FACTS_MAX
+        self,
+        *,
+        budget: int = op.BUDGET,
+        start_ms: int = 0,
+        server: Server | None = None,
+        room: int = FACTS_MAX,
+        ways: Sequence[str] = (),
     ) -> None:
         self.room, self.is_crowded = room, room < FACTS_MAX
         self.server = server or shared_server()
@@ -166,6 +175,7 @@ class RedisLockstep:
         self.backend.session = self.session
         self.epoch_s = epoch_s(start_ms)
         self.engine = Engine(EngineOptions(budget=budget, retention=RETENTION, epoch_s=self.epoch_s))
+        self.beside = [Beside(way, self.clock, budget) for way in ways]
         self.history: list[tuple[int, op.Operation[Any]]] = []
         self.steps = 0
         self.sweeps: set[int] = set()
@@ -194,6 +204,8 @@ class RedisLockstep:
 
     def close(self) -> None:
         """Close all connections and remove the namespace."""
+        for each in self.beside:
+            each.close()
         client = self.server.client()
         names = self._names()
         if names:
@@ -223,12 +235,16 @@ class RedisLockstep:
         else:
             actual = self._try(lambda: self._runner.run(self.backend.call(operation)))
         assert agree(expected, actual), f"{operation}\nthe engine: {expected}\nthe store:  {actual}"
+        for each in self.beside:
+            other = self._try(functools.partial(each.call, operation))
+            assert agree(expected, other), f"{operation}\nthe engine: {expected}\n{each}: {other}"
         if isinstance(expected, Refused):
             return None
         if not operation.is_question:
             check_cycles(self.engine)
             times = [(self.engine.now_ms, self.engine.next_ms), codec.clocked(self.session.answer)]
-            assert times[0] == times[1], f"{operation}\nnow and next by the engine and the store: {times}"
+            times += [(each.engine.now_ms, each.engine.next_ms) for each in self.beside]
+            assert len(set(times)) == 1, f"{operation}\nnow and next by the engine and the stores: {times}"
         if isinstance(expected, op.SweptPath) and expected.number is not None:
             self.sweeps.add(expected.number)
         if self.sweeps and not self.engine.table.leftovers:
@@ -604,6 +620,13 @@ class RedisLockstep:
         """Begin to wait for jobs and leave at once, as a killed process does."""
         self.backend.wait_sync(Interest(jobs=job_ids), 0)
         self.engine.await_ends(job_ids)
+        for each in self.beside:
+            each.await_ends(job_ids)
+
+    def fail_beside(self, fault: str) -> None:
+        """Have a fault happen to each of the further stores."""
+        for each in self.beside:
+            each.fail(fault)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -858,6 +881,7 @@ def walk_together(
     generator = of(lockstep.engine, random, style, random.choice(ALPHABETS))
     # Now and then, in steps; each is dear or changes what is done next by little.
     besides: tuple[tuple[Callable[[], None], int], ...] = (
+        *([(lambda: lockstep.fail_beside(random.choice(FAULTS)), 40)] if lockstep.beside else []),
         (lambda: lockstep.repeat(random.randrange(4)), 30),
         (lambda: lockstep.repeat_late(random.randrange(4)), 50),
         (lockstep.forget_scripts, 150),

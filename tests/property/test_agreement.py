@@ -1,13 +1,14 @@
 """
-The engine and the Redis store agree: both go through the same histories, and every answer is compared.
+The engine and the stores agree: all go through the same histories, and every answer is compared.
 
-By default 20 000 steps of random walks and 2 000 of a state machine, whose failures shrink; every night far more.
+By default 20 000 steps of random walks and 2 000 of a state machine, whose failures shrink, on Redis, and some hundred
+in a file and in PostgreSQL beside it; every night far more.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -56,6 +57,7 @@ from tests.property.agreement import (
     RedisLockstep,
     walk_together,
 )
+from tests.property.beside import DAILY, FAULTS, WAYS
 from tests.property.short_ways import TwoWays
 from tests.property.test_graphs import Tangle
 from tests.servers import Server
@@ -83,9 +85,11 @@ def by_turns() -> list[Any]:
     ]
 
 
-def walk(seed: int, style: Style, steps: int, budget: int, server: Server | None = None) -> int:
+def walk(
+    seed: int, style: Style, steps: int, budget: int, server: Server | None = None, ways: Sequence[str] = ()
+) -> int:
     """Walk, compare all there is, end everything, and see that nothing is left; return the steps compared."""
-    lockstep = RedisLockstep(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server)
+    lockstep = RedisLockstep(budget=budget, start_ms=(0, IN_2020_MS + 999)[seed % 2], server=server, ways=ways)
     try:
         walk_together(lockstep, Random(seed), style, steps)
         lockstep.compare_all()
@@ -235,6 +239,26 @@ def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
 ) -> None:
     compared = sum(walk(seed, style, 400, budget) for seed in range(1_000 + 20 * block, 1_020 + 20 * block))
     assert compared >= 8_000
+
+
+# --- stores that keep a journal, beside these two -------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("postgres_server")
+@pytest.mark.parametrize("budget", [op.BUDGET, 2])
+def test_a_file_and_postgres_give_the_same_answers_too(budget: int) -> None:
+    walk(300 + budget, ALL_AT_ONCE, thorough(300, quick=80), budget, ways=DAILY)
+
+
+@pytest.mark.nightly
+@pytest.mark.heavy
+@pytest.mark.usefixtures("postgres_server")
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
+def test_postgres_gives_the_same_answers_by_every_way_to_its_leader(style: Style, budget: int) -> None:
+    for seed in range(2):
+        walk(400 + seed, style, 200, budget, ways=WAYS)
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
@@ -776,9 +800,13 @@ class AgreementMachine(OperationMachine):
         jobs=first_jobs,
     )
     def begin(self, budget: int, start_ms: int, alphabet: tuple[str, str], jobs: list[Any]) -> Any:
-        self.lockstep = TwoWays(budget=budget, start_ms=start_ms)
+        self.lockstep = self.open(budget, start_ms)
         self.names = dict(zip("ab", alphabet, strict=True))
         return self.begin_with(jobs)
+
+    def open(self, budget: int, start_ms: int) -> RedisLockstep:
+        """Return what is compared."""
+        return TwoWays(budget=budget, start_ms=start_ms)
 
     def do(self, operation: Any) -> Any:
         return self.lockstep.do(spelled(operation, self.names), shell=self.shell)
@@ -846,6 +874,23 @@ TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)
 # A step is a hundred times as dear as without a store: there are fewer examples in every profile.
 TestAgreement.settings = settings(
     max_examples=max(12, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+class JournalsMachine(AgreementMachine):
+    """The same, with a file and PostgreSQL beside them, whose leaders and sessions end at any time."""
+
+    def open(self, budget: int, start_ms: int) -> RedisLockstep:
+        return RedisLockstep(budget=budget, start_ms=start_ms, ways=WAYS if thorough(1, quick=0) else DAILY)
+
+    @rule(fault=st.sampled_from(FAULTS))
+    def go_on_elsewhere(self, fault: str) -> None:
+        self.lockstep.fail_beside(fault)
+
+
+TestJournals = pytest.mark.usefixtures("postgres_server")(pytest.mark.heavy(JournalsMachine.TestCase))
+TestJournals.settings = settings(
+    max_examples=max(3, settings().max_examples // 20), suppress_health_check=[HealthCheck.too_slow]
 )
 
 
