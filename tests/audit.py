@@ -70,7 +70,7 @@ class AuditedScript(scripts.Script):
 
     def __init__(self, name: str) -> None:
         shebang, _, body = scripts.source(name).partition("\n")
-        text = scripts._included(body, set(), ())
+        text = scripts.included(body)
         for line, lines in _LINES:
             assert text.count(line) == 1, f"{name} has {text.count(line)} times {line!r}"
             text = text.replace(line, lines)

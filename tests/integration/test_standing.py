@@ -205,8 +205,9 @@ def test_a_leader_that_is_deposed_is_a_guest(
     leader, other = make(), make()
     fill(leader, 5)
     run = shared_postgres().run
+    # With the secret of another leader too, or a renewal may come before the enqueue.
     run(
-        f"UPDATE queuehint.leader SET expires_at = '-infinity' WHERE namespace = '{leader.namespace}'",
+        f"UPDATE queuehint.leader SET expires_at = '-infinity', secret = '' WHERE namespace = '{leader.namespace}'",
         database="postgres",
     )
     enqueue(other, "j5")

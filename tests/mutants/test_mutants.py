@@ -94,15 +94,20 @@ def script_with(file: Path, lua: Path) -> Path:
     file.write_text(f"{text}\n{mark}\n", "utf-8")
     try:
         every = [lua / "exchange.lua", *sorted(lua.glob("*.lua")), *sorted(lua.glob("doctor/*.lua"))]
-        return next(script for script in every if mark in scripts.assemble(script.read_text("utf-8")))
+        return next(script for script in every if mark in with_libraries(script))
     finally:
         file.write_text(text, "utf-8")
 
 
+def with_libraries(script: Path) -> str:
+    """Return a script with its libraries; its constants are global names there, which a server takes as well."""
+    return scripts.included(script.read_text("utf-8"))
+
+
 @cache
-def assembled(script: Path) -> str:
-    """Return a script with its libraries, without a mutant."""
-    return scripts.assemble(script.read_text("utf-8"))
+def without_mutant(script: Path) -> str:
+    """Return that of a script as it is."""
+    return with_libraries(script)
 
 
 @for_each("mutant", IN_LUA, ids=named)
@@ -113,13 +118,13 @@ def test_a_server_takes_the_scripts_of_a_mutant(
     file = lua / Path(mutant.file).relative_to(LUA)
     monkeypatch.setattr(scripts, "files", lambda _: lua.parent)
     script, text = script_with(file, lua), file.read_text("utf-8")
-    before = assembled(script)
+    before = without_mutant(script)
     file.write_text(mutant.apply(text), "utf-8")
-    changed = scripts.assemble(script.read_text("utf-8"))
+    changed = with_libraries(script)
     file.write_text(text, "utf-8")
     assert changed != before
     with redis_server.client() as client:
-        client.script_load(changed)
+        client.script_load(scripts.CONST.sub("", changed))
 
 
 def test_what_a_mutant_leaves_behind_is_ended() -> None:

@@ -1075,6 +1075,7 @@ def test_facts_that_find_no_room_stand_in_heads_until_there_is_some(make: Make, 
     while lockstep.engine.table.jobs:
         end_some(lockstep, count=1)
         lockstep.compare_all()
+        lockstep.go_to(lockstep.engine.next_ms or 0)
     lockstep.wind_down()
     lockstep.check_residue()
 

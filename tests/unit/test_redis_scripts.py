@@ -292,7 +292,7 @@ def test_questions_about_records_look_as_far_as_in_the_core() -> None:
 @functools.cache
 def with_includes(name: str) -> str:
     """Return a script with its includes and its comments."""
-    return scripts._included(SOURCES[name].partition("\n")[2], set(), ())
+    return scripts.included(SOURCES[name].partition("\n")[2])
 
 
 LUA_WORDS = """

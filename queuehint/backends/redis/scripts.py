@@ -116,9 +116,18 @@ def assemble(text: str) -> str:
     Raises:
         ValueError: an include stands within itself, or a constant has two values.
     """
-    shebang, _, body = text.partition("\n")
-    body = _included(body, set(), ())
+    shebang, _, body = included(text).partition("\n")
     return "\n".join([shebang, *plain_lines(body, constants_of(body))])
+
+
+def included(text: str) -> str:
+    """
+    Return a text with its includes expanded, each where it comes first.
+
+    Raises:
+        ValueError: an include stands within itself.
+    """
+    return _included(text, set(), ())
 
 
 def constants_of(text: str) -> dict[str, str]:
