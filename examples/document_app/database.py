@@ -18,6 +18,7 @@ PATH = Path(os.environ.get("DOCUMENTS_DB", "documents.db"))
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS sections (doc TEXT, name TEXT, text TEXT NOT NULL, PRIMARY KEY (doc, name));
 CREATE TABLE IF NOT EXISTS published (doc TEXT PRIMARY KEY, address TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS versions (doc TEXT PRIMARY KEY, number INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS applied (job TEXT PRIMARY KEY, length INTEGER NOT NULL);
 """
 
@@ -65,16 +66,33 @@ class Database:
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO published VALUES (?, ?)", (doc, address))
 
+    def keep_version(self, doc: str) -> int:
+        """Keep a document as it is now, unless the last version is just that; return the number of the last version."""
+        with self._transaction() as connection:
+            text = "\n\n".join(self._sections(doc).values())
+            last = connection.execute("SELECT number, text FROM versions WHERE doc = ?", (doc,)).fetchone() or (0, None)
+            if last[1] == text:
+                return int(last[0])
+            connection.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?)", (doc, last[0] + 1, text))
+            return int(last[0]) + 1
+
     def erase(self, doc: str) -> None:
         """Delete all there is of a document; nothing if that is done."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM sections WHERE doc = ?", (doc,))
             connection.execute("DELETE FROM published WHERE doc = ?", (doc,))
+            connection.execute("DELETE FROM versions WHERE doc = ?", (doc,))
 
     def sections(self, doc: str) -> dict[str, str]:
         """Return the texts of a document's sections by their names."""
         with self._lock:
             return self._sections(doc)
+
+    def version(self, doc: str) -> int:
+        """Return the number of the last version of a document that was kept, 0 if none was."""
+        with self._lock:
+            found = self._connection.execute("SELECT number FROM versions WHERE doc = ?", (doc,)).fetchone()
+        return 0 if found is None else int(found[0])
 
     def published(self, doc: str) -> str | None:
         """Return where a document was published last."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from examples.document_app import publishing, tracing
 from examples.document_app.database import Database
-from queuehint import Fail, JobContext, Scheduler
+from queuehint import Fail, Job, JobContext, Scheduler
 from queuehint.metrics.otel import trace_jobs
 
 if TYPE_CHECKING:
@@ -55,6 +55,17 @@ def publish(ctx: JobContext[Database], doc: str) -> str:
     address = publishing.send(doc, "\n\n".join(sections.values()))
     ctx.state.note_published(doc, address)
     return address
+
+
+@sched.job(queue_hint=["{doc}"])
+def keep_version(ctx: JobContext[Database], doc: str) -> int:
+    """Keep a version of a document as it is now, and return its number."""
+    return ctx.state.keep_version(doc)
+
+
+def keep_soon(doc: str) -> Job[[str], int]:
+    """Keep a version ten minutes after the last edit of a burst, an hour after the first at the latest."""
+    return keep_version.using(key=f"keep {doc}", on_conflict="replace", delay=600, max_delay=3600)
 
 
 @sched.job(queue_hint=["{doc}"], max_attempts=20)

@@ -5,6 +5,7 @@ The web application: it enqueues jobs, and reports their states and results.
 
     POST /documents/{doc}/sections/{section}   {"insert": "text", "at": 0, "delete": 0}   -> 202 {"job": id}
     POST /documents/{doc}/publication                                                     -> 202 {"job": id}
+    POST /documents/{doc}/leave                the last editor leaves: keep a version   -> 200 {"version": n}
     DELETE /documents/{doc}                    for good: nobody can edit it again                -> 202 {"job": id}
     GET  /documents/{doc}                      its sections, and where it was published
     GET  /documents/{doc}/events               what happens to its jobs from now on, as server-sent events
@@ -26,9 +27,10 @@ from fastapi import FastAPI, Header, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from examples.document_app.database import Database
-from examples.document_app.jobs import Edit, edit_section, erase, publish, sched
+from examples.document_app.jobs import Edit, edit_section, erase, keep_soon, publish, sched
 from queuehint import (
     BackendUnavailableError,
+    DrainTimeoutError,
     InvalidHintError,
     InvalidJobError,
     JobNotFoundError,
@@ -63,7 +65,17 @@ app = FastAPI(title="Documents", lifespan=lifespan)
 @app.post("/documents/{doc}/sections/{section}", status_code=202)
 async def post_edit(doc: str, section: str, edit: Edit, user: User = None, tags: Tags = []) -> dict[str, str]:  # noqa: B006
     job = await edit_section.using(user=user, tags=tags).enqueue(doc, section, edit)
+    await keep_soon(doc).enqueue(doc)
     return {"job": job.id}
+
+
+@app.post("/documents/{doc}/leave")
+async def leave(doc: str) -> dict[str, int]:
+    # What would be kept in ten minutes is due now, behind the edits that came before it.
+    await sched.run_now([doc])
+    await sched.drain([doc], timeout=5)
+    database: Database = app.state.database
+    return {"version": database.version(doc)}
 
 
 @app.post("/documents/{doc}/publication", status_code=202)
@@ -152,6 +164,11 @@ async def no_such_place(_request: Request, error: Exception) -> JSONResponse:
 @app.exception_handler(PathClosedError)
 async def erased(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 410)
+
+
+@app.exception_handler(DrainTimeoutError)
+async def too_busy(_request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 504)
 
 
 @app.exception_handler(BackendUnavailableError)

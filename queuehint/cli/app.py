@@ -15,7 +15,7 @@ from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
 from queuehint.cli.lead import lead
 from queuehint.cli.live import top, watch
-from queuehint.cli.operate import cancel, close, drain, reopen, retry
+from queuehint.cli.operate import cancel, close, drain, reopen, retry, run_now
 from queuehint.cli.pauses import pause, pauses, resume
 from queuehint.cli.records import delete, export, ls
 from queuehint.cli.said import Commands
@@ -52,7 +52,7 @@ def options(
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, lead, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
-    "Order": (enqueue, cancel, retry, pause, resume, close, reopen, drain, delete),
+    "Order": (enqueue, cancel, retry, run_now, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():
     for command in commands:

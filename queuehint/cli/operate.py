@@ -1,4 +1,4 @@
-"""``queuehint cancel, retry, close, reopen, drain``: commands of an operator."""
+"""``queuehint cancel, retry, run-now, close, reopen, drain``: commands of an operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from queuehint.backends.steps import order_some, run_steps_sync
 from queuehint.cli.enqueue import read_arguments
-from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow, states_of
+from queuehint.cli.filters import WHICH, All, Choose, Flow, check_flow, choosing, of_flow, states_of
 from queuehint.cli.opening import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
@@ -26,6 +26,7 @@ from queuehint.cli.opening import (
     place,
 )
 from queuehint.cli.render import Grid, Lines, Printer, cell, state_cell
+from queuehint.client.handle import make_due
 from queuehint.handlers.conversion.plain_json import encode_json
 from queuehint.operations import (
     Cancel,
@@ -34,6 +35,7 @@ from queuehint.operations import (
     Redrive,
     Verdict,
 )
+from queuehint.scheduler.records.due_now import WAITING
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_id
 from queuehint.values.hint import Claim, queue_key
@@ -114,6 +116,40 @@ def cancel(
             printer.json({"path": path, "done": "canceled", "changed": reached > 0, "reached": reached})
         else:
             printer.say(f"{what}: {_counted(reached)} canceled or asked to stop")
+
+
+@choosing
+def run_now(
+    choose: Choose,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of jobs.")] = None,
+    target: Target = None,
+    namespace: Namespace = None,
+    every: All = False,
+    flow: Flow = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make jobs due that wait for a time: a delay, a debounce, a back-off, a snooze. Others stay as they are."""
+    with opened(target, namespace, as_json=as_json) as sched:
+        chosen = choose()
+        if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
+            raise UsageError(WHICH)
+        if ids:
+            apply_each(sched, ids, make_due, as_json=as_json)
+            return
+        if flow is not None:
+            check_flow(sched, flow)
+            chosen["flow"] = flow
+        waiting = choose(state=list(WAITING))
+        waiting["flow"] = flow
+        count = sum(record.due_ms is not None for record in sched.records.iterate_sync(**waiting))
+        confirm(f"Make {_counted(count)} due in {namespace_of(sched)}?", yes=yes)
+        reached = sched.run_now_sync(all=every, **chosen)
+        printer = Printer(as_json=as_json)
+        if as_json:
+            printer.json({"done": "due", "changed": reached > 0, "reached": reached})
+        else:
+            printer.say(f"{namespace_of(sched)}: {_counted(reached)} due now")
 
 
 def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> int:

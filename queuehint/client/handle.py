@@ -21,7 +21,7 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import CHAIN_MAX, Cancel, Chain, Get, Verdict, Why
+from queuehint.operations import CHAIN_MAX, Cancel, Chain, Get, Redrive, Verdict, Why
 from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
@@ -244,6 +244,23 @@ class JobHandle(Generic[R]):
         """Like `cancel`, for code without a loop."""
         return self._canceled(self._client.backend.call_sync(self._cancellation(reason)).verdicts[0])
 
+    async def run_now(self) -> bool:
+        """
+        Make the job due if it waits for a time, as `Scheduler.run_now`.
+
+        Returns:
+            True if it is due now, False if it waits for no time (any more): it runs, is ready, or waits for others.
+
+        Raises:
+            JobNotFoundError: its record has expired.
+            InvalidTransitionError: it is over.
+        """
+        return self._made_due((await self._client.backend.call(make_due((self.id,)))).verdicts[0])
+
+    def run_now_sync(self) -> bool:
+        """Like `run_now`, for code without a loop."""
+        return self._made_due(self._client.backend.call_sync(make_due((self.id,))).verdicts[0])
+
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """
         Wait until the job is over and return its result.
@@ -354,6 +371,13 @@ class JobHandle(Generic[R]):
             raise InvalidTransitionError(self.id, verdict[1] or "unknown", JobState.CANCELED)
         return verdict[0] is Verdict.DONE
 
+    def _made_due(self, verdict: tuple[Verdict, JobState | None]) -> bool:
+        if verdict[0] is Verdict.UNKNOWN:
+            raise JobNotFoundError(self.id)
+        if verdict[1] is not None and verdict[1].is_over and verdict[0] is Verdict.REFUSED:
+            raise InvalidTransitionError(self.id, verdict[1], JobState.QUEUED)
+        return verdict[0] is Verdict.DONE
+
 
 def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
     """Return how long to wait for at most until the next look; 0 when the time is over."""
@@ -392,6 +416,11 @@ def id_of(client: Client, job: object, parameter: str = "id") -> str:
         InvalidJobError, InvalidJobTypeError: it is no id, or of another namespace or store; see `JobHandle.id_for`.
     """
     return job.id_for(client, parameter) if isinstance(job, JobHandle) else check_id(job)
+
+
+def make_due(ids: tuple[str, ...]) -> Redrive:
+    """Return the operation that makes jobs due which wait for a time."""
+    return Redrive(ids, waiting=True)
 
 
 def outcome(client: Client, record: JobRecord) -> Any:

@@ -68,11 +68,30 @@ def cancel_flow(state: State, operation: op.CancelFlow) -> op.Swept:
 @handles(op.Redrive)
 def redrive(state: State, operation: op.Redrive) -> op.Judged:
     """Answer `Redrive`."""
+    if operation.waiting:
+        return _make_due(state, operation.ids)
     jobs, verdicts = _dead(state, operation.ids, QUEUED)
     follow(state)
     for job in sorted(jobs, key=lambda job: job.number):
         state.lifecycle.redrive(job, downstream=operation.downstream)
     return op.Judged(verdicts, more(state))
+
+
+def _make_due(state: State, ids: tuple[str, ...]) -> op.Judged:
+    """Make jobs due that wait for a time; return with DONE the state that each has then."""
+    made: list[Job | tuple[Verdict, JobState | None]] = []
+    for job_id in ids:
+        job = state.find(job_id)
+        if job is None:
+            made.append((UNKNOWN, None))
+        elif job.due_ms is None:
+            made.append((REFUSED, job.state))
+        else:
+            revisions.make_due(state.table, job, state.now_ms)
+            made.append(job)
+    follow(state)
+    verdicts = [each if isinstance(each, tuple) else (DONE, each.state) for each in made]
+    return op.Judged(tuple(verdicts), more(state))
 
 
 @handles(op.Discard)

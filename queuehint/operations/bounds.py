@@ -151,6 +151,11 @@ def _check_delete(operation: op.Delete) -> None:
         raise InvalidJobError(f"versions: {len(operation.versions)} for {len(operation.ids)} ids")
 
 
+def _check_redrive(operation: op.Redrive) -> None:
+    if operation.waiting and operation.downstream:
+        raise InvalidJobError("downstream goes with dead jobs, not with waiting ones")
+
+
 def _check_post(operation: op.Post) -> None:
     for note in operation.notes:
         if note.token is None and (note.progress is not None or note.result is not None):
@@ -214,6 +219,7 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.Delete: _check_delete,
     op.Post: _check_post,
     op.PutSchedule: _check_put_schedule,
+    op.Redrive: _check_redrive,
     op.Announce: _check_users,
     op.ListLines: _check_lines,
     op.Pause: _check_pause,

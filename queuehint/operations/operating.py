@@ -110,10 +110,16 @@ class Redrive(Operation[Judged]):
 
     Args:
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
+        waiting: instead of dead jobs, those that wait for a time: it is now. What a job does then it does as if the
+            time had come by itself, in bounded steps, in order of enqueue. REFUSED are those that wait for none.
+
+    Raises:
+        InvalidJobError: both are asked for.
     """
 
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     downstream: bool = False
+    waiting: bool = False
 
 
 @attrs.frozen

@@ -36,8 +36,8 @@ from queuehint.operations import (
 from queuehint.operations.bounds import check_last
 from queuehint.scheduler.event_streams import EventStream, EventStreamSync, event_filter
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
+from queuehint.scheduler.records.due_now import DueNow
 from queuehint.scheduler.records.queries import Filter, asked_for, count
-from queuehint.scheduler.restraints import Restraints
 from queuehint.schema.checks import check_choice, check_int, check_items, check_str
 from queuehint.values.hint import Mode, Path, parse_mode, parse_path
 from queuehint.values.record import JobRecord, JobState
@@ -58,7 +58,7 @@ TREE_ORDERS: tuple[TreeOrder, ...] = get_args(TreeOrder)
 _UNFINISHED = tuple([state for state in JobState if not state.is_over])
 
 
-class Control(Restraints):
+class Control(DueNow):
     """The operator's part of `Scheduler`."""
 
     # --- questions -----------------------------------------------------------------------------------------------

@@ -136,6 +136,10 @@ class Driver(ABC):
         """Bring dead jobs back; a verdict each."""
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream)).verdicts]
 
+    def make_due(self, *ids: str) -> list[op.Verdict]:
+        """Let the time be now that jobs wait for; a verdict each."""
+        return [verdict for verdict, _ in self.apply(op.Redrive(ids, waiting=True)).verdicts]
+
     def discard(self, *ids: str) -> list[op.Verdict]:
         """Take dead jobs off the shelf; a verdict each."""
         return [verdict for verdict, _ in self.apply(op.Discard(ids)).verdicts]

@@ -74,6 +74,7 @@ KINDS_WRONG = {
     "can_dequeue": (COMMON + 1, ("", "q", "shared")),
     "count_pending": (COMMON, ("", "q")),
     "change_schedule": (COMMON + 1, ("", "p", "stop")),
+    "redrive": (COMMON, ("", "1", "all")),
     "doctor/entries": (COMMON + 1, ("", "text")),
     "list": (COMMON + 4, ("q", "S,D")),
     "count_records": (COMMON + 5, ("q",)),
@@ -84,7 +85,6 @@ FLAGS = {
     "list": COMMON + 12,
     "count_pending": COMMON + 1,
     "doctor/kinds": COMMON,
-    "redrive": COMMON,
 }
 """Where a 1 or a 0 stands."""
 
@@ -185,6 +185,7 @@ class Shop:
             op.Commit("parts", 4),
             op.Withdraw("parts"),
             op.Redrive(("dead",), True),
+            op.Redrive(("later",), waiting=True),
             op.Discard(("dead",)),
             op.Cancel(("later",)),
         )

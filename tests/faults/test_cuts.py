@@ -72,6 +72,7 @@ STEPS: dict[str, Callable[[Story], op.Operation[Any]]] = {
     "fail": lambda story: op.Exchange("w", (story.outcome("b", OutcomeKind.FAILED, error=ERROR, delay_ms=9),), limit=0),
     "wait for a started one": lambda _: op.Enqueue((checks.job("e3", ["u"], key="k", on_conflict="after"),)),
     "die": lambda story: op.Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),
+    "make due": lambda _: op.Redrive(("b", "d", "nobody"), waiting=True),
     "redrive": lambda _: op.Redrive(("f", "nobody")),
     "claim again": lambda _: op.Exchange("w", limit=100),
     "die again": lambda story: op.Exchange("w", (story.outcome("f", OutcomeKind.FAILED, error=ERROR),)),

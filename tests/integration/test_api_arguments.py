@@ -128,6 +128,7 @@ ITERABLES: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "ids to cancel": (1000, SCHED.cancel_sync),
     "ids to redrive": (1000, SCHED.dead.redrive_sync),
     "ids to discard": (1000, SCHED.dead.discard_sync),
+    "ids to make due": (1000, lambda items: SCHED.run_now_sync(ids=items)),
     "ids to delete": (1000, SCHED.records.delete_sync),
     "ids to list": (1000, SCHED.records.list_by_ids_sync),
     "state": (7, lambda items: SCHED.records.list_sync(state=items)),

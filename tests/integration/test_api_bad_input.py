@@ -472,6 +472,7 @@ def test_a_bad_id_is_refused_wherever_one_is_taken(job_id: Any) -> None:
         lambda: sched.cancel_sync([job_id]),
         lambda: sched.dead.redrive_sync([job_id]),
         lambda: sched.dead.discard_sync([job_id]),
+        lambda: sched.run_now_sync(ids=[job_id]),
     ):
         refused(call, "id")
 

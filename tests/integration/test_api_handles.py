@@ -65,6 +65,7 @@ def test_a_handle_of_elsewhere_is_refused_wherever_one_is_taken(pair: Pair) -> N
         ("ids", lambda: ours.sched.cancel_sync(["y", meant])),
         ("ids", lambda: run(ours.sched.cancel([meant]))),
         ("ids", lambda: ours.sched.dead.redrive_sync(["y", meant])),
+        ("ids", lambda: ours.sched.run_now_sync(ids=["y", meant])),
         ("ids", lambda: ours.sched.dead.discard_sync([meant])),
         ("ids", lambda: ours.sched.records.delete_sync([meant])),
         ("ids", lambda: ours.sched.records.list_by_ids_sync([meant])),

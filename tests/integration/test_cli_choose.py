@@ -71,9 +71,28 @@ def test_what_fits_is_canceled(system: System) -> None:
     assert system.sched.get_sync("b").cause == "the end"
 
 
+def test_what_waits_for_a_time_is_made_due(system: System) -> None:
+    edit = system.sched._jobs["edit"]
+    edit.using(id="a", delay=600).enqueue_sync("doc1", "intro")
+    edit.using(id="b", delay=600, user="ann").enqueue_sync("doc1", "end")
+    edit.using(id="c").enqueue_sync("doc2", "end")
+    refused = system.run("run-now", "a", "c", "nobody")
+    assert refused.stdout == "a\tdone\tQUEUED\nc\trefused\tQUEUED\nnobody\tunknown\t\n"
+    assert refused.exit_code == 1
+    with system.sched.flow_sync("f") as flow:
+        flow.add(edit.using(id="d", delay=600), "doc3", "end")
+    assert system.ok("run-now", "--flow", flow.id, "--yes") == f"{system.namespace}: 1 job due now\n"
+    assert "Make 1 job due in" in system.run("run-now", "--path", "doc1", input="n\n").output
+    assert system.json("run-now", "--path", "doc1", "--yes") == {"done": "due", "changed": True, "reached": 1}
+    assert system.ok("run-now", "--all", "--yes") == f"{system.namespace}: 0 jobs due now\n"
+    assert set(states(system).values()) == {QUEUED}
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ["run-now"],
+        ["run-now", "a", "--all"],
         ["cancel"],
         ["cancel", "a", "--all"],
         ["cancel", "--flow", "f", "--user", "ann"],

@@ -1,16 +1,17 @@
-"""Redrive, discard and cancel the jobs that pass a filter, and those of a flow."""
+"""Redrive, discard, cancel and make due the jobs that pass a filter, and those of a flow."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from queuehint import InvalidHintError, InvalidJobError, InvalidJobTypeError, JobNotFoundError, JobState, Scheduler
-from queuehint.errors import FlowNotFoundError
+from queuehint.errors import FlowNotFoundError, InvalidTransitionError
 from queuehint.operations import LIST_MAX
-from queuehint.testing import drain_sync
+from queuehint.testing import drain, drain_sync
 from tests.each import for_each
 from tests.schedulers import scheduler
 
@@ -132,6 +133,71 @@ def test_handles_go_wherever_ids_go() -> None:
     assert sched.handle(handles[0]).id == handles[0].id
 
 
+def waiting(count: int = 2) -> tuple[Scheduler, Any]:
+    """Return a scheduler with so many jobs each that wait for a time at `a` for ann, and that wait for none at `b`."""
+    sched, edit = shop()
+    edit.using(delay=600).enqueue_many_sync([("a", n, "ann") for n in range(count)])
+    edit.enqueue_many_sync([("b", n, "ann") for n in range(count)])
+    return sched, edit
+
+
+async def test_what_waits_for_a_time_at_a_place_is_made_due_and_is_counted() -> None:
+    sched, edit = waiting()
+    await edit.using(delay=600).enqueue("c", 1, "ann")
+    assert await sched.run_now(["a"]) == 2
+    assert await sched.run_now(["a"]) == await sched.run_now(["b"]) == await sched.run_now(["nowhere"]) == 0
+    assert states(sched) == {QUEUED: 4, SCHEDULED: 1}
+    assert await sched.run_now([], user="bob") == 0
+    assert await sched.run_now(user="ann", state="SCHEDULED") == 1
+    await drain(sched)
+    assert states(sched) == {FINISHED: 5}
+
+
+async def test_all_that_wait_are_made_due_and_no_more_than_the_limit() -> None:
+    sched, _ = waiting(LIST_MAX + 5)
+    assert await sched.run_now(all=True, limit=LIST_MAX + 1) == LIST_MAX + 1
+    assert states(sched, path=["a"]) == {QUEUED: LIST_MAX + 1, SCHEDULED: 4}
+    assert await sched.run_now(path=["a"]) == 4
+
+
+async def test_a_back_off_is_ended_and_each_id_is_told_of() -> None:
+    sched, edit = waiting(1)
+    broken.add("x")
+    retried = await edit.using(max_attempts=2, backoff=[600]).enqueue("x")
+    after = await edit.using(after=[retried]).enqueue("c")
+    drain_sync(sched, within=1)
+    record = await retried.record()
+    assert (record.state, record.due_ms is not None) == (QUEUED, True)
+    broken.clear()
+    finished = next(record.id for record in sched.records.list_sync(path=["b"]))
+    asked = [retried, finished, after, "nobody", retried.id]
+    assert await sched.run_now(ids=asked) == [True, False, False, False, True]
+    assert sched.run_now_sync(ids=[retried]) == [False]
+    drain_sync(sched)
+    assert [await retried.state(), await after.state()] == [FINISHED, FINISHED]
+
+
+async def test_a_handle_makes_its_job_due_and_says_when_it_is_over_or_unknown() -> None:
+    sched, edit = shop()
+    job = await edit.using(delay=600).enqueue("a")
+    assert await job.run_now() is True
+    assert job.run_now_sync() is False, "it waits for no time any more"
+    drain_sync(sched)
+    with pytest.raises(InvalidTransitionError, match="FINISHED"):
+        await job.run_now()
+    with pytest.raises(JobNotFoundError):
+        sched.handle("nobody").run_now_sync()
+
+
+async def test_two_callers_make_a_job_due_at_once_and_one_of_them_does() -> None:
+    sched, edit = waiting(20)
+    made = await asyncio.gather(*[sched.run_now(["a"]) for _ in range(4)])
+    assert sum(made) == 20
+    await edit.using(delay=600).enqueue("d")
+    (job,) = sched.records.list_sync(path=["d"])
+    assert sorted(await asyncio.gather(*[sched.handle(job.id).run_now() for _ in range(3)])) == [False, False, True]
+
+
 CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda s: s.dead.redrive_sync(), "redrive() takes exactly one of ids, a filter and all=True"),
     (lambda s: s.dead.redrive_sync(["x"], all=True), "redrive() takes exactly one of ids, a filter and all=True"),
@@ -150,6 +216,18 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda s: s.dead.redrive_sync(all="yes"), "all must be"),
     (lambda s: s.dead.redrive_sync(path="doc1"), "did you mean ['doc1']"),
     (lambda s: s.dead.redrive_sync("x"), "ids must be a list"),
+    (lambda s: s.run_now_sync(), "run_now() takes exactly one of ids, a filter and all=True"),
+    (lambda s: s.run_now_sync(["a"], all=True), "run_now() takes exactly one of ids, a filter and all=True"),
+    (lambda s: s.run_now_sync(["a"], ids=["x"]), "run_now() takes exactly one of ids, a filter and all=True"),
+    (lambda s: s.run_now_sync(["a"], path=["b"]), "run_now() takes a path once: as its first argument, or as path"),
+    (lambda s: s.run_now_sync(ids=["x"], limit=1), "run_now(): limit goes with a filter or all=True"),
+    (lambda s: s.run_now_sync(user=None), "run_now(): user None fits every job; say all=True if that is meant"),
+    (lambda s: s.run_now_sync(state=["QUEUED", "STARTED"]), "run_now(): state must be SCHEDULED or QUEUED"),
+    (lambda s: s.run_now_sync(owner="ann"), "records have no filter 'owner'"),
+    (lambda s: s.run_now_sync("doc1"), "did you mean ['doc1']"),
+    (lambda s: s.run_now_sync([s.handle("x")]), "a handle of a job goes with ids"),
+    (lambda s: s.run_now_sync(all=True, limit=0), "limit must be from 1 to 1000000, got 0"),
+    (lambda s: s.run_now_sync(ids="x"), "ids must be a list"),
 ]
 
 

@@ -131,6 +131,12 @@ def test_the_document_app_serves_its_users(url: str, tmp_path: Path) -> None:
             200,
             {"sections": {"0": "0 2 ", "1": "1 3 "}, "published": address},
         )
+        # Two bursts of edits are two versions: each is kept when the last editor leaves, ten minutes before its time.
+        for number in (1, 2):
+            assert browser.ask("POST", "/documents/doc4/leave") == (200, {"version": number - 1})
+            browser.enqueue("/documents/doc4/sections/a", {"insert": "x"})
+            browser.enqueue("/documents/doc4/sections/b", {"insert": "y"})
+            assert browser.ask("POST", "/documents/doc4/leave") == (200, {"version": number})
         # A refusal of the service and a missing document are not retried.
         browser.enqueue("/documents/doc2/sections/a", {"insert": "forbidden"})
         refused, unknown = (browser.over(browser.enqueue(f"/documents/{doc}/publication")) for doc in ("doc2", "doc3"))

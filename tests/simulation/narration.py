@@ -37,6 +37,8 @@ def _told_operation(operation: op.Operation[Any]) -> str:
         return f"commits {operation.staged}"
     if isinstance(operation, op.Tick):
         return "ticks"
+    if isinstance(operation, op.Redrive) and operation.waiting:
+        return f"makes {', '.join(operation.ids)} due"
     if isinstance(operation, op.Redrive):
         return f"redrives {', '.join(operation.ids)}{' and what is downstream' if operation.downstream else ''}"
     kind: Any = type(operation)

@@ -194,7 +194,9 @@ class Driver:
                 specs = tuple([self._keyed(spec) for spec in specs])
             return op.Enqueue(specs)
         if roll < 0.8:
-            return op.Cancel((str(random.randint(max(1, self._made - 12), max(1, self._made))),))
+            some = (str(random.randint(max(1, self._made - 12), max(1, self._made))),)
+            # The same random numbers as ever, so that a seed stands for the same history.
+            return op.Redrive(some, waiting=True) if roll >= 0.79 else op.Cancel(some)
         if roll < 0.82:
             return op.CancelPath(random.choice(PATHS[1:]))
         if roll < 0.9 and promises.counts[FAILED]:

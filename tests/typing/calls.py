@@ -283,6 +283,11 @@ async def the_api_is_typed() -> None:
     assert_type(await sched.dead.redrive([await bare.enqueue("a"), "x"], downstream=True), int)
     assert_type(sched.dead.discard_sync(all=True), int)
     assert_type(await sched.cancel(user="ann", state=["QUEUED"]), int)
+    assert_type(await sched.run_now(["doc1"]), int)
+    assert_type(await sched.run_now(["doc1"], user="ann", limit=5), int)
+    assert_type(await sched.run_now(all=True), int)
+    assert_type(sched.run_now_sync(ids=["x", await bare.enqueue("a")]), list[bool])
+    assert_type(await sched.handle("x").run_now(), bool)
     await sched.dead.redrive(["x"], limit=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await sched.dead.redrive(owner="ann")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     async with sched.exclusive(["a"], timeout=5) as held:

@@ -192,6 +192,7 @@ OPERATIONS: tuple[op.Operation[Any], ...] = (
     op.Cancel(("a",)),
     op.CancelPath(()),
     op.Redrive(("a",)),
+    op.Redrive(("a",), waiting=True),
     op.Discard(("a",)),
     op.Exchange("w", limit=1),
     op.Renew((("a", 1),)),

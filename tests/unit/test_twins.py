@@ -24,7 +24,7 @@ TWINS = {
     },
     "jobs/staging.py": {"lib/jobs/staging.lua": "begin close_start commit remove unstage"},
     "jobs/archive.py": {"lib/jobs/archive.lua": "discard forget prune redrive restart revive"},
-    "jobs/revisions.py": {"enqueue.lua": "respec"},
+    "jobs/revisions.py": {"enqueue.lua": "respec", "lib/jobs/transitions.lua": "make_due"},
     "jobs/lifecycle.py": {
         "lib/jobs/lifecycle.lua": """
             await_children back_off begin cancel cancel_because_of count_delay delete die discard drop end=finish

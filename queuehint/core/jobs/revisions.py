@@ -1,4 +1,4 @@
-"""Changes of the spec of a job: replaced by a further job of its key, or amended."""
+"""Changes of the spec of a job, replaced by a further job of its key or amended, and of the time it waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from queuehint.values.spec import JobSpec
 
 SCHEDULED, DEFERRED, *_ = JobState
-DUE, _LEASE, _EXPIRY, PRUNE, _RESUME = TimerKind
+DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:
@@ -83,3 +83,17 @@ def amend(table: JobTable, job: Job, spec: JobSpec) -> None:
         table.drop_timer(job)
         job.timer = table.timers.add(PRUNE, job.ended_ms + table.kept_ms(spec, job.state), job)
     job.version += 1
+
+
+def make_due(table: JobTable, job: Job, now_ms: int) -> None:
+    """Let the time that a job waits for, before its first attempt or the next, be now; its timer fires as any other."""
+    assert job.due_ms is not None
+    if job.due_ms <= now_ms:
+        return
+    table.drop_timer(job)
+    job.due_ms = now_ms
+    job.timer = table.timers.add(DUE, now_ms, job)
+    within_ms = job.spec.policy.start_within_ms
+    if job.expiry is not None and within_ms is not None:
+        table.timers.drop(job.expiry)
+        job.expiry = table.timers.add(EXPIRY, now_ms + within_ms, job)

@@ -11,7 +11,7 @@ from queuehint.operations import JOBS_PER_CALL_MAX, LIST_MAX, Judged, List, Posi
 from queuehint.operations.base import Operation
 from queuehint.scheduler.records.queries import Filter, asked_for
 from queuehint.schema.checks import check_bool, check_int
-from queuehint.values.record import JobState
+from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
 
 _REACHED = (Verdict.DONE, Verdict.REQUESTED)
@@ -44,12 +44,20 @@ def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, ev
     return asked_for({**given, "state": asked.states or states})
 
 
-def order_all(asked: RecordFilter, limit: object, make: Callable[[tuple[str, ...]], Operation[Judged]]) -> Steps[int]:
+def order_all(
+    asked: RecordFilter,
+    limit: object,
+    make: Callable[[tuple[str, ...]], Operation[Judged]],
+    is_meant: Callable[[JobRecord], bool] | None = None,
+) -> Steps[int]:
     """
     Order something of up to *limit* jobs that fit, the first of the listing; return how many it reached.
 
     They go by the order of enqueue. A path is listed in another order, so all of its jobs are chosen first.
     A job that is in another state by then is passed over.
+
+    Args:
+        is_meant: whether one that fits is meant, by its record; all are by default.
     """
     left = JOBS_PER_CALL_MAX if limit is None else check_int(limit, parameter="limit", least=1, most=JOBS_PER_CALL_MAX)
     after: Position | None = None
@@ -58,7 +66,8 @@ def order_all(asked: RecordFilter, limit: object, make: Callable[[tuple[str, ...
         chosen: list[tuple[int, str]] = []
         while True:
             page: Any = yield List(asked, False, after, min(LIST_MAX, left - len(chosen)))
-            chosen += [(record.number, record.id) for record in page.records]
+            meant = page.records if is_meant is None else filter(is_meant, page.records)
+            chosen += [(record.number, record.id) for record in meant]
             after = page.after
             if asked.path is None or after is None or len(chosen) == left:
                 break

@@ -37,6 +37,7 @@ from queuehint.testing.contract.concurrent_submissions import ConcurrentSubmissi
 from queuehint.testing.contract.conflicts import Conflicts
 from queuehint.testing.contract.debounces import Debounces, Throttles
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
+from queuehint.testing.contract.due_now import DueNow
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
 from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
 from queuehint.testing.contract.event_filters import FilteredEvents
@@ -100,6 +101,7 @@ __all__ = [
     "Dependents",
     "Digests",
     "Downstream",
+    "DueNow",
     "Edges",
     "EdgesTold",
     "Ends",
@@ -261,6 +263,7 @@ class BackendConformance(
     Attempts,
     OnDead,
     Shelf,
+    DueNow,
     StartWithin,
     KeptPlaces,
     Grants,

@@ -7,7 +7,18 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from queuehint import operations as op
-from queuehint.testing.model.jobs import CANCELED, DEFERRED, FAILED, FINISHED, PRUNE, QUEUED, STARTED, Actor
+from queuehint.testing.model.jobs import (
+    CANCELED,
+    DEFERRED,
+    DUE,
+    EXPIRY,
+    FAILED,
+    FINISHED,
+    PRUNE,
+    QUEUED,
+    STARTED,
+    Actor,
+)
 from queuehint.testing.model.places import at_or_below
 from queuehint.testing.model.work import Work
 from queuehint.values.hint import queue_key
@@ -46,6 +57,8 @@ class Records(Work):
         return op.Judged(tuple(verdicts), more=False)
 
     def take_off_the_shelf(self, operation: op.Redrive | op.Discard, reply: op.Judged | None) -> op.Judged:
+        if isinstance(operation, op.Redrive) and operation.waiting:
+            return self.make_due(operation.ids)
         again = isinstance(operation, op.Redrive)
         dead: dict[str, Actor] = {}
         verdicts: Verdicts = []
@@ -72,6 +85,24 @@ class Records(Work):
                     self.place(job)
                 if operation.downstream:
                     self.agenda.append(partial(self.revive_those_fallen, job))
+        return op.Judged(tuple(verdicts), more=False)
+
+    def make_due(self, ids: tuple[str, ...]) -> op.Judged:
+        """Let what waits for a time wait until now."""
+        refused: Verdicts = []
+        made: dict[int, Actor] = {}
+        for at, job_id in enumerate(ids):
+            job = self.find(job_id)
+            refused.append((op.Verdict.UNKNOWN, None) if job is None else (op.Verdict.REFUSED, job.state))
+            if job is None or job.due is None:
+                continue
+            made[at] = job
+            if job.due > self.now_ms:
+                job.due = job.alarms[DUE] = self.now_ms
+                if EXPIRY in job.alarms:
+                    job.alarms[EXPIRY] = self.now_ms + (job.spec.policy.start_within_ms or 0)
+        self.catch_up()
+        verdicts = [(op.Verdict.DONE, made[at].state) if at in made else no for at, no in enumerate(refused)]
         return op.Judged(tuple(verdicts), more=False)
 
     def delete(self, operation: op.Delete, reply: op.Judged | None) -> op.Judged:

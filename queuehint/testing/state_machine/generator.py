@@ -352,7 +352,11 @@ class OperationGenerator:
         return op.CancelFlow(self.random.choice(FLOWS))
 
     def redrive(self) -> op.Operation[Any]:
-        return op.Redrive(self._dead(), downstream=bool(self.style.edges) and self.random.random() < 0.7)
+        ids = self._dead()
+        downstream = bool(self.style.edges) and self.random.random() < 0.7
+        # The same random numbers as ever, so that a seed stands for the same choices.
+        waiting = not downstream and not any(job.id in ids for job in self.engine.table.dead.values())
+        return op.Redrive(ids, downstream=downstream, waiting=waiting)
 
     def discard(self) -> op.Operation[Any]:
         return op.Discard(self._dead())

@@ -357,6 +357,10 @@ class OperationMachine(RuleBasedStateMachine):
     def redrive(self, some: list[str], downstream: bool) -> None:
         self.do(op.Redrive(tuple(some), downstream=downstream))
 
+    @rule(some=st.lists(ids, min_size=1, max_size=3))
+    def make_due(self, some: list[str]) -> None:
+        self.do(op.Redrive(tuple(some), waiting=True))
+
     @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([op.Discard, op.Delete]))
     def discard(self, some: list[str], what: Any) -> None:
         self.do(what(tuple(some)))

@@ -110,6 +110,15 @@ def _delete(named: _Named) -> SearchStrategy[op.Delete]:
     )
 
 
+def _redrive(named: _Named) -> SearchStrategy[op.Redrive]:
+    return st.builds(
+        lambda ids, waiting, downstream: op.Redrive(ids, downstream and not waiting, waiting),
+        named.ids,
+        st.booleans(),
+        st.booleans(),
+    )
+
+
 def _depend(named: _Named) -> SearchStrategy[op.Depend]:
     return st.builds(
         lambda job_id, portion, ids, when, on_failure: op.Depend(
@@ -256,6 +265,7 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     op.Withdraw: lambda _: st.builds(op.Withdraw, st.just("S")),
     op.ChangeSchedule: _change_schedule,
     op.Depend: _depend,
+    op.Redrive: _redrive,
     op.Amend: _amend,
     op.Pause: lambda named: st.builds(op.Pause, _selections(named), st.none() | _WHILES_MS),
     op.Resume: lambda named: st.builds(op.Resume, _selections(named)),

@@ -320,7 +320,8 @@ def _cancel_path(operation: op.CancelPath) -> Args:
 
 @sends(op.Redrive)
 def _redrive(operation: op.Redrive) -> Args:
-    return [int(operation.downstream), *operation.ids]
+    which = "waiting" if operation.waiting else "downstream" if operation.downstream else "dead"
+    return [which, *operation.ids]
 
 
 @sends(op.Push)

@@ -236,4 +236,12 @@ function transitions.set_time(job, delay_ms, run_at_ms, from_ms)
   if within_ms then timers.set_expiry(job, (job[DUE_AT] or from_ms) + within_ms) end
 end
 
+-- Let the time that a job waits for, before its first attempt or the next, be now; its timer fires as any other.
+function transitions.make_due(job)
+  if job[DUE_AT] <= NOW then return end
+  job[DUE_AT] = NOW
+  timers.set(job, DUE, NOW)
+  if job[EXPIRY_MS] then timers.set_expiry(job, NOW + form.policy(job)[START_WITHIN]) end
+end
+
 end)
