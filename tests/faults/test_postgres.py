@@ -32,6 +32,8 @@ from queuehint.errors import (
     BackendUnavailableError,
     OutcomeUnknownError,
 )
+from queuehint.testing.driver import job
+from tests.conftest import StartProxy
 from tests.postgres_servers import PostgresServer, until_waiting
 from tests.postgres_store import PUT, Place, header, open_place
 from tests.servers import until
@@ -160,6 +162,38 @@ def test_a_server_that_stays_down_is_an_error_in_time(own_place: Place, monkeypa
     assert own_place.stored() == ["one", "two"]
     own_place.server.stop()
     lead.release()
+
+
+def test_a_store_whose_server_is_away_is_closed_soon(
+    place: Place, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is under way has its time no more, and there is no last snapshot; calls are told."""
+    monkeypatch.setattr(connection_module, "HURRIED_S", 0.2)
+    proxy = start_proxy(place.server.port)
+    caller = place.caller(f"port={proxy.port}")
+    caller.enqueue(job("a"))
+    proxy.refuse()
+    proxy.rst()
+    failed: list[BaseException] = []
+
+    def enqueue() -> None:
+        try:
+            caller.enqueue(job("b"))
+        except BaseException as error:
+            failed.append(error)
+
+    calling = threading.Thread(target=enqueue)
+    calling.start()
+    before = proxy.refused
+    until(lambda: proxy.refused >= before + 2, "it is tried again")
+    began_s = time.monotonic()
+    caller.store.close_sync()
+    calling.join()
+    assert time.monotonic() - began_s < 5
+    [error] = failed
+    assert isinstance(error, (BackendUnavailableError, OutcomeUnknownError))
+    proxy.heal()
+    assert place.caller().find("a") is not None
 
 
 def test_a_reply_that_was_lost_is_looked_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

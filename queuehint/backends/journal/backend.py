@@ -287,5 +287,7 @@ class JournalBackend(LeadingStore):
             if not self._closed and self._writer is not None:
                 self._closing = ticket
                 self._queue.put(ticket)
+                if (journal := self._journal) is not None:
+                    journal.hurry()
             self._closed = True
             return self._closing

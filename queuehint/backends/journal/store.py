@@ -243,6 +243,9 @@ class Journal(Protocol):
     def lost(self) -> Sequence[bytes]:
         """Return rows of the inbox that were taken, and whose transactions the store has lost since; each once."""
 
+    def hurry(self) -> None:
+        """Wait no more than a moment, from now on, for a store that does not answer; from any thread."""
+
     def close(self) -> None:
         """Close the journal; the lead stays."""
 

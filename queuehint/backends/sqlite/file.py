@@ -255,6 +255,9 @@ class JournalFile(FileRows):
         with self._judged():
             self._db.close()
 
+    def hurry(self) -> None:
+        """Nothing: a file is not waited for."""
+
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
     def check_there(self) -> None:

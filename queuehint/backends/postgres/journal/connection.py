@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 30.0
 """How long a server that does not answer is tried."""
+HURRIED_S: Final = 2.0
+"""How long it is tried in all, once there is a hurry."""
 PAUSE_MIN_S: Final = 0.02
 PAUSE_MAX_S: Final = 0.5
 
@@ -35,6 +38,7 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self._address = address
         self.turn = 0
+        self._end_s = math.inf
         self._session: Session
         self.statements: Statements
         self._begin()
@@ -87,6 +91,7 @@ class Connection:
             try:
                 self._begin()
             except BackendUnavailableError as failure:
+                until_s = min(until_s, self._end_s)
                 if time.monotonic() + pause_s > until_s:
                     raise BackendUnavailableError(f"{failure}; before: {error}") from error
                 time.sleep(pause_s)
@@ -95,6 +100,10 @@ class Connection:
                 if time.monotonic() > until_s:
                     raise self.judgement(error) from error
                 return
+
+    def hurry(self) -> None:
+        """Try a server that does not answer for `HURRIED_S` more, in all; from any thread."""
+        self._end_s = min(self._end_s, time.monotonic() + HURRIED_S)
 
     def doubt(self) -> None:
         """Take note that the server behind a pooler is another one."""

@@ -130,6 +130,10 @@ class PostgresJournal(PostgresRows):
         if not integer(is_there):
             self._mend()
 
+    def hurry(self) -> None:
+        """Wait no more than a moment, from now on, for a server that does not answer; from any thread."""
+        self._connection.hurry()
+
     def close(self) -> None:
         """Close the connection; the lead stays."""
         self._connection.close()
