@@ -1,8 +1,8 @@
 """
-Real PostgreSQL servers for tests, each a process on a loopback port of its own, with its data in memory where possible.
+Real PostgreSQL servers for tests, their replicas and poolers: each a process on a loopback port of its own.
 
-They end as those of `tests.servers` do. PostgreSQL refuses to run as root: where the tests do, its programs run as
-``nobody``.
+Data are in memory where possible. They end as those of `tests.servers` do. PostgreSQL refuses to run as root: where the
+tests do, its programs run as ``nobody``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -126,7 +127,7 @@ class PostgresServer(Process):
         }
         self._settings: dict[str, Any] = settings | options
         try:
-            _run("cp", "-a", _new_cluster(programs).data, self.data)
+            self._fill()
             self._start_anywhere()
         except BaseException:
             self.close()
@@ -203,6 +204,10 @@ class PostgresServer(Process):
 
     # --- inside ---
 
+    def _fill(self) -> None:
+        """Make the data with which it is first started."""
+        _run("cp", "-a", _new_cluster(self.programs).data, self.data)
+
     def _start(self) -> bool:
         arguments = [str(self.programs.folder / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for name, value in self._settings.items():
@@ -216,6 +221,100 @@ class PostgresServer(Process):
         except OSError:
             return False
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() in {"ready", "standby"}
+
+
+class Replica(PostgresServer):
+    """
+    A streaming replica, which takes no changes until it is promoted.
+
+    Args:
+        primary: whose changes it gets.
+    """
+
+    def __init__(self, primary: PostgresServer) -> None:
+        self._primary = primary
+        super().__init__(primary.programs)
+
+    def _fill(self) -> None:
+        program = self._primary.programs.folder / "pg_basebackup"
+        where = ("--host", HOST, "--port", str(self._primary.port), "--username", USER)
+        _run(program, "-D", self.data, *where, "--checkpoint", "fast", "--write-recovery-conf", "--no-sync")
+
+    def catch_up(self) -> None:
+        """Wait until it has all that was committed."""
+        [(there,)] = self._primary.run("SELECT pg_current_wal_flush_lsn()::text")
+        until(lambda: self.run(f"SELECT pg_last_wal_replay_lsn() >= '{there}'") == [(True,)], "the replica catches up")
+
+    def lag(self) -> None:
+        """Have it get nothing more, though it does not know that its primary is gone."""
+        self.run("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+        until(lambda: not self.run("SELECT 1 FROM pg_stat_wal_receiver"), "the replica is cut off")
+
+    def promote(self) -> None:
+        """Have it be a primary."""
+        assert self.run("SELECT pg_promote()") == [(True,)]
+
+
+def find_pooler() -> Path | None:
+    """Return PgBouncer, if it is installed."""
+    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    return Path(found) if found else None
+
+
+class Pooler(Process):
+    """
+    PgBouncer in transaction mode before a server, of which it keeps up to *size* sessions for each database.
+
+    Raises:
+        ServerError: it did not start.
+    """
+
+    ends_by: ClassVar = signal.SIGKILL
+
+    def __init__(self, server: PostgresServer, size: int = 10) -> None:
+        super().__init__(_new_folder())
+        self._server = server
+        self._size = size
+        try:
+            self._start_anywhere()
+        except BaseException:
+            self.close()
+            raise
+
+    def url_of(self, database: str, user: str = USER) -> str:
+        """Return the address of a database."""
+        return f"postgresql://{user}@{HOST}:{self.port}/{database}"
+
+    def restart(self) -> None:
+        """End it, with all connections, and start it again."""
+        self._end(signal.SIGKILL)
+        self._start_again()
+
+    def pause(self) -> None:
+        """Have it stand still: it answers nothing, and its connections stay."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _configure(self) -> None:
+        (self.directory / "users").write_text(f'"{USER}" ""\n')
+        (self.directory / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host={HOST} port={self._server.port}\n"
+            f"[pgbouncer]\nlisten_addr = {HOST}\nlisten_port = {self.port}\nunix_socket_dir =\n"
+            f"auth_type = trust\nauth_file = {self.directory}/users\n"
+            f"pool_mode = transaction\ndefault_pool_size = {self._size}\nmax_client_conn = 200\n"
+        )
+
+    def _start(self) -> bool:
+        program = find_pooler()
+        assert program is not None
+        return self._launch([str(program), str(self.directory / "pgbouncer.ini")], self._listens, **demoted())
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
 
 
 def _run(program: str | Path, *arguments: str | Path) -> None:
