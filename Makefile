@@ -44,7 +44,7 @@ demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repo
 	$(BIN)/python examples/replay_history.py $(if $(REPO),--repo "$(REPO)") $(if $(BREAK),--break checks)
 
 .PHONY: test
-test: $(STAMP)/test redis ## Run the tests.
+test: $(STAMP)/test redis pooler ## Run the tests.
 	@echo "All tests but those for the night, in some minutes; ARGS=\"-k prefix\" runs those whose name has that word."
 	$(BIN)/python -m pytest $(FORKS) -m "not nightly" $(ARGS)
 
@@ -58,7 +58,7 @@ test-environments: $(STAMP)/environments redis ## Run an application on uvloop, 
 	QUEUEHINT_REQUIRE_REDIS=1 $(BIN)/python -m pytest -q tests/environments $(ARGS)
 
 .PHONY: test-all
-test-all: $(STAMP)/test $(STAMP)/release $(STAMP)/environments redis ## Run every test, the long ones too, with many examples; Redis without functions too.
+test-all: $(STAMP)/test $(STAMP)/release $(STAMP)/environments redis pooler ## Run every test, the long ones too, with many examples; Redis without functions too.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
 	TESTS_FUNCTIONS=never $(BIN)/python -m pytest $(XDIST) -m "redis and not nightly" $(ARGS)
 
@@ -144,7 +144,12 @@ clean: ## Remove what was built or cached; .venv stays.
 # Redis tests are skipped without a server: this tries to get one and never fails.
 .PHONY: redis
 redis:
-	@sh scripts/redis.sh
+	@sh scripts/server.sh redis-server
+
+# The same for tests that put PgBouncer before their PostgreSQL.
+.PHONY: pooler
+pooler:
+	@sh scripts/server.sh pgbouncer
 
 $(STAMP)/venv:
 	@sh scripts/venv.sh create

@@ -12,13 +12,14 @@ import importlib.util
 import itertools
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -209,15 +210,21 @@ class PostgresServer(Process):
         _run("cp", "-a", _new_cluster(self.programs).data, self.data)
 
     def _start(self) -> bool:
+        return self._launch(self._command(), self._is_ready, **demoted())
+
+    def _command(self) -> list[str]:
         arguments = [str(self.programs.folder / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for name, value in self._settings.items():
             arguments += ["-c", f"{name}={value}"]
-        return self._launch(arguments, self._is_ready, **demoted())
+        return arguments
 
     def _is_ready(self) -> bool:
+        return self._says_ready(self.data / "postmaster.pid")
+
+    def _says_ready(self, file: Path) -> bool:
         """Read the file that it keeps for `pg_ctl`: a connection to ask would cost more."""
         try:
-            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            lines = file.read_text().splitlines()
         except OSError:
             return False
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() in {"ready", "standby"}
@@ -253,6 +260,52 @@ class Replica(PostgresServer):
     def promote(self) -> None:
         """Have it be a primary."""
         assert self.run("SELECT pg_promote()") == [(True,)]
+
+
+def may_mount() -> bool:
+    """Return whether a process of this user may mount a file system that only it sees."""
+    return os.getuid() == 0 and subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0
+
+
+class SmallServer(PostgresServer):
+    """
+    A server whose disk has room for few data, in a file system that ends with it; see `may_mount`.
+
+    Args:
+        mebibytes: how much there is; a new server takes some 45.
+    """
+
+    def __init__(self, mebibytes: int = 80, **options: Any) -> None:
+        self._mebibytes = mebibytes
+        super().__init__(**options)
+
+    @property
+    def _seen(self) -> Path:
+        """Where others see its data."""
+        return Path(f"/proc/{self.pid}/root{self.data}")
+
+    def fill(self) -> None:
+        """Leave no room on the disk."""
+        with (self._seen / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+
+    def empty(self) -> None:
+        """Leave room again."""
+        (self._seen / "ballast").unlink()
+
+    def _fill(self) -> None:
+        self.data.mkdir()
+
+    def _start(self) -> bool:
+        mount = f"mount -t tmpfs -o size={self._mebibytes}m,mode=700,uid={_NOBODY},gid={_NOBODY} tmpfs {self.data}"
+        copy = f"cp -a {_new_cluster(self.programs).data}/. {self.data}"
+        user = f"setpriv --reuid={_NOBODY} --regid={_NOBODY} --clear-groups"
+        script = f"{mount} && {copy} && exec {user} {shlex.join(self._command())}"
+        return self._launch(["unshare", "--mount", "sh", "-c", script], self._is_ready)
+
+    def _is_ready(self) -> bool:
+        return self._says_ready(self._seen / "postmaster.pid")
 
 
 def find_pooler() -> Path | None:

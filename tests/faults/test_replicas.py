@@ -15,6 +15,7 @@ import pytest
 from queuehint import JobHandle, JobState, Scheduler
 from queuehint.backends.journal.leading import LOST
 from queuehint.errors import BackendUnavailableError, JobNotFoundError
+from tests.faults.doing import Caller, Ran, Running, Writer, doing
 from tests.postgres_servers import PostgresServer, Replica
 from tests.prefork import start
 from tests.proxy import HOST, Proxy
@@ -32,7 +33,7 @@ class Pair:
         self.replica = self._opened.enter_context(Replica(self.primary))
         servers = (self.primary, self.replica)
         self.proxies = [self._opened.enter_context(Proxy(server.port)) for server in servers]
-        self.ran: list[tuple[str, int]] = []
+        self.ran: Ran = []
         self._guard = threading.Lock()
 
     def url(self, options: str = "") -> str:
@@ -184,101 +185,29 @@ def test_a_replica_alone_is_refused_and_passed_over_beside_its_primary(pair: Pai
 def test_failovers_under_load_lose_double_and_reorder_nothing(pair: Pair, rounds: int) -> None:
     """The leader lives: all calls that were answered are there, and of transactions those that a server has kept."""
     sched, guest = pair.scheduler(), pair.scheduler()
-    ends = threading.Event()
     pair.primary.run(*[f"CREATE TABLE w{number} (n int)" for number in range(2)])
-    callers = [Caller(each, f"c{number}", ends) for number, each in enumerate((sched, guest))]
-    writers = [Writer(pair, sched, f"w{number}", ends) for number in range(2)]
-    everybody = (*callers, *writers, Running(pair, sched, "", ends))
+    callers = [Caller(each, f"c{number}") for number, each in enumerate((sched, guest))]
+    writers = [Writer(sched, f"w{number}", pair.url) for number in range(2)]
     sched.stats_sync()
-    for each in everybody:
-        each.start()
-    try:
+    with doing([*callers, *writers, Running(sched, pair.ran)]) as more:
         for turn in range(rounds):
-            more(everybody)
+            more()
             pair.replica.catch_up()
             pair.replica.lag()
-            more(everybody)
+            more()
             pair.fail_over()
-            more(everybody)
+            more()
             if turn < rounds - 1:
                 pair.follow()
-    finally:
-        ends.set()
-        for each in everybody:
-            each.join()
-    assert [each.failed for each in everybody] == [None] * len(everybody)
     sched.drain_sync(run=True)
     ran: dict[str, list[int]] = defaultdict(list)
     for doc, n in pair.ran:
         ran[doc].append(n)
     for caller in callers:
         assert ran[caller.doc] == list(range(caller.done))
+        assert not caller.asked_again
     for writer in writers:
         kept = [n for (n,) in pair.primary.run(f"SELECT n FROM {writer.doc} ORDER BY n")]
         # One whose transaction was lost later on may have run before.
         assert set(kept) <= set(ran[writer.doc]) <= {*kept, *range(writer.done)}
         assert ran[writer.doc] == sorted(set(ran[writer.doc]))
-
-
-class Doing(threading.Thread):
-    """Does one thing after the other until *ends* is set."""
-
-    def __init__(self, sched: Scheduler, doc: str, ends: threading.Event) -> None:
-        super().__init__()
-        self.sched, self.doc, self.ends = sched, doc, ends
-        self.done = 0
-        self.failed: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self.ends.is_set():
-                self.step()
-                self.done += 1
-        except BaseException as error:
-            self.failed = error
-
-    def step(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def count(self) -> int:
-        """How much it has done."""
-        return self.done
-
-
-class Caller(Doing):
-    """Enqueues jobs at a place of its own."""
-
-    def step(self) -> None:
-        self.sched.jobs["edit"].enqueue_sync(self.doc, self.done)
-
-
-class Writer(Doing):
-    """Commits transactions, each of a row and a job."""
-
-    def __init__(self, pair: Pair, sched: Scheduler, doc: str, ends: threading.Event) -> None:
-        super().__init__(sched, doc, ends)
-        self._pair = pair
-
-    def step(self) -> None:
-        with suppress(psycopg.Error), psycopg.connect(self._pair.url()) as connection:
-            connection.execute(f"INSERT INTO {self.doc} VALUES (%s)", (self.done,))
-            self.sched.jobs["edit"].within(connection).enqueue_sync(self.doc, self.done)
-
-
-class Running(Writer):
-    """Runs jobs."""
-
-    def step(self) -> None:
-        self.sched.drain_sync(run=True)
-
-    @property
-    def count(self) -> int:
-        return len(self._pair.ran)
-
-
-def more(everybody: tuple[Doing, ...]) -> None:
-    """Wait until each has done some more, or has failed."""
-    for each in everybody:
-        least = each.count + 5
-        until_sync(lambda each=each, least=least: each.count >= least or each.failed, f"more of {each.doc}")  # type: ignore[misc]

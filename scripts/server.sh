@@ -1,11 +1,13 @@
 #!/bin/sh
-# See that there is a redis-server to test with; never fails, since the tests do without.
+# See that there is a server to test with, redis-server or pgbouncer; never fails, since the tests do without.
 # The tests start servers of their own on free local ports: the system's service is not started.
 set -u
 
-command -v redis-server >/dev/null 2>&1 && exit 0
+PATH=$PATH:/usr/sbin
+program=$1
+command -v "$program" >/dev/null 2>&1 && exit 0
 
-hint="No redis-server: the tests that need one are skipped. On Debian or Ubuntu: sudo apt-get install redis-server"
+hint="No $program: the tests that need one are skipped. On Debian or Ubuntu: sudo apt-get install $program"
 
 if [ -n "${NO_APT:-}" ] || ! command -v apt-get >/dev/null 2>&1; then
     as=""
@@ -21,7 +23,7 @@ if [ -z "$as" ]; then
     exit 0
 fi
 
-echo "Installing redis-server ..." >&2
+echo "Installing $program ..." >&2
 # While this file says 101, packages do not start the services they bring.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
@@ -30,7 +32,7 @@ if [ ! -e "$policy" ]; then
     $as sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || true
 fi
 $as DEBIAN_FRONTEND=noninteractive apt-get update -qq -o Acquire::Retries=1 >/dev/null 2>&1 </dev/null
-$as DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server \
+$as DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$program" \
     >/dev/null 2>&1 </dev/null
-command -v redis-server >/dev/null 2>&1 || echo "$hint" >&2
+command -v "$program" >/dev/null 2>&1 || echo "$hint" >&2
 exit 0
