@@ -82,6 +82,16 @@ def enqueue(store: JournalBackend, *ids: str, **fields: Any) -> None:
     store.call_sync(op.Enqueue(tuple(job(job_id, ["p"], **fields) for job_id in ids)))
 
 
+def free(store: JournalBackend, *ids: str, **fields: Any) -> None:
+    """Enqueue jobs that wait for none, each by itself."""
+    for job_id in ids:
+        store.call_sync(op.Enqueue((job(job_id, [job_id], **fields),)))
+
+
+def claiming(limit: int = 1, worker: str = "w", **fields: Any) -> op.Exchange:
+    return op.Exchange(worker, limit=limit, **fields)
+
+
 def claim(store: JournalBackend, limit: int = 1, **fields: Any) -> list[Grant]:
     return list(store.call_sync(op.Exchange("w", limit=limit, **fields)).grants)
 

@@ -17,7 +17,8 @@ not hold up a short line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.core import operating, producing, working
 from queuehint.core.asking import chain, places, questions, why
@@ -107,6 +108,25 @@ class Engine:
         state.table.begin_step()
         reply: Reply = HANDLERS[type(operation)](state, operation)
         return reply
+
+    def grant_again(self, operation: Operation[Any], now_ms: int, token: int, taken: Iterable[tuple[int, bool]]) -> Any:
+        """
+        Answer a claim with the grants that were made when it was answered first, maybe by other rules.
+
+        Args:
+            token: of the first grant.
+            taken: the numbers of the jobs taken, in their order, and whether they were granted, or parked.
+
+        Raises:
+            NotGrantableError: one of them may not run; the state is undefined then.
+            QueueHintError: as of `apply`.
+        """
+        claim: Any = operation
+        assert claim.is_claim
+        LIMITS[type(operation)](operation)
+        self.state.see_time(now_ms)
+        self.state.table.begin_step()
+        return working.exchange(self.state, claim, partial(working.grant_again, token=token, taken=taken))
 
     def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
         """

@@ -53,7 +53,8 @@ class State:
     ``seen`` is when a worker last asked for a pool, or for a user's jobs in it: ms, the newest last. ``token`` is the
     newest token there is. ``workers`` are those that have announced themselves, by name; some may be silent by now.
     ``units`` are those left of the present operation's budget, ``cut`` says that its own work was cut when they were
-    used up. ``arrived`` is room for the walks that a line let through.
+    used up. ``arrived`` is room for the walks that a line let through. ``aside`` are the jobs that the newest exchange
+    took and parked: before which of its grants, and their numbers.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -71,6 +72,7 @@ class State:
         self.units = 0
         self.cut = False
         self.arrived: list[Walk] = []
+        self.aside: list[tuple[int, int]] = []
 
     def see_time(self, now_ms: int) -> None:
         """Set the time; it never goes back."""

@@ -17,7 +17,7 @@ from queuehint.values.record import JobState
 from queuehint.values.report import WorkerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
@@ -31,13 +31,31 @@ UNKNOWN_TASK_PAUSE_MS = 5_000
 UNKNOWN_TASK_PAUSE_MAX_MS = 300_000
 
 
+class NotGrantableError(Exception):
+    """A job that was granted may not run by these rules, or is not there."""
+
+    def __init__(self, number: int, job_id: str | None) -> None:
+        self.number = number
+        self.job_id = job_id
+        super().__init__(f"the job number {number} may not run")
+
+
 @handles(op.Exchange)
-def exchange(state: State, operation: op.Exchange) -> op.Exchanged:
-    """Answer `Exchange`."""
+def exchange(
+    state: State, operation: op.Exchange, claim: Callable[[State, op.Exchange], list[Grant]] | None = None
+) -> op.Exchanged:
+    """
+    Answer `Exchange`.
+
+    Args:
+        claim: grants jobs in place of `_claim`.
+    """
+    if state.aside:
+        state.aside.clear()
     verdicts = tuple([_settle(state, outcome, operation.release) for outcome in operation.settle])
     follow(state)
     _see(state, operation)
-    grants = _claim(state, operation) if operation.limit and operation.pools else []
+    grants = (claim or _claim)(state, operation) if operation.limit and operation.pools else []
     undelivered_cancellations = (
         state.table.undelivered_cancellations.pop(operation.worker, None)
         if state.table.undelivered_cancellations
@@ -125,10 +143,54 @@ def _claim(state: State, operation: op.Exchange) -> list[Grant]:
     return grants
 
 
+def grant_again(state: State, operation: op.Exchange, token: int, taken: Iterable[tuple[int, bool]]) -> list[Grant]:
+    """
+    Grant the jobs that were granted when this operation was done first, whatever the rules would choose now.
+
+    Args:
+        token: of the first of them; those of the others count up from it.
+        taken: the numbers of the jobs, and whether they were granted; else they were parked.
+
+    Raises:
+        NotGrantableError: one that was granted has not all its gates, or is not there.
+    """
+    grants: list[Grant] = []
+    state.token = token - 1
+    _claim_of(state, operation, None, [""], grants, _taken_again(state, taken))
+    state.started += len(grants)
+    return grants
+
+
+def _taken_again(state: State, taken: Iterable[tuple[int, bool]]) -> Iterator[tuple[Job, bool]]:
+    """Take jobs out of the ready queue, or from where they are parked; one that was parked then, only if it is not."""
+    table = state.table
+    for number, is_granted in taken:
+        job = table.catalog.find(number)
+        if job is None or job.ready is None:
+            if is_granted:
+                raise NotGrantableError(number, None if job is None else job.id)
+        elif job.parked is None:
+            table.ready.remove(job)
+            yield job, is_granted
+        elif is_granted:
+            table.withdraw(job)
+            yield job, True
+
+
 def _claim_of(
-    state: State, operation: op.Exchange, among: tuple[str | None, ...] | None, names: list[str], grants: list[Grant]
+    state: State,
+    operation: op.Exchange,
+    among: tuple[str | None, ...] | None,
+    names: list[str],
+    grants: list[Grant],
+    chosen: Iterator[tuple[Job, bool]] | None = None,
 ) -> None:
-    """Take jobs of some users, or of all, from pools or other queues in rotation; *names* is used up."""
+    """
+    Take jobs of some users, or of all, from pools or other queues in rotation; *names* is used up.
+
+    Args:
+        chosen: the jobs to take in place of those, and which of them no limit or pause stops.
+    """
     table = state.table
     ready: ReadyQueue = table.ready
     now_ms, limit, worker = state.now_ms, operation.limit, operation.worker
@@ -136,23 +198,32 @@ def _claim_of(
     limits, pauses = table.limits, table.pauses
     turn = 0
     while names and len(grants) < limit:
-        job = ready.take(names[turn % len(names)], among)
+        if chosen is None:
+            job, is_chosen = ready.take(names[turn % len(names)], among), False
+        else:
+            job, is_chosen = next(chosen, (None, False))
         if job is None:
             del names[turn % len(names)]
             continue
         turn += 1
         is_put_aside = True
-        if (pauses.by_path or pauses.by_filter) and (pause := pauses.holding(job)) is not None:
+        if is_chosen:
+            is_put_aside = False
+        elif (pauses.by_path or pauses.by_filter) and (pause := pauses.holding(job)) is not None:
             table.park(job, pause)
         elif limits.limiters and (counter := limits.stops(job)) is not None:
             limits.park(job, counter)
+        elif chosen is not None:
+            ready.add(job)
         else:
             is_put_aside = False
         if is_put_aside:
+            state.aside.append((len(grants), job.number))
             state.units -= 2
             if state.units <= 0:
                 state.cut = True
-                break
+                if chosen is None:
+                    break
             continue
         token = state.next_token()
         table.start(job, worker, token, lease_until_ms, now_ms)

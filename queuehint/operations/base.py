@@ -128,6 +128,8 @@ class Operation(Generic[Reply]):
     is_repeatable: ClassVar[bool] = False
     """It changes something, and may be done twice: a repeat reads again, so that it needs no receipt."""
 
+    is_claim: ClassVar[bool] = False
+    """Its reply may have grants."""
     is_for_inbox: ClassVar[bool] = False
     """A producer may write it in a transaction of the application's: alone, or as part of one submission."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import attrs
 
@@ -111,6 +111,8 @@ class Exchange(Operation[Exchanged]):
         InvalidJobError: too much of something, *steal* without *users*, a *limit* in the last exchange, or a *release*
             of other characters.
     """
+
+    is_claim: ClassVar[bool] = True
 
     worker: Annotated[NameText, Repeated()]
     settle: Annotated[tuple[Outcome, ...], AtMost(SETTLEMENTS_MAX)] = ()

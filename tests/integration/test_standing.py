@@ -19,9 +19,9 @@ from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.lead.replica import Replica
 from queuehint.backends.journal.lead.standing import Standby
-from queuehint.backends.journal.leading import NUDGE
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.store import BehindError
+from queuehint.backends.journal.writing import NUDGE
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.backends.sqlite import store as file_store
 from queuehint.backends.sqlite.lock import standby_path

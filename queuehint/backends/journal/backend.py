@@ -27,8 +27,9 @@ from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.guest import Attempt, Guest
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
-from queuehint.backends.journal.leading import NUDGE, LeadingStore
+from queuehint.backends.journal.leading import LeadingStore
 from queuehint.backends.journal.writer import Ticket
+from queuehint.backends.journal.writing import NUDGE
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.operations import Operation

@@ -4,7 +4,8 @@ Groups of operations, as a row of a journal has them: one line each.
 What the leader's own process asked for is a line of JSON, see `queuehint.operations.wire`. What a guest asked for has
 the guest's *stream* and the number of the request in it before that: by these a request that is repeated, because its
 answer was lost, is told from another one, also by the next leader. What was taken out of the inbox is a line that
-begins with a plus, with the lines of that row, see `queuehint.operations.inbox`, behind one another.
+begins with a plus, with the lines of that row, see `queuehint.operations.inbox`, behind one another. Lines between
+them say what was decided, see `queuehint.backends.journal.decided`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from queuehint.backends.journal.decided import GRANTED, STANDING
 from queuehint.errors import BackendDeniedError, CorruptStateError, shown
 
 if TYPE_CHECKING:
@@ -52,6 +54,15 @@ class FromInbox:
 FROM_INBOX: Final = FromInbox()
 
 
+@attrs.frozen
+class Decided:
+    """A line that says what was decided."""
+
+
+DECIDED: Final = Decided()
+_DECIDED: Final = (GRANTED, STANDING)
+
+
 def line_of_row(data: bytes) -> bytes:
     """Return the line of a row of the inbox, one that `queuehint.operations.inbox.operations_of` reads."""
     return _TAKEN + data.replace(b"\n", _LINE_END)
@@ -62,9 +73,9 @@ def pack(lines: Sequence[bytes]) -> bytes:
     return b"\n".join(lines)
 
 
-def unpack(data: bytes) -> Iterator[tuple[Request | FromInbox | None, bytes]]:
+def unpack(data: bytes) -> Iterator[tuple[Request | FromInbox | Decided | None, bytes]]:
     r"""
-    Yield what was asked for by whom, of a row: by a guest, in a transaction, by the leader's own process.
+    Yield what was asked for by whom, of a row: by a guest, in a transaction, by the leader's own process; or decided.
 
     Raises:
         CorruptStateError: it is none.
@@ -75,6 +86,9 @@ def unpack(data: bytes) -> Iterator[tuple[Request | FromInbox | None, bytes]]:
     for line in data.split(b"\n"):
         if line.startswith(_OWN):
             yield None, line
+            continue
+        if line.startswith(_DECIDED):
+            yield DECIDED, line
             continue
         if line.startswith(_TAKEN):
             yield FROM_INBOX, line[1:].replace(_LINE_END, b"\n")

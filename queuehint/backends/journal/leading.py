@@ -3,10 +3,11 @@ The store of the process that leads: a thread that writes the journal and has th
 
     caller --ticket--> writer thread:  encode -> append to the journal, commit -> apply to the engine -> reply
 
-- An operation is in the journal before it is applied, and is applied before its reply is sent. If it cannot be written,
-  nothing has changed anywhere. If the process dies in between, the operation may have been done without a reply: the
-  next leader replays it, and a repeated request (jobs by their ids, settlements by their tokens) gets its answer. An
-  operation that the engine refuses is refused again in a replay, and changes as little.
+- An operation is in the journal and applied before its reply is sent. If it cannot be written, nothing has changed. If
+  the process dies in between, the operation may have been done without a reply: the next leader replays it, and a
+  repeated request (jobs by their ids, settlements by their tokens) gets its answer. An operation that the engine
+  refuses is refused again in a replay, and changes as little.
+- Which of both comes first, see `queuehint.backends.journal.writing`.
 - One thread writes. Operations that arrive while it is busy share one row of the journal, so the disk is waited for
   once for many callers, and never on an event loop.
 - Questions change nothing and are answered at once, on the caller's own thread, by the engine. While an operation is
@@ -27,26 +28,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.in_process import OWN_LEASE_MS
-from queuehint.backends.journal.doctor import Examine, examine
-from queuehint.backends.journal.groups import Request, line_of, line_of_row, pack
+from queuehint.backends.journal.groups import Request, line_of, line_of_row
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
-from queuehint.backends.journal.opening import OpenedStore
-from queuehint.backends.journal.recovery import do, take_in
+from queuehint.backends.journal.recovery import take_in
 from queuehint.backends.journal.writer import Ticket, under_lock, write
+from queuehint.backends.journal.writing import NUDGE, WritingStore
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import (
     BackendUnavailableError,
     CorruptStateError,
     JobNotFoundError,
-    OutcomeUnknownError,
     QueueHintError,
 )
-from queuehint.operations import IDS_MAX, Cancel, Operation, Peek
+from queuehint.operations import IDS_MAX, Cancel, Operation
 from queuehint.operations.bounds import check_limits
 from queuehint.operations.inbox import operations_of
-from queuehint.operations.wire import QUESTIONS, Extend, encode
+from queuehint.operations.wire import QUESTIONS, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -65,13 +63,11 @@ GROUP_BYTES: Final = 8 << 20
 ROWS_FIRST: Final = 16
 ROWS_MAX: Final = 500
 """How many rows of the inbox are read at first, and at most: one may have 64 MiB, so more only after small ones."""
-NUDGE: Final = Peek()
-"""Asks for nothing that matters: the writer finds out who leads, and looks around."""
 LOST: Final = "the server has lost the transaction in which it was enqueued"
 """The reason of jobs that are canceled because of that."""
 
 
-class LeadingStore(OpenedStore):
+class LeadingStore(WritingStore):
     """
     What a process does while it leads; see `queuehint.backends.journal.backend`.
 
@@ -99,12 +95,13 @@ class LeadingStore(OpenedStore):
         """
         Answer a question.
 
-        Return None if this process does not lead, as far as it knows, or if what is asked for may just have been
-        written in a transaction, so that the writer looks into the inbox first: a job that is not known, or all jobs.
+        Return None if this process does not lead, as far as it knows, if the engine is ahead of the journal, or if what
+        is asked for may just have been written in a transaction, so that the writer looks into the inbox first: a job
+        that is not known, or all jobs.
         """
         with self._lock:
             lead, journal = self._lead, self._journal
-            if not self._is_open or lead is None or journal is None or not lead.may_answer():
+            if not self._is_open or self._is_ahead or lead is None or journal is None or not lead.may_answer():
                 return None
             if journal.looks_every_s is None:
                 return (self._ask(question),)
@@ -254,23 +251,27 @@ class LeadingStore(OpenedStore):
             self._until_ms = now_ms
             leases = self._own_leases(now_ms)
         self._take_rows(now_ms, at_once=any(type(ticket.operation) in UNWRITTEN for ticket in batch))
-        lines = [encode(Extend(tuple(leases), OWN_LEASE_MS))] if leases else []
+        lines: list[bytes] = []
         todo: list[Ticket] = []
-        size, asked = 0, set[Request]()
+        size, asked, claims = 0, set[Request](), False
         for ticket in batch:
+            operation = ticket.operation
+            assert operation is not None
             try:
                 line = self._line_of(ticket, asked)
             except Exception as error:  # noqa: BLE001 - who asked is told; the others have done nothing wrong
                 ticket.error = error
                 continue
             todo.append(ticket)
+            ticket.line = line
             if line is not None:
                 lines.append(line)
+                claims = claims or operation.is_claim
                 size += len(line)
                 if size >= GROUP_BYTES:
-                    self._do_group(todo, lines, leases, now_ms)
-                    todo, lines, leases, size = [], [], [], 0
-        self._do_group(todo, lines, leases, now_ms)
+                    self._do_group(todo, lines, leases, now_ms, claims=claims)
+                    todo, lines, leases, size, claims = [], [], [], 0, False
+        self._do_group(todo, lines, leases, now_ms, claims=claims)
 
     def _take_rows(self, now_ms: int, *, at_once: bool) -> None:
         """
@@ -310,7 +311,7 @@ class LeadingStore(OpenedStore):
                     size += len(row.data)
                 taken.append(row.id)
             if taken:
-                self._write(now_ms, lines, taken=taken)
+                self._write_first(now_ms, lines, taken)
                 for operations in todo:
                     self._take_in(operations, now_ms)
         for data in journal.lost():
@@ -364,57 +365,6 @@ class LeadingStore(OpenedStore):
             check_limits(operation)
             return line_of(encode(operation), request)
         return line_of(ticket.data, request)
-
-    def _do_group(self, tickets: list[Ticket], lines: list[bytes], leases: list[tuple[str, int]], now_ms: int) -> None:
-        """Write a row of the journal, and do what it says; *leases* are renewed first."""
-        assert self._lead is not None
-        if lines:
-            self._write(now_ms, lines)
-        elif tickets and not self._lead.may_answer():
-            self._lead.renew()
-        with self._lock:
-            if leases:
-                self.engine.extend(leases, OWN_LEASE_MS, now_ms)
-            for ticket in tickets:
-                if self._is_open:
-                    self._do_one(ticket, now_ms)
-                else:
-                    ticket.error = OutcomeUnknownError(
-                        f"{self.name}: something else failed; the operation is applied when it is read again"
-                    )
-
-    def _do_one(self, ticket: Ticket, now_ms: int) -> None:
-        operation, request = ticket.operation, ticket.request
-        assert operation is not None
-        try:
-            if request is not None and (known := self._answers.find(request)) is not None:
-                ticket.reply = known.reply_of(operation)
-            elif isinstance(operation, Examine):
-                ticket.reply = examine(self.engine, self.name)
-            else:
-                ticket.reply = do(self.engine, self._answers, operation, now_ms, self._apply)
-                if type(operation) not in UNWRITTEN:
-                    self._answers.keep(request, operation, ticket.reply)
-        except QueueHintError as error:
-            ticket.error = error
-            if request is not None:
-                self._answers.keep(request, operation, error)
-        except Exception as error:  # noqa: BLE001 - who asked is told
-            # The engine may be half changed. The journal is the truth, as for the next leader.
-            ticket.error = error
-            self._is_open = False
-
-    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None, taken: Sequence[int] = ()) -> None:
-        assert self._journal is not None
-        self._check_there()
-        data = pack(lines)
-        try:
-            self._journal.append(now_ms, data, owner=owner, taken=taken)
-        except OutcomeUnknownError:
-            self._is_open = False
-            raise
-        assert self._compaction is not None
-        self._compaction.wrote(len(lines), len(data), is_change=owner is None)
 
     def _patience_s(self) -> float | None:
         if self._compaction is None or self._journal is None or not self._is_open:

@@ -110,8 +110,15 @@ class OpenedStore(LocalBackend):
         """Begin to serve guests; raises an `OSError` or a `BackendError` if nobody can be served."""
 
     @abstractmethod
-    def _write(self, now_ms: int, lines: list[bytes], owner: str | None = None, taken: Sequence[int] = ()) -> None:
-        """Write a row of the journal; *taken*: of the inbox."""
+    def _write(
+        self,
+        now_ms: int,
+        lines: list[bytes],
+        operations: int,
+        owner: str | None = None,
+        taken: Sequence[int] = (),
+    ) -> None:
+        """Write a row of the journal, of lines that hold so many operations; *taken*: of the inbox."""
 
     def _check_there(self) -> None:
         """Refuse to go on with a journal that others cannot find any more, and say so."""
@@ -205,7 +212,7 @@ class OpenedStore(LocalBackend):
         if begin == begin_with(engine.state.options, None):
             return
         rows = journal.number
-        self._write(now_ms, [encode(begin)], owner)
+        self._write(now_ms, [encode(begin)], 1, owner)
         begin_engine(engine, begin, now_ms, answers.workers)
         if stated is not None and kept is not None and stated.in_ms() != kept.in_ms():
             say_retention_changed(self.logger, self.kind, self.name, kept, stated)

@@ -2,9 +2,15 @@
 Recovery: load the snapshot of a journal and apply the operations after it again.
 
 The engine is deterministic within one release. A journal that was closed has a snapshot, which every release that knows
-its layout reads. One that was not closed, opened by another release, is replayed by the newer rules: no job is lost
-and no order broken, but details may differ from the answers given then. A warning reports it, and a snapshot is made at
-once, so that a third release does not replay the same operations again.
+its layout reads. One that was not closed has rows after it, which say what was decided when they were written, see
+`queuehint.backends.journal.decided`:
+
+- Rows of the own release are replayed by its rules, and checked. If they come to something else, which is a fault, an
+  error is logged, and the journal is replayed once more as one of another release.
+- Rows of another release are *followed*: the jobs that they say were granted are granted again, under their tokens, and
+  no others, whatever the own rules would choose. Where the own rules come to another standing, or would not let a job
+  run that was granted, the journal is refused and nothing is changed: that release has to lead once more, and leave a
+  snapshot. A warning reports that rows were followed, and a snapshot is made at once.
 """
 
 from __future__ import annotations
@@ -18,13 +24,15 @@ import attrs
 
 from queuehint.backends.base import release
 from queuehint.backends.journal.answers import Answers
-from queuehint.backends.journal.groups import FromInbox, unpack
+from queuehint.backends.journal.decided import LOW, STANDING, granted_line, read_granted, standing_line
+from queuehint.backends.journal.groups import DECIDED, Decided, FromInbox, unpack
 from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.journal.snapshots.snapshot import SCHEMA
 from queuehint.backends.journal.snapshots.thawing import thaw
 from queuehint.backends.relaying import relay
 from queuehint.core.engine import Engine, EngineOptions
 from queuehint.core.jobs.settled import place_anew
+from queuehint.core.working import NotGrantableError
 from queuehint.errors import BackendDeniedError, CorruptStateError, OutcomeUnknownError, QueueHintError
 from queuehint.operations import Operation, Tick, Ticked
 from queuehint.operations.inbox import operations_of
@@ -63,24 +71,130 @@ class Recovered:
     """How many operations stand in the journal."""
 
 
+class OtherRulesError(Exception):
+    """Rows are not to be replayed by the rules of this release alone: others wrote them, or decided otherwise."""
+
+    def __init__(self, release: str, problem: str) -> None:
+        self.release = release
+        super().__init__(problem)
+
+
+@attrs.define
+class History:
+    """
+    How the rows of a journal are replayed.
+
+    Args:
+        name: of the journal, for errors.
+        writer: the release that wrote the next row.
+        may_follow: rows of other releases are followed; else they are an `OtherRulesError`.
+        follows_own: those of this release, too.
+    """
+
+    name: str
+    writer: str
+    may_follow: bool = True
+    follows_own: bool = False
+    releases: set[str] = attrs.Factory(set)
+    """Those that wrote rows."""
+
+    @classmethod
+    def of(cls, journal: Journal | Reader, *, may_follow: bool = True, follows_own: bool = False) -> History:
+        """Return how the rows after the snapshot of a journal are replayed."""
+        header = journal.header
+        return cls(journal.name, release() if header is None else header.release, may_follow, follows_own)
+
+    @property
+    def is_of_others(self) -> bool:
+        """True if other releases wrote rows."""
+        return bool(self.releases - {release()})
+
+    @property
+    def is_followed(self) -> bool:
+        """True if the next row is followed."""
+        return self.follows_own or self.writer != release()
+
+    def read(self, line: bytes) -> Operation[Any]:
+        """
+        Return the operation of a line.
+
+        Raises:
+            BackendDeniedError: another release wrote it, and this one does not know it.
+            CorruptStateError: it is none.
+            OtherRulesError: it is of another release, and not to be followed.
+        """
+        try:
+            operation = decode(line)
+        except CorruptStateError as error:
+            if self.writer != release():
+                raise self.refused("has operations that this one does not know") from error
+            raise
+        if isinstance(operation, Begin):
+            self.writer = operation.release
+        self.see()
+        return operation
+
+    def see(self) -> None:
+        """
+        Take note of what is written.
+
+        Raises:
+            OtherRulesError: another release wrote it, and it is not to be followed.
+        """
+        self.releases.add(self.writer)
+        if self.writer != release() and not self.may_follow:
+            raise OtherRulesError(self.writer, f"release {self.writer} writes the journal")
+
+    def check(self, is_equal: bool, problem: str) -> None:
+        """
+        Check that the rules of this release come to what a row says.
+
+        Raises:
+            BackendDeniedError: they do not, and another release wrote it.
+            OtherRulesError: they do not, though this release wrote it; or it is not to be followed.
+        """
+        self.see()
+        if is_equal:
+            return
+        if self.writer != release():
+            raise self.refused(f"{problem} otherwise")
+        if not self.follows_own:
+            raise OtherRulesError(self.writer, f"{problem} otherwise when it was replayed")
+
+    def refused(self, problem: str) -> BackendDeniedError:
+        """Return the error that this release cannot go on with the rows of another one."""
+        return BackendDeniedError(
+            f"{self.name} was led by release {self.writer}, which {problem}, and release {release()} does not guess: "
+            f"have release {self.writer} lead it again and hand it over, or close it, in order; nothing was changed"
+        )
+
+
 def recover(journal: Journal, options: EngineOptions) -> Recovered:
     """
     Return what the snapshot and the journal make.
 
     Raises:
-        BackendDeniedError: the snapshot has another layout.
+        BackendDeniedError: the snapshot has another layout, or another release decided what this one does not.
         CorruptStateError: the journal is damaged.
     """
+    try:
+        return _recover(journal, options, History.of(journal))
+    except OtherRulesError as error:
+        say_differs(journal.name, error)
+        return _recover(journal, options, History.of(journal, follows_own=True))
+
+
+def _recover(journal: Journal, options: EngineOptions, history: History) -> Recovered:
     engine, answers, snapshot_bytes = load(journal, options)
     journaled_bytes = journaled = 0
-    releases: set[str] = set()
     for at_ms, data in journal.rows():
         journaled_bytes += len(data)
-        journaled += replay(journal.name, engine, answers, at_ms, data, releases)
+        journaled += replay(history, engine, answers, at_ms, data)
+    say_others(history)
     return Recovered(
         engine=engine,
         answers=answers,
-        is_of_others=say_others(journal.name, releases),
+        is_of_others=history.is_of_others or history.follows_own,
         snapshot_bytes=snapshot_bytes,
         snapshot_number=0 if journal.header is None else journal.header.number,
         journaled_bytes=journaled_bytes,
@@ -113,36 +227,53 @@ def load(journal: Journal | Reader, options: EngineOptions) -> tuple[Engine, Ans
     return thaw(description, parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget)), answers, size
 
 
-def replay(name: str, engine: Engine, answers: Answers, at_ms: int, data: bytes, releases: set[str]) -> int:
+def replay(history: History, engine: Engine, answers: Answers, at_ms: int, data: bytes) -> int:
     """
     Apply a row of the journal again; return how many operations it has.
 
-    Args:
-        releases: those that began to lead are added.
-
     Raises:
+        BackendDeniedError: another release decided what this one does not.
         CorruptStateError: it is none.
+        OtherRulesError: it is not to be followed, or this release wrote it and decides otherwise now.
     """
-    count = 0
+    count, granted = 0, b""
     for request, line in unpack(data):
+        if request is DECIDED:
+            if line.startswith(STANDING):
+                history.check(line == standing_line(engine), "decided")
+            else:
+                granted = line
+            continue
+        assert not isinstance(request, Decided)
         count += 1
         if isinstance(request, FromInbox):
-            _replay_row(name, engine, line, at_ms)
+            history.see()
+            _replay_row(history.name, engine, line, at_ms)
             continue
-        operation = decode(line)
-        if isinstance(operation, Begin):
-            releases.add(operation.release)
-        answers.keep(request, operation, _replay(name, engine, answers, operation, at_ms))
+        operation = history.read(line)
+        if history.is_followed and operation.is_claim:
+            reply = _follow(history, engine, operation, at_ms, granted)
+        else:
+            reply = _replay(history.name, engine, answers, operation, at_ms)
+            if operation.is_claim:
+                found = b"" if isinstance(reply, QueueHintError) else granted_line(engine, reply.grants)
+                history.check(found == granted, "granted jobs")
+        answers.keep(request, operation, reply)
+        granted = b""
     return count
 
 
-def say_others(name: str, releases: set[str]) -> bool:
-    """Log that other releases wrote a journal, if any did; return whether they did."""
-    is_of_others = bool(releases - {release()})
-    if is_of_others:
-        extra = {"event": "journal.other_release", "store": name, "releases": sorted(releases)}
-        logger.warning("a journal of another release was replayed", extra=extra)
-    return is_of_others
+def say_others(history: History) -> None:
+    """Log that rows of other releases were followed, if any were."""
+    if history.is_of_others:
+        extra = {"event": "journal.other_release", "store": history.name, "releases": sorted(history.releases)}
+        logger.warning("a journal of another release was followed", extra=extra)
+
+
+def say_differs(name: str, error: OtherRulesError) -> None:
+    """Log that this release does not come to what it has decided itself."""
+    extra = {"event": "journal.replay_differs", "store": name, "release": error.release, "error": str(error)}
+    logger.error("release %s %s; what was granted is followed", error.release, error, extra=extra)
 
 
 def frozen(engine: Engine, answers: Answers) -> Iterator[bytes]:
@@ -161,6 +292,30 @@ def _replay(name: str, engine: Engine, answers: Answers, operation: Operation[An
         extra = {"event": "journal.replay_failed", "store": name}
         logger.exception("an operation failed again when it was replayed", extra=extra)
         return OutcomeUnknownError(f"{name}: the operation failed with {type(error).__name__}")
+    finally:
+        engine.table.ready.filled.clear()
+
+
+def _follow(history: History, engine: Engine, operation: Operation[Any], at_ms: int, granted: bytes) -> Any:
+    """
+    Apply an exchange again with the grants that it had; return what it was answered with.
+
+    Raises:
+        BackendDeniedError, CorruptStateError: by the rules of this release one of the jobs may not run.
+    """
+    low, taken = read_granted(granted) if granted else (0, [])
+    token = engine.token + 1 if not granted else engine.token & ~LOW | low
+    try:
+        return engine.grant_again(operation, at_ms, token, taken)
+    except NotGrantableError as error:
+        problem = f"granted job {error.job_id or error.number}"
+        if history.writer != release():
+            raise history.refused(problem) from error
+        raise CorruptStateError(
+            f"{history.name}: release {history.writer} {problem}, which may not run when that is replayed"
+        ) from error
+    except QueueHintError as error:
+        return error  # as it was then
     finally:
         engine.table.ready.filled.clear()
 

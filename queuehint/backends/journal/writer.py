@@ -34,9 +34,12 @@ class Ticket:
     Args:
         request: by which a repeat of the operation is known, if a guest has asked for it.
         data: the operation encoded, if it is so already.
+
+    Attributes:
+        line: of the journal, once it is known; None if it has none.
     """
 
-    __slots__ = ("_done", "_future", "_loop", "data", "error", "operation", "reply", "request")
+    __slots__ = ("_done", "_future", "_loop", "data", "error", "line", "operation", "reply", "request")
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Ticket:
         self.operation = operation
         self.request = request
         self.data = data
+        self.line: bytes | None = None
         self.reply: Any = None
         self.error: BaseException | None = None
         self._loop = loop

@@ -116,6 +116,11 @@ class Catalog:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def find(self, number: int) -> Job | None:
+        """Return the job of a number, None if there is none or its record is dropped."""
+        block = self._blocks.get(number // RECORDS_PER_BLOCK)
+        return None if block is None else block.jobs.get(number)
+
     def add(self, job: Job) -> None:
         """Index a job that has become visible."""
         number, enqueued_ms, spec = job.number, job.enqueued_ms, job.spec

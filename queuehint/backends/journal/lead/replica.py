@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from queuehint.backends.journal.recovery import Recovered, load, replay, say_others, without_collector
+from queuehint.backends.journal.recovery import History, OtherRulesError, Recovered, load, replay, without_collector
 from queuehint.backends.journal.store import BehindError
 from queuehint.errors import CorruptStateError
 
@@ -27,7 +27,7 @@ class Replica:
 
     Raises:
         BehindError: another snapshot counted before this one was read.
-        BackendError: the store cannot be read.
+        BackendError: the store cannot be read, or has a snapshot of another layout.
     """
 
     def __init__(self, reader: Reader, options: EngineOptions) -> None:
@@ -42,7 +42,7 @@ class Replica:
         self._covered = self.position.number
         self._rows: deque[tuple[int, int, int]] = deque()
         """Of the rows that no snapshot covers, as far as is known: numbers, operations, bytes."""
-        self._releases: set[str] = set()
+        self._history = History.of(reader, may_follow=False)
         self.is_used = False
 
     def follow(self, source: Reader | Journal) -> int:
@@ -51,11 +51,12 @@ class Replica:
 
         Raises:
             BehindError: as of `Reader.rows_after`.
+            OtherRulesError: another release writes them, which alone decides; or this one decided otherwise.
             BackendError: the store cannot be read, or is damaged.
         """
         count = 0
         for position, at_ms, data in source.rows_after(self.position):
-            operations = replay(source.name, self._engine, self._answers, at_ms, data, self._releases)
+            operations = replay(self._history, self._engine, self._answers, at_ms, data)
             self._rows.append((position.number, operations, len(data)))
             self.position = position
             count += 1
@@ -82,14 +83,14 @@ class Replica:
         self.is_used = True
         try:
             self.follow(journal)
-        except BehindError:
+        except (BehindError, OtherRulesError):
             return None
         if journal.header is not None:
             self.forget(journal.header.number)
         return Recovered(
             engine=self._engine,
             answers=self._answers,
-            is_of_others=say_others(journal.name, self._releases),
+            is_of_others=False,
             snapshot_bytes=self._snapshot_bytes,
             snapshot_number=self._covered,
             journaled_bytes=sum([size for _, _, size in self._rows]),

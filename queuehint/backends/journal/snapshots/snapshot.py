@@ -16,7 +16,7 @@ is exact, and no rule is written twice. `freezing` writes it, `thawing` reads it
 - Rows are JSON, packed in parts of some thousand. The last part is the *description*: the kinds with the first object
   of each, the shapes, and one byte for each row, its kind. It is read first: all objects are made before the first row
   is read, and each part is dropped before the next one, so that reading takes little more memory than the engine.
-- Derived data is left out: dead entries of heaps, bits of blocks, and the engine's options.
+- Derived data is left out: dead entries of heaps, bits of blocks, what is of one operation, and the engine's options.
 
 `SCHEMA` is the number of this layout. A test holds a fingerprint of the fields of all these classes: a change of one
 needs a new number, and a file of another number is refused before anything is read.
@@ -119,7 +119,7 @@ ENUMERATIONS: Final = (EventKind, JobState, Priority, timers.TimerKind)
 OMITTED: Final[dict[type[Any], frozenset[str]]] = {
     catalog.Block: frozenset({"terms", "states"}),
     dispatch.ReadyQueue: frozenset({"filled"}),
-    state.State: frozenset({"options"}),
+    state.State: frozenset({"aside", "options"}),
     JobSpec: frozenset({"_is_checked"}),
     indexes.PathIndex: frozenset({"_order", "_changes"}),
     table.JobTable: frozenset({"retention"}),

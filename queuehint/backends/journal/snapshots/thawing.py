@@ -234,7 +234,7 @@ def _complete(whole: Any, others: list[Any], options: EngineOptions) -> Engine:
     """Recompute the derived fields."""
     if type(whole) is not state.State:
         raise TypeError("its first row is not the state of an engine")
-    whole.options = options
+    whole.options, whole.aside = options, []
     whole.table.retention = options.retention or Retention()
     whole.table.ready.filled = set()
     for value in others:

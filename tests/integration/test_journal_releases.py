@@ -1,0 +1,351 @@
+"""Rows of a journal say what was granted, and a release that replays them decides nothing anew."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import Any
+
+import pytest
+
+from queuehint import operations as op
+from queuehint.backends.base import release
+from queuehint.backends.journal import opening, recovery
+from queuehint.backends.journal.groups import Request
+from queuehint.backends.journal.writer import Ticket
+from queuehint.backends.journal.writing import NUDGE
+from queuehint.backends.sqlite import file as file_module
+from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.core.engine import Engine
+from queuehint.errors import BackendDeniedError, BackendFullError, CorruptStateError, OutcomeUnknownError
+from queuehint.testing.driver import Driver
+from queuehint.values.outcome import Grant
+from queuehint.values.record import JobState
+from tests.other_rules import OTHER, other_release
+from tests.sqlite_store import Shelf, claim, claiming, enqueue, events, finish, free, make_shelf, record
+
+shelf = pytest.fixture(make_shelf)
+QUEUED, STARTED = JobState.QUEUED, JobState.STARTED
+
+
+def rows(shelf: Shelf) -> list[bytes]:
+    journal = shelf.stores[-1]._journal
+    assert journal is not None
+    return [data for _, data in journal.rows()]
+
+
+class Client(Driver):
+    """A client of a store."""
+
+    def __init__(self, store: SqliteBackend) -> None:
+        super().__init__()
+        self.store = store
+
+    def apply(self, operation: op.Operation[Any]) -> Any:
+        return self.store.call_sync(operation)
+
+    def advance(self, ms: int) -> None:
+        raise NotImplementedError
+
+
+class Blocked:
+    """A file whose appends wait until they may go on, or fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        self.count = 0
+        append = file_module.JournalFile.append
+
+        def wait(journal: Any, *said: Any, **others: Any) -> None:
+            self.count += 1
+            self.began.set()
+            assert self.go_on.wait(20)
+            if self.error is not None:
+                raise self.error
+            append(journal, *said, **others)
+
+        monkeypatch.setattr(file_module.JournalFile, "append", wait)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_has_its_grants_before_their_exchange_and_the_standing_at_its_end(shelf: Shelf) -> None:
+    store = shelf.open()
+    free(store, "a", "b", "c")
+    grants = claim(store, 2)
+    first = grants[0].token & 0xFFFFFFFF
+    lines = rows(shelf)[-1].split(b"\n")
+    assert lines[0] == b":%d 1,1" % first
+    assert lines[1].startswith(b'{"":"Exchange"')
+    assert lines[2][:1] == b"#"
+    assert len(lines[2]) == 5
+
+
+def test_a_row_that_is_written_first_begins_with_the_standing_unless_the_one_before_ends_with_it(shelf: Shelf) -> None:
+    store = shelf.open()
+    free(store, "a", "b")
+    claim(store)
+    free(store, "c", "d")
+    firsts = [[line[:1] for line in row.split(b"\n")] for row in rows(shelf)]
+    assert firsts == [[b"{"], [b"#", b"{"], [b"#", b"{"], [b":", b"{", b"#"], [b"{"], [b"#", b"{"]]
+
+
+def test_jobs_that_a_pause_has_parked_stand_between_the_grants(shelf: Shelf) -> None:
+    store = shelf.open()
+    Client(store).pause_jobs(user="u")
+    free(store, "a")
+    free(store, "b", user="u")
+    free(store, "c")
+    claim(store, 2)
+    assert rows(shelf)[-1].split(b"\n")[0].endswith(b" 1,1p,1")
+    claim(store, 0)
+    assert not [line for line in rows(shelf)[-1].split(b"\n") if line.startswith(b":")], "it has taken none"
+
+
+# --- the engine is ahead ---------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_after_the_row_that_grants_is_written(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    free(store, "a")
+    blocked = Blocked(monkeypatch)
+    claiming = threading.Thread(target=claim, args=(store,))
+    claiming.start()
+    assert blocked.began.wait(20)
+    found: list[JobState] = []
+    asking = threading.Thread(target=lambda: found.append(record(store, "a").state))
+    asking.start()
+    asking.join(0.05)
+    assert not found, "nobody knows yet whether that is so"
+    blocked.go_on.set()
+    asking.join()
+    claiming.join()
+    assert found == [STARTED]
+
+
+def test_a_question_is_answered_as_before_if_the_row_that_grants_cannot_be_written(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    free(store, "a")
+    blocked = Blocked(monkeypatch)
+    blocked.error = BackendFullError("no room")
+    blocked.go_on.set()
+    with pytest.raises(BackendFullError):
+        claim(store)
+    assert record(store, "a").state is QUEUED
+    assert store.engine.token & 0xFFFFFFFF == 0
+    blocked.error = None
+    assert [grant.spec.id for grant in claim(store)] == ["a"]
+    shelf.crash()
+    assert record(shelf.reopen(), "a").state is STARTED
+
+
+def test_what_cannot_be_written_for_long_loads_the_engine_again_once(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    free(store, "a")
+    blocked = Blocked(monkeypatch)
+    blocked.error = BackendFullError("no room")
+    blocked.go_on.set()
+    loaded: list[Any] = []
+
+    def count(*said: Any) -> recovery.Recovered:
+        loaded.append(said)
+        return recovery.recover(*said)
+
+    monkeypatch.setattr(opening, "recover", count)
+    for _ in range(5):
+        with pytest.raises(BackendFullError):
+            claim(store)
+        assert record(store, "a").state is QUEUED
+    assert len(loaded) == 1
+    blocked.error = None
+    assert len(claim(store)) == 1
+    assert len(loaded) == 1
+
+
+def test_what_fails_in_a_group_that_grants_is_not_written_nor_what_comes_after_it(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    free(store, "a", "b")
+    apply = Engine.apply
+
+    def break_down(self: Engine, operation: op.Operation[Any], now_ms: int) -> Any:
+        reply = apply(self, operation, now_ms)
+        if operation == claiming(worker="bad"):
+            raise MemoryError
+        return reply
+
+    tickets = [Ticket(each) for each in (claiming(), claiming(worker="bad"), claiming(worker="v"))]
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "apply", break_down)
+        store._do_together(tickets)
+    assert [type(each.error) for each in tickets] == [type(None), MemoryError, OutcomeUnknownError]
+    assert (record(store, "a").state, record(store, "b").state) == (STARTED, QUEUED)
+    shelf.crash()
+    again = shelf.reopen()
+    assert (record(again, "a").state, record(again, "b").state) == (STARTED, QUEUED)
+
+
+# --- replayed by the same release ------------------------------------------------------------------------------------
+
+
+def test_a_release_that_decides_otherwise_than_it_did_says_so_and_follows(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    grant = ahead_of_b(shelf)
+    with other_release("newest_first", name=release()):
+        again = shelf.reopen()
+        assert [record(again, each).state for each in "abc"] == [STARTED, QUEUED, QUEUED]
+        assert finish(again, grant) is op.Verdict.DONE
+    assert events(caplog) == ["journal.replay_differs"]
+    assert f"release {release()} granted jobs otherwise when it was replayed" in caplog.text
+
+
+def test_a_row_of_the_same_release_that_grants_what_may_not_run_is_damage(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    enqueue(store, "a", "b")
+    claim(store)
+    change(shelf, b" 1\n", b" 2\n")
+    with pytest.raises(CorruptStateError, match="granted job b, which may not run when that is replayed"):
+        shelf.reopen().call_sync(NUDGE)
+
+
+def change(shelf: Shelf, old: bytes, new: bytes) -> None:
+    """Write something else into the newest row, after a crash."""
+    shelf.crash()
+    with sqlite3.connect(shelf.path) as db:
+        (number, data) = db.execute("SELECT number, operations FROM journal ORDER BY number DESC").fetchone()
+        assert data.count(old) == 1
+        db.execute("UPDATE journal SET operations = ? WHERE number = ?", (data.replace(old, new), number))
+    db.close()
+
+
+# --- followed by another release -------------------------------------------------------------------------------------
+
+
+def ahead_of_b(shelf: Shelf) -> Grant:
+    """Have release A grant the oldest of three jobs and die; release B would have granted the newest."""
+    store = shelf.open()
+    for job_id in "abc":
+        free(store, job_id)
+        shelf.clock.advance(ms=1)
+    (grant,) = claim(store)
+    shelf.crash()
+    return grant
+
+
+def test_another_release_follows_what_was_granted_and_makes_a_snapshot(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    grant = ahead_of_b(shelf)
+    with other_release("newest_first"):
+        again = shelf.reopen()
+        assert [record(again, each).state for each in "abc"] == [STARTED, QUEUED, QUEUED]
+        assert (shelf.count("journal"), shelf.count("snapshot")) == (0, 3)
+        assert finish(again, grant) is op.Verdict.DONE
+        assert [each.spec.id for each in claim(again)] == ["c"], "from here on its own rules choose"
+    assert events(caplog) == ["journal.other_release"]
+
+
+def test_claims_in_one_row_have_each_their_own_grants(shelf: Shelf) -> None:
+    store = shelf.open()
+    free(store, "a", "b")
+    tickets = [Ticket(claiming(worker=name)) for name in "uvw"]
+    store._do_together(tickets)
+    assert [[each.spec.id for each in ticket.wait().grants] for ticket in tickets] == [["a"], ["b"], []]
+    shelf.crash()
+    with other_release():
+        again = shelf.reopen()
+        assert [record(again, each).state for each in "ab"] == [STARTED, STARTED]
+
+
+def test_another_release_that_ends_jobs_otherwise_refuses_and_leaves_all_as_it_was(shelf: Shelf) -> None:
+    grant = ahead_of_b(shelf)
+    before = shelf.count("journal")
+    with other_release(), pytest.MonkeyPatch.context() as patch:
+        apply = Engine.apply
+
+        def refuse(self: Engine, operation: op.Operation[Any], now_ms: int) -> Any:
+            if [each.id for each in getattr(operation, "jobs", ())] == ["b"]:
+                return None
+            return apply(self, operation, now_ms)
+
+        patch.setattr(Engine, "apply", refuse)
+        with pytest.raises(BackendDeniedError) as caught:
+            shelf.reopen().call_sync(NUDGE)
+    said = str(caught.value)
+    assert f"was led by release {release()}, which decided otherwise, and release {OTHER} does not guess" in said
+    assert f"have release {release()} lead it again and hand it over, or close it, in order" in said
+    assert shelf.count("journal") == before
+    assert finish(shelf.reopen(), grant) is op.Verdict.DONE
+
+
+def test_another_release_refuses_rows_of_a_grant_that_may_not_run_by_its_rules(shelf: Shelf) -> None:
+    store = shelf.open()
+    enqueue(store, "a", "b")
+    claim(store)
+    change(shelf, b" 1\n", b" 2\n")
+    with other_release(), pytest.raises(BackendDeniedError, match="which granted job b, and release"):
+        shelf.reopen().call_sync(NUDGE)
+
+
+def test_operations_of_another_release_that_this_one_does_not_know_are_refused_by_name(shelf: Shelf) -> None:
+    enqueue(shelf.open(), "a")
+    change(shelf, b'{"":"Enqueue"', b'{"":"Enrol"')
+    with other_release(), pytest.raises(BackendDeniedError, match="has operations that this one does not know"):
+        shelf.reopen().call_sync(NUDGE)
+    with pytest.raises(CorruptStateError, match="not an operation"):
+        shelf.reopen().call_sync(NUDGE)
+
+
+@pytest.mark.parametrize("line", [b":x 1", b":1 ", b":1 1,", b":1 1q"])
+def test_a_line_that_is_no_grant_is_damage(shelf: Shelf, line: bytes) -> None:
+    store = shelf.open()
+    free(store, "a")
+    claim(store)
+    change(shelf, rows(shelf)[-1].split(b"\n")[0], line)
+    with other_release(), pytest.raises(CorruptStateError, match="a line that is no grant"):
+        shelf.reopen().call_sync(NUDGE)
+
+
+def test_a_request_that_is_repeated_to_another_release_gets_the_first_answer(shelf: Shelf) -> None:
+    store = shelf.open()
+    for job_id in "abc":
+        free(store, job_id)
+        shelf.clock.advance(ms=1)
+    request, asked = Request("f00-1", 1), claiming(lease_ms=5_000)
+    ticket = Ticket(asked, request=request)
+    store.submit(ticket)
+    first = ticket.wait()
+    shelf.crash()
+    with other_release("newest_first"):
+        again = shelf.reopen()
+        repeated = [Ticket(asked, request=request) for _ in range(2)]
+        for each in repeated:
+            again.submit(each)
+        assert [each.wait() for each in repeated] == [first, first]
+        assert [each.spec.id for each in claim(again)] == ["c"]
+
+
+def test_tokens_of_another_release_are_those_that_it_has_drawn(shelf: Shelf) -> None:
+    store = shelf.open()
+    free(store, "a", "b")
+    grants = claim(store, 2)
+    shelf.crash()
+    with other_release(), pytest.MonkeyPatch.context() as patch:
+        begin = Engine.begin_epoch
+        patch.setattr(Engine, "begin_epoch", lambda self, token, reap_ms: begin(self, token + 7, reap_ms))
+        patch.setattr(recovery.History, "check", lambda *_: None)
+        again = shelf.reopen()
+        again.call_sync(NUDGE)
+        assert [again.engine.table.jobs[each.spec.id].token for each in grants] == [each.token for each in grants]
