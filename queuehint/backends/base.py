@@ -219,6 +219,8 @@ class BackendOptions:
     patience_s: float | None = None
     """How long a store that does not answer is tried; None for its usual time, and what a URL says goes before it."""
     clock: Clock = attrs.field(factory=SystemClock)
+    leaves_lead: bool = False
+    """Of a journal: a process of its own leads for this one, and has the lead whenever it can."""
 
 
 def open_backend(url: str, options: BackendOptions | None = None) -> Backend:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuehint.cli.health import AGE_MAX_S, Health
+from queuehint.cli.leader import LeaderProcess, read_told
 from queuehint.cli.reload import EXIT_RELOAD
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Processes:
         stop_within_s: how long children have after the first signal until they are killed.
         health_file, health_port, health_host: as of `Health`; healthy when all children are.
         pause_max_s: the longest back-off of a child that ends again and again.
+        leads: a process of its own leads the store for the children, if it is one that a process leads: which store
+            that is they tell, by `queuehint.cli.leader.tell`.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Processes:
         health_port: int | None,
         health_host: str,
         pause_max_s: float = PAUSE_MAX_S,
+        leads: bool = False,
     ) -> None:
         self._arguments = arguments
         self._count = count
@@ -67,6 +71,10 @@ class Processes:
         self._health = Health(self._known, file=health_file, port=health_port, host=health_host)
         self._has_health = health_file is not None or health_port is not None
         self._folder = Path()
+        self._leads = leads
+        self._leader: LeaderProcess | None = None
+        self._pipe: tuple[int, int] | None = None
+        """Over which children tell which store they use."""
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._signals = 0
         self._stopping: asyncio.Event | None = None
@@ -94,7 +102,34 @@ class Processes:
             # Elsewhere Ctrl-C ends this process, and its children hear of it as their input ends.
             with contextlib.suppress(NotImplementedError):
                 loop.add_signal_handler(number, self._signal)
-        await asyncio.gather(*[self._keep(index, self._stopping) for index in range(self._count)])
+        if self._leads and os.name == "posix":
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[0], False)
+            loop.add_reader(self._pipe[0], self._hear)
+        try:
+            await asyncio.gather(*[self._keep(index, self._stopping) for index in range(self._count)])
+        finally:
+            await self._end_leader()
+
+    def _hear(self) -> None:
+        """Have a process lead the store that a child has named, if that is another one than before."""
+        assert self._pipe is not None
+        for config in read_told(self._pipe[0]):
+            before = self._leader
+            if before is None or before.config != config:
+                self._leader = LeaderProcess(config)
+                self._leader.start()
+                if before is not None:
+                    asyncio.get_running_loop().run_in_executor(None, before.end)
+
+    async def _end_leader(self) -> None:
+        """End the process that leads, once no child needs it."""
+        if self._pipe is not None:
+            asyncio.get_running_loop().remove_reader(self._pipe[0])
+            for each in self._pipe:
+                os.close(each)
+        if self._leader is not None:
+            await asyncio.to_thread(self._leader.end)
 
     async def _keep(self, index: int, stopping: asyncio.Event) -> None:
         """Start one child again and again."""
@@ -130,12 +165,16 @@ class Processes:
     async def _start(self, index: int) -> asyncio.subprocess.Process:
         health_file = self._folder / f"{index}.json" if self._has_health else None
         more: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
+        arguments = self._arguments(health_file)
+        if self._pipe is not None:
+            more["pass_fds"] = self._pipe[1:]
+            arguments.append(f"--leader-pipe={self._pipe[1]}")
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
             "-m",
             "queuehint",
-            *self._arguments(health_file),
+            *arguments,
             stdin=subprocess.PIPE,
             **more,
         )

@@ -19,25 +19,27 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import attrs
 import typer
 
+from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S, Health
+from queuehint.cli.leader import Lead, LeaderProcess, leader_for, tell
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
-from queuehint.cli.logs import LogFormat, LogLevel, enable, set_up
+from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, PAUSE_MAX_S, PAUSE_MIN_S, Processes
 from queuehint.cli.reload import EXIT_RELOAD, SourceWatch, check_installed
 from queuehint.cli.said import said
+from queuehint.cli.signals import STOP_SIGNALS, SignalWatch, forget_signals, heard
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, MissingExtraError, QueueHintError
 from queuehint.handlers.forks import leaving_to_no_child
@@ -53,8 +55,6 @@ logger = logging.getLogger("queuehint.cli")
 
 EXIT_STORE = EXIT_LIFESPAN = 1
 EXIT_ABANDONED = 3
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-SIGNALS_EVERY_S = 1.0
 EXIT_AFTER_S = 3.0
 """How long a process that ends at once may take to tidy up."""
 _CLOCKS_APART_S = time.time() - now_s()
@@ -79,8 +79,11 @@ class Options:
     log_level: LogLevel | None
     processes: int = 1
     version_name: str | None = None
+    lead: Lead = Lead.PROCESS
     reload: bool = False
     is_child: bool = False
+    leader_pipe: int | None = None
+    """Over which the parent is told how its process is to lead."""
 
     def for_child(self, health_file: Path | None) -> list[str]:
         """Return the arguments of a process that does what this one would do alone."""
@@ -105,6 +108,7 @@ class Options:
             arguments.append(f"--health-file={health_file}")
         if self.reload:
             arguments.append("--reload")
+        arguments.append(f"--lead={self.lead}")
         return arguments
 
 
@@ -166,6 +170,13 @@ def worker(
     health_host: Annotated[
         str, typer.Option(envvar="QUEUEHINT_HEALTH_HOST", help="Where to listen for that.")
     ] = "127.0.0.1",
+    lead: Annotated[
+        Lead,
+        typer.Option(
+            envvar="QUEUEHINT_LEAD",
+            help="On a file or PostgreSQL: lead in a process of its own, or inside the one that runs jobs.",
+        ),
+    ] = Lead.PROCESS,
     reload: Annotated[
         bool,
         typer.Option(
@@ -183,6 +194,7 @@ def worker(
         ),
     ] = None,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    leader_pipe: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Claim and run the jobs of a scheduler until a signal says stop."""
     options = Options(
@@ -201,8 +213,10 @@ def worker(
         log_level=log_level,
         processes=processes,
         version_name=version_name,
+        lead=lead,
         reload=reload,
         is_child=child,
+        leader_pipe=leader_pipe,
     )
     if reload:
         try:
@@ -260,6 +274,7 @@ def _run(options: Options) -> int:
             return _wait_for_repair(error, watch)
         set_up(options.log_format, options.log_level, options.target.partition(":")[0].partition(".")[0])
         check_shared(scheduler)
+        leader = _make_leader(scheduler, options)
         renewer = _make_renewer(scheduler, options)
         made = _make_worker(scheduler, options, end_process, renewer)
         health = end_process.health = Health(
@@ -269,12 +284,15 @@ def _run(options: Options) -> int:
             host=options.health_host,
         )
         health.start()
+        if leader is not None:
+            leader.start()
     except (TargetError, QueueHintError, OSError) as error:
         typer.echo(f"queuehint worker: {said(str(error))}", err=True)
         return EXIT_USAGE
     try:
         with contextlib.ExitStack() as stack:
-            for call in (_forget_signals, health.leave_to_parent, *([renewer.leave_to_parent] if renewer else [])):
+            companions = [each.leave_to_parent for each in (renewer, leader) if each is not None]
+            for call in (forget_signals, health.leave_to_parent, *companions):
                 stack.enter_context(leaving_to_no_child(call))
             asyncio.run(_serve(scheduler, made, options, watch))
     except BackendError as error:
@@ -286,6 +304,8 @@ def _run(options: Options) -> int:
             raise
         return EXIT_LIFESPAN
     finally:
+        if leader is not None:
+            leader.end()
         health.end()
     # It got no order to stop, so it has to be started again, although its code has ended after all.
     if made.gave_up:
@@ -313,11 +333,27 @@ def _wait_for_repair(error: Exception, watch: SourceWatch) -> int:
     return EXIT_RELOAD if watch.wait(told) else 0
 
 
+def _make_leader(scheduler: Scheduler, options: Options) -> LeaderProcess | None:
+    """Return the process that is to lead for this one, if its parent does not have it."""
+    config = None
+    if options.lead is Lead.PROCESS:
+        config = leader_for(scheduler, options.log_format, options.log_level)
+    if options.leader_pipe is not None:
+        tell(options.leader_pipe, config)
+    if config is None:
+        return None
+    assert isinstance(scheduler.backend, JournalBackend)
+    scheduler.backend.leaves_lead = True
+    return LeaderProcess(config) if options.leader_pipe is None else None
+
+
 def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | None:
     # Elsewhere a pipe cannot be waited for: a thread renews. A store that keeps them renews by itself.
     if os.name != "posix" or scheduler.backend.keeps_leases:
         return None
-    return RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
+    made = RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
+    made.leaves_lead = isinstance(scheduler.backend, JournalBackend) and scheduler.backend.leaves_lead
+    return made
 
 
 def _make_worker(
@@ -345,8 +381,8 @@ async def _serve(scheduler: Scheduler, made: Worker, options: Options, watch: So
     stops = _Stops(made)
     with contextlib.ExitStack() as stack:
         for number in STOP_SIGNALS:
-            stack.enter_context(_heard(loop, number, stops.signal))
-        stack.callback(_SignalWatch(loop).end)
+            stack.enter_context(heard(loop, number, stops.signal))
+        stack.callback(SignalWatch(loop).end)
         if options.is_child:
             threading.Thread(target=_obey, args=(loop, stops), name="queuehint-parent", daemon=True).start()
         if watch is not None:
@@ -383,58 +419,6 @@ class _Stops:
     def at_once(self) -> None:
         """Stop at once."""
         self._worker.abandon()
-
-
-@contextlib.contextmanager
-def _heard(loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callable[[], None]) -> Any:
-    """Call a function on the loop at a signal."""
-    try:
-        loop.add_signal_handler(number, call)
-    except NotImplementedError:  # pragma: no cover - Windows
-        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(call))
-        yield
-        signal.signal(number, before)
-    else:
-        yield
-        loop.remove_signal_handler(number)
-
-
-def _forget_signals() -> None:
-    """In a child that was forked: what it is told is not for the parent, whose loop would hear of it."""
-    signal.set_wakeup_fd(-1)
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-
-
-class _SignalWatch:
-    """Logs once for each signal handler that was replaced: this worker would miss a stop request."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        self._timer = loop.call_later(SIGNALS_EVERY_S, self._look)
-
-    def end(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(SIGNALS_EVERY_S, self._look)
-        # A lifespan of the application may have set up logging only now.
-        enable()
-        for number, ours in list(self._handlers.items()):
-            handler = signal.getsignal(number)
-            if handler != ours:
-                del self._handlers[number]
-                logger.warning(
-                    "application code has replaced a signal handler; this worker will not notice the signal to stop",
-                    extra={"event": "worker.signal_taken", "signal": number.name, "by": _name_of(handler)},
-                )
-
-
-def _name_of(handler: object) -> str:
-    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", None)
-    return f"{module}.{name}" if isinstance(name, str) else type(handler).__name__
 
 
 def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
@@ -477,4 +461,5 @@ def _run_processes(options: Options, count: int) -> int:
         health_port=options.health_port,
         health_host=options.health_host,
         pause_max_s=PAUSE_MIN_S if options.reload else PAUSE_MAX_S,
+        leads=options.lead is Lead.PROCESS,
     ).run()

@@ -37,7 +37,9 @@ from queuehint.backends.journal.guests.messages import (
     CALL,
     GONE,
     HELLO,
+    LEAD,
     LEAVE,
+    RUN,
     WAIT,
     WANT,
     Frames,
@@ -469,7 +471,7 @@ def test_a_request_that_is_sent_twice_is_journaled_once(table: Table) -> None:
 def test_a_request_that_comes_after_the_next_one_of_its_stream_is_not_done(table: Table) -> None:
     leader = table.have()
     late = [frame(CALL, n, line_of(encode(op.Draw(1)), Request("s-1", number))) for n, number in enumerate((2, 1, 2))]
-    answers = say(table, frame(HELLO, 9, hello("default", wants=False)), *late)
+    answers = say(table, frame(HELLO, 9, hello("default", 0)), *late)
     (_, _, first), (_, _, second), (_, _, third) = answers[1:]
     assert first == third == b"r[1]"
     with pytest.raises(BackendDeniedError, match="was answered before the one that came after it"):
@@ -624,7 +626,7 @@ def say(table: Table, *messages: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
-HERE = frame(HELLO, 0, hello("default", wants=False))
+HERE = frame(HELLO, 0, hello("default", 0))
 
 
 @pytest.mark.parametrize(
@@ -801,9 +803,22 @@ def test_a_closed_store_says_that_it_is_gone(table: Table, monkeypatch: pytest.M
 def test_one_that_wants_to_run_jobs_is_left_the_lead_or_told_to_go_on_as_a_guest(table: Table) -> None:
     leader = table.have()
     forget = leader.adopt(list)
-    assert say(table, HERE, frame(WANT, 1)) == [(ANSWER, 0, b"rnull"), (ANSWER, 1, b"rnull")]
+    wants = frame(WANT, 1, b"%d" % (LEAD | RUN))
+    assert say(table, HERE, wants) == [(ANSWER, 0, b"rnull"), (ANSWER, 1, b"rnull")]
     forget()
-    assert say(table, HERE, frame(WANT, 1)) == [(ANSWER, 0, b"rnull"), (ANSWER, 1, GONE)]
+    runs = frame(WANT, 1, b"%d" % RUN)
+    assert say(table, HERE, runs, wants) == [(ANSWER, 0, b"rnull"), (ANSWER, 1, b"rnull"), (ANSWER, 1, GONE)]
+
+
+def test_a_leader_knows_which_guests_run_jobs_and_not_which_stand_by(table: Table) -> None:
+    leader = table.have()
+    leader.keeps_lead = True
+    for aim, runners in ((LEAD, 0), (RUN, 1), (LEAD | RUN, 1)):
+        with closing(connected(table)) as connection:
+            connection.sendall(frame(HELLO, 0, hello("default", 0)) + frame(WANT, 1, b"%d" % aim) * 2)
+            heard(connection, 3)
+            assert leader._runners == runners
+        until_sync(lambda: not leader._runners, "it has left")
 
 
 # --- the socket ------------------------------------------------------------------------------------------------------

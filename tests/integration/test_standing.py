@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -14,18 +15,22 @@ from typing import Any
 import pytest
 
 from queuehint import JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.base import BackendOptions, open_backend
+from queuehint.backends.journal import opening
 from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.lead import standing as standing_module
 from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.lead.replica import Replica
-from queuehint.backends.journal.lead.standing import Standby
+from queuehint.backends.journal.lead.standing import SPARE_EVERY_S, Standby
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.store import BehindError
 from queuehint.backends.journal.writing import NUDGE
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.backends.sqlite import store as file_store
-from queuehint.backends.sqlite.lock import standby_path
+from queuehint.backends.sqlite.lock import find_holder, standby_path
 from queuehint.cli.app import app
+from queuehint.errors import BackendUnavailableError
 from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
@@ -216,6 +221,117 @@ def test_a_leader_that_is_deposed_is_a_guest(
     enqueue(leader, "j6")
     assert not leader.is_leading
     assert record(leader, "j5").number + 1 == record(other, "j6").number
+
+
+def test_one_that_leaves_the_lead_has_it_when_nobody_takes_it(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "LEAVES_S", 0.5)
+    backend = make()
+    backend.leaves_lead = True
+    for _ in range(2):
+        begun_s = time.monotonic()
+        enqueue(backend, "a")
+        assert time.monotonic() - begun_s > 0.4
+        assert backend.is_leading
+        leave_lead(backend, make())
+
+
+def leave_lead(backend: JournalBackend, other: JournalBackend) -> None:
+    """Have a process leave the lead to one that takes it, and ends."""
+    other.keeps_lead = True
+    other.call_sync(NUDGE)
+    assert other.is_leading
+    other.close_sync()
+
+
+def test_one_that_leaves_the_lead_is_no_guest_of_a_dead_leader_and_of_one_that_lives(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "LEAVES_S", LIMIT_S)
+    backend, leader = make(), make()
+    backend.leaves_lead = True
+    assert backend.store.find_leader() is None
+    leader.call_sync(NUDGE)
+    enqueue(backend, "a")
+    found = backend.store.find_leader()
+    assert found is not None
+    assert found.pid == os.getpid()
+    leader.close_sync()
+    assert backend.store.find_leader() is None
+    with quick_folder() as folder:  # what one leaves that was killed
+        (folder / "jobs.db.lock").write_text(f"{os.getpid():<20}{folder}/jobs.db.sock\n")
+        assert find_holder(folder / "jobs.db.lock") is None
+
+
+def test_jobs_of_a_worker_go_on_when_it_leaves_the_lead_to_its_leader(
+    make: Callable[[], JournalBackend], standing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "LEAVES_S", 0.0)
+    worker, leader = make(), make()
+    worker.leaves_lead = True
+    worker.adopt(list)
+    enqueue(worker, "a")
+    (grant,) = claim(worker)
+    assert worker.is_leading
+    monkeypatch.setattr(opening, "_process", "another")
+    standing(leader)
+    until_sync(lambda: leader.is_leading, "it has the lead")
+    assert not claim(leader)
+    assert finish(worker, grant) is op.Verdict.DONE
+    assert not worker.is_leading
+    assert record(worker, "a").state is JobState.FINISHED
+
+
+def test_one_that_stands_by_as_a_spare_follows_nothing_while_another_one_does(
+    make: Callable[[], JournalBackend], standing: Callable[..., None]
+) -> None:
+    leader, ready, spare = make(), make(), make()
+    leader.adopt(list)
+    enqueue(leader, "a")
+    standing(ready)
+    spares = Standby(spare, is_spare=True)
+    for _ in range(3):
+        assert spares._step() == SPARE_EVERY_S
+    assert spares._replica is None
+    leader.close_sync()
+    until_sync(lambda: ready.is_leading, "the other one leads")
+    until_sync(lambda: spares._step() is not None and spares._replica, "nobody stands by any more")
+    ready.close_sync()
+    until_sync(lambda: spares._step() is not None and spare.is_leading, "it leads")
+    spares._forget()
+
+
+def test_one_that_finds_nobody_leads_before_it_has_read_the_journal(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, backend = make(), make()
+    fill(before, 5)
+    before.close_sync()
+    monkeypatch.setattr(standing_module, "Replica", lambda *_: pytest.fail("it reads the journal twice"))
+    standby = Standby(backend)
+    standby._step()
+    assert backend.is_leading
+    standby._forget()
+
+
+def test_a_store_that_cannot_be_followed_is_logged_once_for_each_reason(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standing_module, "AGAIN_S", 0.0)
+    reasons = iter(["one", "one", "other", "other", "other"])
+    stop = threading.Event()
+
+    def fail() -> Any:
+        for reason in reasons:
+            raise BackendUnavailableError(reason)
+        stop.set()
+        raise BackendUnavailableError("other")
+
+    backend = make()
+    monkeypatch.setattr(backend.store, "read", fail)
+    Standby(backend).run(stop)
+    assert [each.error for each in caplog.records] == ["one", "other"]  # type: ignore[attr-defined]
 
 
 def test_a_command_leads_and_another_one_follows(url: str) -> None:

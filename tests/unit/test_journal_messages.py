@@ -16,11 +16,14 @@ from queuehint.backends.journal.guests import messages
 from queuehint.backends.journal.guests.messages import (
     ASK,
     CALL,
+    LEAD,
+    RUN,
     WAIT,
     Frames,
     asked,
     frame,
     hello,
+    read_aim,
     read_answer,
     read_hello,
     read_operation,
@@ -185,9 +188,16 @@ def test_a_line_that_names_no_request_is_refused(line: bytes) -> None:
         read_line(line)
 
 
-@pytest.mark.parametrize("wants", [False, True])
-def test_a_guest_says_who_it_is(wants: bool) -> None:
-    assert read_hello(hello("docs", wants=wants), "docs") is wants
+@pytest.mark.parametrize("aim", [0, LEAD, RUN, LEAD | RUN])
+def test_a_guest_says_who_it_is_and_what_its_process_is_for(aim: int) -> None:
+    assert read_hello(hello("docs", aim), "docs") == aim
+    assert read_aim(b"%d" % aim) == aim
+
+
+@pytest.mark.parametrize("body", [b"", b"4", b"10", b"1 ", b"\xff"])
+def test_a_process_that_is_for_something_else_is_refused(body: bytes) -> None:
+    with pytest.raises(BackendDeniedError, match="is not a request"):
+        read_aim(body)
 
 
 @for_each(
@@ -197,8 +207,8 @@ def test_a_guest_says_who_it_is(wants: bool) -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "is not a request"),
         (b"\xff\x00" * 500, "is not a request"),
         (b"queuehint 9.9 default 0", "cannot be asked by release 9.9"),
-        (hello("docs", wants=True), "are those of namespace 'default', not 'docs'"),
-        (hello("default", wants=True) + b"1", "is not a request"),
+        (hello("docs", LEAD), "are those of namespace 'default', not 'docs'"),
+        (hello("default", LEAD) + b"1", "is not a request"),
     ],
 )
 def test_a_guest_of_another_kind_is_refused(body: bytes, problem: str) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.guest import Attempt, Guest
-from queuehint.backends.journal.guests.messages import UNWRITTEN
+from queuehint.backends.journal.guests.messages import LEAD, RUN, UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.leading import LeadingStore
 from queuehint.backends.journal.writer import Ticket
@@ -94,7 +94,7 @@ class JournalBackend(LeadingStore):
                     if leader is None:
                         reply: Reply = await self._done_here(attempt)
                     else:
-                        reply = await self._guest.call(attempt, leader, wants=self._wants_lead)
+                        reply = await self._guest.call(attempt, leader, self._aim)
                 except UNDONE as error:
                     await asyncio.sleep(self._again_in_s(attempt, leader, error))
                 else:
@@ -116,7 +116,7 @@ class JournalBackend(LeadingStore):
                     if leader is None:
                         reply: Reply = self._done_here_sync(attempt)
                     else:
-                        reply = self._guest.call_sync(attempt, leader, wants=self._wants_lead)
+                        reply = self._guest.call_sync(attempt, leader, self._aim)
                 except UNDONE as error:
                     time.sleep(self._again_in_s(attempt, leader, error))
                 else:
@@ -150,6 +150,9 @@ class JournalBackend(LeadingStore):
         """Return the ticket of an operation, passed to the writer."""
         ticket = attempt.ticket
         if ticket is None:
+            if self.leaves_lead and attempt.request is None and type(attempt.operation) not in UNWRITTEN:
+                # As of a guest: the leases of its worker outlast that it leads.
+                attempt.request = self._guest.next_request()
             ticket = Ticket(attempt.operation, loop, attempt.request)
             self.submit(ticket)
             attempt.ticket = ticket
@@ -166,9 +169,10 @@ class JournalBackend(LeadingStore):
                 del self._missed[next(iter(self._missed))]
 
     @property
-    def _wants_lead(self) -> bool:
-        """Whether a leader that runs no jobs is to leave the lead to this process."""
-        return bool(self._adopted) or self.keeps_lead
+    def _aim(self) -> int:
+        """What this process is for, as it says to the one that leads."""
+        runs = RUN if self._adopted else 0
+        return runs | LEAD if self.keeps_lead or (runs and not self.leaves_lead) else runs
 
     def _again_in_s(self, attempt: Attempt, leader: Leader | None, error: Exception) -> float:
         """
@@ -184,7 +188,7 @@ class JournalBackend(LeadingStore):
         if isinstance(error, GoneError):
             assert leader is not None
             self._forget_leader(leader)
-            return self._guest.pause_s(attempt, error, leader, wants=self._wants_lead)
+            return self._guest.pause_s(attempt, error, leader, self._aim)
         if isinstance(error, BackendUnavailableError):
             if leader is None:
                 self._doubt(attempt, error)
@@ -236,7 +240,7 @@ class JournalBackend(LeadingStore):
             leader = self._leader
             if leader is not None:
                 try:
-                    await self._guest.wait(interest, timeout_s, leader, wants=self._wants_lead)
+                    await self._guest.wait(interest, timeout_s, leader, self._aim)
                 except GoneError:
                     self._forget_leader(leader)
                 return
@@ -250,7 +254,7 @@ class JournalBackend(LeadingStore):
             leader = self._leader
             if leader is not None:
                 try:
-                    self._guest.wait_sync(interest, timeout_s, leader, wants=self._wants_lead)
+                    self._guest.wait_sync(interest, timeout_s, leader, self._aim)
                 except GoneError:
                     self._forget_leader(leader)
                 return

@@ -186,17 +186,17 @@ class LeadingStore(WritingStore):
             await super().wait(interest, timeout_s)
 
     def hand_over(self) -> bool:
-        """Leave the lead to a process that is to run jobs; return False if this one does."""
-        if self._adopted or self.keeps_lead:
+        """Leave the lead to a process that is to lead; return False if this one is."""
+        if self._holds_lead:
             return False
         self._is_wanted = True
         with suppress(BackendUnavailableError):
             self.submit(Ticket(NUDGE))  # the writer leaves after it
         return True
 
-    def guest_wants(self, *, wants: bool) -> None:
+    def guest_runs(self, *, runs: bool) -> None:
         """Note that the process of a guest runs jobs, or does not any more."""
-        self._runners += 1 if wants else -1
+        self._runners += 1 if runs else -1
 
     def _deposed(self) -> None:
         """Have the writer learn that another process leads, which it may not ask for long."""
@@ -373,7 +373,7 @@ class LeadingStore(WritingStore):
         return min(due) if due else None
 
     def _tidy_up(self, *, is_idle: bool) -> None:
-        """Leave the lead if another process is to run jobs, else go on with the compaction."""
+        """Leave the lead if another process is to lead, else go on with the compaction."""
         if not self._is_wanted:
             if is_idle and self._is_open:
                 self._do_together([])
@@ -381,7 +381,7 @@ class LeadingStore(WritingStore):
                 self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
             return
         self._is_wanted = False
-        if self._is_open and self._lead is not None and not (self._adopted or self.keeps_lead):
+        if self._is_open and self._lead is not None and not self._holds_lead:
             self._leave_lead()
             self._await_next()
 

@@ -16,6 +16,7 @@ from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import LocalBackend
 from queuehint.backends.journal.answers import Answers
 from queuehint.backends.journal.guests.guest import RETRY_S
+from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
 from queuehint.backends.journal.lead.renewing import Renewing
 from queuehint.backends.journal.recovery import begin_engine, begin_with, recover, without_collector
 from queuehint.backends.journal.snapshots.compaction import Compaction
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 SAY_EVERY_S: Final = 60.0
 """How often it is logged that the journal is gone."""
+LEAVES_S: Final = 4.0
+"""For how long the lead is left to the process that leads for this one, while nobody leads: less than a call waits."""
+LEAVES_EACH_S: Final = 0.05
 TAKEN_WITHIN_S: Final = 1.0
 """How long a process that has left the lead waits for the other one to take it."""
 
@@ -75,8 +79,12 @@ class OpenedStore(LocalBackend):
         """What the journal has made, for the next time that this process begins to lead."""
         self.keeps_lead = False
         """It leads for others, and leaves the lead to nobody."""
+        self.leaves_lead = options.leaves_lead
+        """Another process leads for this one, and has the lead whenever it can, also if this one runs jobs."""
+        self._leaves_until_s = 0.0
+        """Until when the lead is left to that one, since nobody led."""
         self._is_wanted = False
-        """Another process is to lead, because it runs jobs."""
+        """Another process is to lead."""
         self._until_ms: int | None = None
         """The time of the operation being written."""
         self._said_gone_s = -SAY_EVERY_S
@@ -95,6 +103,11 @@ class OpenedStore(LocalBackend):
     def is_leading(self) -> bool:
         """True while this process leads, and has the engine."""
         return self._is_open
+
+    @property
+    def _holds_lead(self) -> bool:
+        """Whether this process takes the lead from one that does not, and leaves it to nobody."""
+        return self.keeps_lead or (bool(self._adopted) and not self.leaves_lead)
 
     @property
     def is_closed(self) -> bool:
@@ -155,6 +168,24 @@ class OpenedStore(LocalBackend):
                 self._waiting.call_all()
             self._let_go()
 
+    def _leave_to_other(self) -> None:
+        """
+        Leave the lead, while nobody leads, to the process that leads for this one.
+
+        Raises:
+            LedElsewhereError: it leads, or another one does, or has a moment left to begin.
+        """
+        leader = self.store.find_leader()
+        if leader is not None:
+            self._leaves_until_s = 0.0
+            raise LedElsewhereError(leader)
+        now_s = time.monotonic()
+        if not self._leaves_until_s:
+            self._leaves_until_s = now_s + LEAVES_S
+        if now_s < self._leaves_until_s:
+            time.sleep(LEAVES_EACH_S)
+            raise LedElsewhereError(Leader())
+
     # --- the journal ---------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -166,7 +197,10 @@ class OpenedStore(LocalBackend):
         """
         had_lead = self._lead is not None
         if self._lead is None:
+            if self.leaves_lead:
+                self._leave_to_other()
             self._lead = self.store.take_lead(is_ready=self._replica is not None)
+            self._leaves_until_s = 0.0
             if self._lead.renew_every_s is not None:
                 self._renewing = Renewing(self._lead, self._lead.renew_every_s, self._deposed)
         self._begin_to_serve(self._lead)

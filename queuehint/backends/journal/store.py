@@ -55,6 +55,20 @@ class Position:
     mark: int = 0
 
 
+@attrs.frozen
+class Others:
+    """
+    Who else is there.
+
+    Args:
+        leads: a process leads.
+        stands_by: one is ready to lead next.
+    """
+
+    leads: bool
+    stands_by: bool
+
+
 class BehindError(Exception):
     """The rows after a position are not there: a snapshot has replaced them, or it is of another history."""
 
@@ -92,6 +106,14 @@ class Reader(Protocol):
         Raises:
             BehindError: the first of them is not there, and a later one is.
             BackendError: the store cannot be read.
+        """
+
+    def others(self) -> Others:
+        """
+        Return whether other processes lead and stand by; for one that does not stand by.
+
+        Raises:
+            BackendError: the store does not answer.
         """
 
     def stand_by(self) -> bool:
@@ -266,6 +288,18 @@ class Store(Protocol):
     """
 
     name: str
+
+    @property
+    def may_lead(self) -> bool:
+        """Return whether this process may lead, as far as its URL says."""
+
+    def find_leader(self) -> Leader | None:
+        """
+        Return which process leads, None if none does.
+
+        Raises:
+            BackendDeniedError, BackendUnavailableError: the store cannot be used.
+        """
 
     def take_lead(self, *, is_ready: bool) -> Lead:
         """

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.journal.store import Others
 from queuehint.backends.postgres.layout import quoted
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
@@ -70,6 +71,9 @@ _STAND_BY: Final = f"""
     RETURNING {IS_FREE}
 """
 _IS_FREE: Final = f"SELECT {IS_FREE} FROM {{schema}}.leader l WHERE namespace = $1"
+_OTHERS: Final = f"""
+    SELECT {IS_FREE}, coalesce(standby_until > clock_timestamp(), false) FROM {{schema}}.leader l WHERE namespace = $1
+"""
 _FIND: Final = "SELECT pid, address, box, term FROM {schema}.leader WHERE namespace = $1"
 _MINE: Final = "WHERE namespace = $1 AND epoch = $2::bigint AND secret = $3 RETURNING true"
 _RENEW: Final = f"UPDATE {{schema}}.leader SET expires_at = {_UNTIL}, number = coalesce($4::bigint, number) {_MINE}"
@@ -232,6 +236,19 @@ def find_leader(session: Session, address: Address, namespace: str) -> Leader | 
         announced = f"{text(box) or '-'} {text(where)}" if where else text(where)
         return Leader(pid=None if pid is None else integer(pid), address=announced, term=text(term) or "")
     return None
+
+
+def find_others(session: Session, address: Address, namespace: str) -> Others:
+    """
+    Return whether a process leads, and one stands by.
+
+    Raises:
+        LostError, RefusedError: as of the session.
+    """
+    found = session.run(statement("others", _OTHERS.format(schema=quoted(address.schema))), namespace)
+    for is_free, stands_by in found:
+        return Others(not integer(is_free), bool(integer(stands_by)))
+    return Others(leads=False, stands_by=False)
 
 
 def stand_by(session: Session, address: Address, namespace: str, *, says_so: bool) -> bool:

@@ -21,7 +21,7 @@ from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, privat
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.journal.reader import PostgresReader
-from queuehint.backends.postgres.lead import PostgresLead, find_leader, take_lead
+from queuehint.backends.postgres.lead import PostgresLead, find_leader, stand_by, take_lead
 from queuehint.backends.postgres.mail.carrier import Carrier
 from queuehint.backends.postgres.mail.door import EitherDoor, MailDoor, Unreached
 from queuehint.backends.postgres.making import prepare
@@ -58,6 +58,19 @@ class PostgresStore:
         self._carrier = Carrier(self._address, namespace)
         self._unreached = Unreached()
         self._was_guest = False
+
+    @property
+    def may_lead(self) -> bool:
+        """Return what the URL says."""
+        return self._address.may_lead
+
+    def find_leader(self) -> Leader | None:
+        """Return who has a lease that has not ended, by the clock of the server."""
+        with closing(Session(self._address)) as session, session.judged():
+            prepare(session, self._address)
+            if stand_by(session, self._address, self._namespace, says_so=False):
+                return None
+            return find_leader(session, self._address, self._namespace)
 
     def take_lead(self, *, is_ready: bool = True) -> PostgresLead:
         """

@@ -156,6 +156,21 @@ def is_locked(path: Path) -> bool:
         os.close(file)
 
 
+def find_holder(path: Path) -> Leader | None:
+    """Return what the process that has a lock says of itself; None if no process has it."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:  # nobody ever had it, or only its opening for writing will say why that may not be
+        return None
+    try:
+        # One that was released is empty: it need not be locked for a moment to know.
+        if os.fstat(file).st_size == 0 or _lock(file):
+            return None
+        return _in_use(file).leader
+    finally:
+        os.close(file)
+
+
 def take_lock(path: Path) -> FileLock:
     """
     Take the lock of a file.

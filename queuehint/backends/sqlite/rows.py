@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from queuehint.backends.journal.lead.leadership import LedElsewhereError
-from queuehint.backends.journal.store import BehindError, Header, Position
+from queuehint.backends.journal.store import BehindError, Header, Others, Position
 from queuehint.backends.sqlite.lock import FileLock, is_locked, lock_path, standby_path
 from queuehint.errors import (
     BackendDeniedError,
@@ -175,6 +175,10 @@ class FileReader(FileRows):
         with self._judged():
             self.header = self._read_header()
         return self.covered
+
+    def others(self) -> Others:
+        """Return whether both locks are held."""
+        return Others(is_locked(lock_path(self.path)), is_locked(standby_path(self.path)))
 
     def stand_by(self) -> bool:
         """Keep the lock that says so, and return whether nobody has the lock of the file."""

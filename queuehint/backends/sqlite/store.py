@@ -13,7 +13,7 @@ from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, beside, private
 from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
 from queuehint.backends.sqlite.file import TABLES, JournalFile
-from queuehint.backends.sqlite.lock import is_locked, lock_path, standby_path, take_lock
+from queuehint.backends.sqlite.lock import find_holder, is_locked, lock_path, standby_path, take_lock
 from queuehint.backends.sqlite.rows import FileReader
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ class FileStore:
         self._namespace = namespace
         self._yields_until_s: float | None = None
         """Until when the lead is left to a process that stands by, since it was first."""
+
+    @property
+    def may_lead(self) -> bool:
+        """Always true."""
+        return True
+
+    def find_leader(self) -> Leader | None:
+        """Return what stands in the lock file, if a process has the lock."""
+        return find_holder(lock_path(self._address.path))
 
     def take_lead(self, *, is_ready: bool) -> FileLock:
         """Take the lock of the file; leave it for a moment to a process that stands by, if this one does not."""

@@ -1,13 +1,13 @@
 """
 The process that renews a worker's leases from outside, so that code which holds the interpreter keeps its lease.
 
-``python -m queuehint.worker.leases.helper`` is started by a worker process of `queuehint worker`, never forked from it,
-and runs no code of the application. Both ends of the pipe speak in lines:
+``python -m queuehint.worker.leases.helper`` is started by a worker process of `queuehint worker`, see
+`queuehint.worker.companion`. Both ends of the pipe speak in lines:
 
 ====================================  ==============================================================================
 the worker says
 ====================================  ==============================================================================
-``{"url": ..., "lease_ms": ..., …}``  once, first: the store (a URL may hold a password: no argument, no variable)
+``{"url": ..., "lease_ms": ..., …}``  once, first: the store
 ``+token id`` or ``+token id ms``     a lease is held; *ms* is the job's timeout
 ``~token id`` or ``~token id ms``     the same, but its code has not begun; it has with the ``+`` that follows
 ``-token id``                         it was settled
@@ -42,20 +42,14 @@ does it because code holds the GIL. Which have begun is told by `BeginMarks`, in
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
 import json
-import math
 import os
-import select
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Backend, BackendOptions, open_backend
@@ -63,6 +57,7 @@ from queuehint.clock import now_s
 from queuehint.errors import QueueHintError
 from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Announce, Exchange, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
+from queuehint.worker.companion import Companion, heard, is_stopped, settle_in
 from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
 from queuehint.worker.leases.presence import host_name
 from queuehint.worker.leases.pulse import BEAT_S, BLOCKED_S
@@ -70,18 +65,14 @@ from queuehint.worker.leases.pulse import BEAT_S, BLOCKED_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNREAD_MAX = 1 << 20
-"""How much may wait for a helper that does not read, in bytes, until it counts as dead."""
-END_WITHIN_S = 5.0
 LOOK_EVERY_S = 5.0
 GIVE_BACK_AFTER_S = BLOCKED_S + 3.0
 """How long a loop has not turned until the helper gives back what has not begun: a thread of the worker comes first."""
-_READ_MAX = 1 << 16
 
 _Lease = tuple[str, int]
 
 
-class RenewerProcess:
+class RenewerProcess(Companion):
     """
     The worker's end of the pipe. One thread may `send` while another does the rest.
 
@@ -91,25 +82,13 @@ class RenewerProcess:
     """
 
     def __init__(self, url: str, namespace: str, *, abandon_after_s: float) -> None:
+        super().__init__(__name__)
         self._config = {"url": url, "namespace": namespace, "abandon_after_s": abandon_after_s}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._unsent = b""
-        self._heard = b""
-        self._is_deaf = False
-        self._lock = threading.Lock()
         self.marks = BeginMarks()
         self.worker_name: str | None = None
         """The name by which the store knows the worker; None if it is not to be signed off."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process, None before the start."""
-        return None if self._process is None else self._process.pid
-
-    @property
-    def is_dead(self) -> bool:
-        """True when the process has ended, or does not read any more."""
-        return self._is_deaf or self._process is None or self._process.poll() is not None
+        self.leaves_lead = False
+        """A process of its own leads the store for the worker."""
 
     def start(self, lease_s: float) -> None:
         """
@@ -119,79 +98,13 @@ class RenewerProcess:
             OSError: the system has no process for us.
         """
         mine = {"lease_ms": round(lease_s * 1000), "worker": os.getpid(), "marks": self.marks.number}
-        config = json.dumps({**self._config, **mine, "name": self.worker_name}) + "\n"
-        process = subprocess.Popen(
-            # -P: nothing is imported from the working directory, whatever its files are called.
-            [sys.executable, "-P", "-m", "queuehint.worker.leases.helper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(self.marks.number,),
-            bufsize=0,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        os.set_blocking(process.stdin.fileno(), False)
-        os.set_blocking(process.stdout.fileno(), False)
-        with self._lock:
-            self._process, self._unsent, self._heard, self._is_deaf = process, b"", b"", False
-        self.send(config)
-
-    def send(self, lines: str) -> None:
-        """Send lines to the helper; never waits, never raises."""
-        with self._lock:
-            process = self._process
-            if process is None or process.stdin is None or self._is_deaf:
-                return
-            self._unsent += lines.encode()
-            try:
-                self._unsent = self._unsent[os.write(process.stdin.fileno(), self._unsent) :]
-            except BlockingIOError:
-                self._is_deaf = len(self._unsent) > UNREAD_MAX
-            except OSError:
-                self._is_deaf = True
-
-    def hear(self, timeout_s: float) -> list[str]:
-        """Return the helper's lines, after waiting for them for *timeout_s* at most."""
-        process = self._process
-        if process is None or process.stdout is None:
-            return []
-        stdout = process.stdout.fileno()
-        # Not `select`, which takes no descriptor from 1 024 on: a worker may have as many files open.
-        poll = select.poll()
-        poll.register(stdout, select.POLLIN)
-        if not poll.poll(math.ceil(timeout_s * 1000)):
-            return []
-        with contextlib.suppress(BlockingIOError):
-            while part := os.read(stdout, _READ_MAX):
-                self._heard += part
-        *lines, self._heard = self._heard.split(b"\n")
-        return [line.decode() for line in lines]
-
-    def leave_to_parent(self) -> None:
-        """Close both pipes, in a child that was forked: the helper ends when no process has the other end any more."""
-        process = self._process
-        for pipe in (process.stdin, process.stdout) if process is not None else ():
-            if pipe is not None:
-                pipe.close()
+        more = {"name": self.worker_name, "leaves_lead": self.leaves_lead}
+        self.begin({**self._config, **mine, **more}, (self.marks.number,))
 
     def end(self, *, at_once: bool = False) -> None:
         """Stop the process, gracefully or *at_once*; killed, it does not report the worker's death."""
         self.send("!\n")
-        with self._lock:
-            process, self._process = self._process, None
-        if process is None:
-            return
-        if at_once:
-            process.kill()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        try:
-            process.wait(END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        super().end(at_once=at_once)
 
 
 class Renewer:
@@ -451,40 +364,20 @@ class Speaker:
                     text = text[os.write(self._pipe, text) :]
 
 
-def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    # Behind the name, which may hold anything: the state, T or, under a debugger, t.
-    return stat.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
-
-
 def main() -> None:
     """Read the configuration, renew in a thread, read on until the input ends."""
-    # No garbage collection at exit: the end of the process frees the memory anyway.
-    atexit.register(gc.freeze)
-    # A terminal and some supervisors signal the whole group; this process ends with its worker, not before it.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever a driver prints is no line of ours
-    speaker = Speaker(out)
+    speaker = Speaker(settle_in())
     speaker.start()
-    rest = b""
     renewer: Renewer | None = None
-    while part := os.read(0, _READ_MAX):
-        *complete, rest = (rest + part).split(b"\n")
-        lines = [line.decode() for line in complete]
-        if renewer is None and lines:
+    for lines in heard():
+        if renewer is None:
             config = json.loads(lines.pop(0))
-            backend = open_backend(config["url"], BackendOptions(namespace=config["namespace"]))
+            leaves_lead = config.get("leaves_lead", False)
+            options = BackendOptions(namespace=config["namespace"], leaves_lead=leaves_lead)
+            backend = open_backend(config["url"], options)
             renewer = Renewer(backend, config, speaker.say)
             threading.Thread(target=renewer.renew_for_ever, daemon=True).start()
-        if renewer is not None:
-            renewer.take(lines)
+        renewer.take(lines)
     if renewer is not None:
         renewer.leave()
 

@@ -20,6 +20,7 @@ from queuehint.backends.journal.guests.links import SILENCE_S, Greeting, Links
 from queuehint.backends.journal.guests.messages import (
     ASK,
     CALL,
+    LEAD,
     REQUEST_BYTES_MAX,
     UNWRITTEN,
     WAIT,
@@ -123,7 +124,7 @@ class Guest:
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    async def call(self, attempt: Attempt, leader: Leader, *, wants: bool) -> Any:
+    async def call(self, attempt: Attempt, leader: Leader, aim: int) -> Any:
         """
         Have an operation done by the leader.
 
@@ -132,26 +133,26 @@ class Guest:
             QueueHintError: what it was refused with.
         """
         kind, body = self._message(attempt)
-        return self._read(attempt, await self._to(leader).ask(kind, body, wants=wants))
+        return self._read(attempt, await self._to(leader).ask(kind, body, aim))
 
-    def call_sync(self, attempt: Attempt, leader: Leader, *, wants: bool) -> Any:
+    def call_sync(self, attempt: Attempt, leader: Leader, aim: int) -> Any:
         """Like `call`, for code without a loop."""
         kind, body = self._message(attempt)
-        return self._read(attempt, self._to(leader).ask_sync(kind, body, wants=wants))
+        return self._read(attempt, self._to(leader).ask_sync(kind, body, aim))
 
-    async def wait(self, interest: Interest, timeout_s: float, leader: Leader, *, wants: bool) -> None:
+    async def wait(self, interest: Interest, timeout_s: float, leader: Leader, aim: int) -> None:
         """
         Wait as the leader's own process does.
 
         Raises:
             GoneError: it leads no more.
         """
-        answer = await self._to(leader).ask(WAIT, waited(interest, timeout_s), wants=wants)
+        answer = await self._to(leader).ask(WAIT, waited(interest, timeout_s), aim)
         read_answer(answer, type(None))
 
-    def wait_sync(self, interest: Interest, timeout_s: float, leader: Leader, *, wants: bool) -> None:
+    def wait_sync(self, interest: Interest, timeout_s: float, leader: Leader, aim: int) -> None:
         """Like `wait`, for code without a loop."""
-        answer = self._to(leader).ask_sync(WAIT, waited(interest, timeout_s), wants=wants)
+        answer = self._to(leader).ask_sync(WAIT, waited(interest, timeout_s), aim)
         read_answer(answer, type(None))
 
     def _message(self, attempt: Attempt) -> tuple[int, bytes]:
@@ -168,10 +169,11 @@ class Guest:
         if is_question:
             return ASK, body
         if attempt.request is None:
-            attempt.request = self._next()
+            attempt.request = self.next_request()
         return CALL, line_of(body, attempt.request)
 
-    def _next(self) -> Request:
+    def next_request(self) -> Request:
+        """Return a request of a stream that has none under way, until `end`."""
         try:
             last = self._free.pop()
         except IndexError:
@@ -202,7 +204,7 @@ class Guest:
         if links is not None:
             links.close()
 
-    def pause_s(self, attempt: Attempt, gone: GoneError, leader: Leader, *, wants: bool) -> float:
+    def pause_s(self, attempt: Attempt, gone: GoneError, leader: Leader, aim: int) -> float:
         """
         Return for how long to wait before a call is tried again.
 
@@ -219,10 +221,10 @@ class Guest:
             raise BackendInUseError(self._name, leader.pid)
         if gone.is_silent or now_s >= attempt.until_s:
             attempt.until_s = None
-            raise self._silent(attempt, leader, wants=wants)
+            raise self._silent(attempt, leader, aim)
         return RETRY_S
 
-    def _silent(self, attempt: Attempt, leader: Leader, *, wants: bool) -> BackendError:
+    def _silent(self, attempt: Attempt, leader: Leader, aim: int) -> BackendError:
         """Return the error that the leader does not answer."""
         problem = f"which has not answered for {SILENCE_S:g} s"
         who = "another process" if leader.pid is None else f"process {leader.pid}"
@@ -231,6 +233,6 @@ class Guest:
             return OutcomeUnknownError(
                 f"{said}; the operation may have been done, or be done when that process goes on"
             )
-        if wants:
+        if aim & LEAD:
             return BackendInUseError(self._name, leader.pid, problem)
         return BackendUnavailableError(f"{said}; nothing was changed")

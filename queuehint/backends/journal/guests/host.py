@@ -14,10 +14,13 @@ from queuehint.backends.journal.guests.messages import (
     DONE,
     GONE,
     HELLO,
+    LEAD,
     LEAVE,
+    RUN,
     UNWRITTEN,
     WAIT,
     WANT,
+    read_aim,
     read_hello,
     read_operation,
     read_waited,
@@ -66,9 +69,9 @@ class Leading(Protocol):
         """Wait; return at once if this process leads no more."""
 
     def hand_over(self) -> bool:
-        """Leave the lead to a process that is to run jobs; return False if this one does."""
+        """Leave the lead to a process that is to lead; return False if this one is."""
 
-    def guest_wants(self, *, wants: bool) -> None:
+    def guest_runs(self, *, runs: bool) -> None:
         """Note that the process of a guest runs jobs, or does not any more."""
 
     @property
@@ -119,7 +122,7 @@ class HostedGuest:
         self._answered: deque[tuple[int, GuestTicket]] = deque()
         self._is_called = False
         """The thread of the server has been asked to answer, and has not begun."""
-        self._wants = self._has_left = False
+        self._runs = self._has_left = False
 
     @property
     def calls(self) -> int:
@@ -144,9 +147,9 @@ class HostedGuest:
                 if (task := self._tasks.get(call)) is not None:
                     task.cancel()
             elif kind == HELLO:
-                self._greet(call, wants=read_hello(body, self._leading.namespace))
+                self._greet(call, read_hello(body, self._leading.namespace))
             elif kind == WANT:
-                self._greet(call, wants=True)
+                self._greet(call, read_aim(body))
             else:
                 raise BackendDeniedError("that is not a request")
         except Exception as error:  # noqa: BLE001 - who asked is told
@@ -159,16 +162,16 @@ class HostedGuest:
         self._has_left = True
         for task in self._tasks.values():
             task.cancel()
-        if self._wants:
-            self._leading.guest_wants(wants=False)
+        if self._runs:
+            self._leading.guest_runs(runs=False)
 
-    def _greet(self, call: int, *, wants: bool) -> None:
-        if wants and self._leading.hand_over():
+    def _greet(self, call: int, aim: int) -> None:
+        if aim & LEAD and self._leading.hand_over():
             self._way.answer(call, GONE)
             return
-        if wants and not self._wants:
-            self._wants = True
-            self._leading.guest_wants(wants=True)
+        if aim & RUN and not self._runs:
+            self._runs = True
+            self._leading.guest_runs(runs=True)
         self._way.answer(call, DONE)
 
     # --- changes -------------------------------------------------------------------------------------------------

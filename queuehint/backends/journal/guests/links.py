@@ -53,9 +53,9 @@ class Greeting:
         self.door = door
         self._namespace = namespace
 
-    def says(self, *, wants: bool) -> bytes:
+    def says(self, aim: int) -> bytes:
         """Return the first frame."""
-        return frame(HELLO, 0, hello(self._namespace, wants=wants))
+        return frame(HELLO, 0, hello(self._namespace, aim))
 
 
 class Link(asyncio.Protocol):
@@ -72,8 +72,8 @@ class Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent = False
         self.is_lost = False
-        self.wants = False
-        """The leader knows that this process is to run jobs."""
+        self.aim = 0
+        """What this process is for, as far as the leader knows."""
         self._end = self._until_the_end()
         # A loop that ends in order, as by `asyncio.run`, first closes the generators that were begun on it.
         with suppress(StopIteration):
@@ -86,7 +86,7 @@ class Link(asyncio.Protocol):
             self.close()
 
     @classmethod
-    async def open(cls, greeting: Greeting, *, wants: bool) -> Link:
+    async def open(cls, greeting: Greeting, aim: int) -> Link:
         """
         Connect.
 
@@ -104,17 +104,17 @@ class Link(asyncio.Protocol):
                 raise GoneError from None
             raise
         try:
-            await link.greet(greeting, wants=wants)
+            await link.greet(greeting, aim)
         except BaseException:
             link.close()
             raise
         return link
 
-    async def greet(self, greeting: Greeting, *, wants: bool) -> None:
+    async def greet(self, greeting: Greeting, aim: int) -> None:
         """Say who this is, before anything else."""
-        self._begin(0, greeting.says(wants=wants))
+        self._begin(0, greeting.says(aim))
         read_answer(await self._answer(0), type(None))
-        self.wants = wants
+        self.aim = aim
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to read."""
@@ -207,21 +207,21 @@ class Link(asyncio.Protocol):
                 self._transport.write(frame(LEAVE, call))
             raise
 
-    async def want(self) -> None:
+    async def want(self, aim: int) -> None:
         """
-        Say that this process is to run jobs.
+        Say what this process is for, from now on.
 
         Raises:
             GoneError: the other one leaves the lead to this one.
         """
-        await self.ask(WANT, b"")
-        self.wants = True
+        await self.ask(WANT, b"%d" % aim)
+        self.aim = aim
 
 
 class SyncLink:
     """A connection for code without a loop, on which one call at a time is under way."""
 
-    def __init__(self, greeting: Greeting, *, wants: bool) -> None:
+    def __init__(self, greeting: Greeting, aim: int) -> None:
         """
         Connect.
 
@@ -232,10 +232,10 @@ class SyncLink:
         self._socket = greeting.door.connect(SILENCE_S)
         self._frames = Frames(ANSWER_BYTES_MAX)
         self._numbers = itertools.count(1)
-        self.wants = wants
+        self.aim = aim
         try:
             self._socket.settimeout(SILENCE_S)
-            read_answer(self._asked(0, greeting.says(wants=wants)), type(None))
+            read_answer(self._asked(0, greeting.says(aim)), type(None))
         except BaseException:
             self.close()
             raise
@@ -269,10 +269,10 @@ class SyncLink:
         except (OSError, ValueError) as error:
             raise GoneError(is_silent=isinstance(error, TimeoutError), is_asked=True) from None
 
-    def want(self) -> None:
+    def want(self, aim: int) -> None:
         """Like `Link.want`."""
-        self.ask(WANT, b"")
-        self.wants = True
+        self.ask(WANT, b"%d" % aim)
+        self.aim = aim
 
 
 class Links:
@@ -290,12 +290,12 @@ class Links:
         self._idle: deque[SyncLink] = deque()
         self._is_closed = False
 
-    async def ask(self, kind: int, body: bytes, *, wants: bool) -> bytes:
+    async def ask(self, kind: int, body: bytes, aim: int) -> bytes:
         """
         Return the answer to a frame.
 
         Args:
-            wants: this process is to run jobs, which the leader has to know before.
+            aim: what this process is for, which the leader has to know before.
 
         Raises:
             GoneError: there is none.
@@ -304,17 +304,17 @@ class Links:
         loop = asyncio.get_running_loop()
         link = self._by_loop.get(loop)
         if link is None or link.is_lost:
-            link = await self._open(loop, wants=wants)
-        if wants and not link.wants:
-            await link.want()
+            link = await self._open(loop, aim)
+        if aim & ~link.aim:
+            await link.want(aim)
         return await link.ask(kind, body)
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, *, wants: bool) -> Link:
+    async def _open(self, loop: asyncio.AbstractEventLoop, aim: int) -> Link:
         opening = self._opening.get(loop)
         if opening is None:
             for other in [each for each in self._by_loop if each.is_closed()]:
                 self._by_loop.pop(other, None)
-            opening = self._opening[loop] = loop.create_task(Link.open(self._greeting, wants=wants))
+            opening = self._opening[loop] = loop.create_task(Link.open(self._greeting, aim))
             opening.add_done_callback(lambda _: self._opening.pop(loop, None))
         link = await asyncio.shield(opening)
         self._by_loop[loop] = link
@@ -323,15 +323,15 @@ class Links:
             raise GoneError
         return link
 
-    def ask_sync(self, kind: int, body: bytes, *, wants: bool) -> bytes:
+    def ask_sync(self, kind: int, body: bytes, aim: int) -> bytes:
         """Like `ask`, for code without a loop."""
         try:
             link = self._idle.pop()
         except IndexError:
-            link = SyncLink(self._greeting, wants=wants)
+            link = SyncLink(self._greeting, aim)
         try:
-            if wants and not link.wants:
-                link.want()
+            if aim & ~link.aim:
+                link.want(aim)
             answer = link.ask(kind, body)
         except BaseException:
             link.close()

@@ -50,7 +50,11 @@ REQUEST_BYTES_MAX: Final = 32 << 20
 ANSWER_BYTES_MAX: Final = 512 << 20
 BEAT, ANSWER, HELLO, CALL, ASK, WAIT, LEAVE, WANT = range(8)
 """Kinds of frames. From the leader: it is at work; an answer. From a guest: who it is; a change, as a line of the
-journal; a question; a wait; a call is not waited for any more; its process is to run jobs, from now on."""
+journal; a question; a wait; a call is not waited for any more; what its process is for, from now on."""
+LEAD: Final = 1
+RUN: Final = 2
+"""What the process of a guest is for, its *aim*, is any of these: to lead, in place of a leader that need not; to run
+jobs."""
 REPLY: Final = b"r"
 REFUSAL: Final = b"e"
 GONE: Final = b"g"
@@ -117,28 +121,26 @@ class Frames:
             del pieces[:at]
 
 
+_AIMS: Final = {str(aim): aim for aim in range((LEAD | RUN) + 1)}
+
+
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def hello(namespace: str, *, wants: bool) -> bytes:
-    """
-    Return how a guest begins.
-
-    Args:
-        wants: its process is to run jobs.
-    """
-    return f"queuehint {release()} {namespace} {int(wants)}".encode()
+def hello(namespace: str, aim: int) -> bytes:
+    """Return how a guest begins."""
+    return f"queuehint {release()} {namespace} {aim}".encode()
 
 
-def read_hello(body: bytes, namespace: str) -> bool:
+def read_hello(body: bytes, namespace: str) -> int:
     """
-    Return whether a guest's process is to run jobs.
+    Return what a guest's process is for.
 
     Raises:
         BackendDeniedError: it is of another release or another namespace, or that is no beginning.
     """
     said = body[:300].decode("ascii", "replace").split(" ")
-    if len(said) != 4 or said[0] != "queuehint" or said[3] not in {"0", "1"}:
+    if len(said) != 4 or said[0] != "queuehint" or said[3] not in _AIMS:
         raise errors.BackendDeniedError("that is not a request")
     if said[1] != release():
         raise errors.BackendDeniedError(
@@ -146,7 +148,20 @@ def read_hello(body: bytes, namespace: str) -> bool:
         )
     if said[2] != namespace:
         raise errors.BackendDeniedError(f"the jobs are those of namespace {namespace!r}, not {said[2]!r}")
-    return said[3] == "1"
+    return _AIMS[said[3]]
+
+
+def read_aim(body: bytes) -> int:
+    """
+    Return what a guest's process is for, from now on; it is written as a digit.
+
+    Raises:
+        BackendDeniedError: that is none.
+    """
+    found = _AIMS.get(body[:2].decode("ascii", "replace"))
+    if found is None:
+        raise errors.BackendDeniedError("that is not a request")
+    return found
 
 
 def asked(operation: Operation[Any]) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.lead.replica import Replica
 from queuehint.backends.journal.store import BehindError
+from queuehint.backends.journal.writing import NUDGE
 from queuehint.errors import BackendError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ LOOK_EVERY_S: Final = 0.05
 """How often to look for further rows, and whether anybody leads."""
 REFRESH_ROWS: Final = 10_000
 """After so many rows it is looked which of them a snapshot covers by now."""
+SPARE_EVERY_S: Final = 0.5
+"""How often to look whether another process stands by."""
 ASK_EVERY_S: Final = 1.0
 """How often to ask a process that leads, and neither runs jobs nor leads for others, for the lead."""
 AGAIN_S: Final = 0.5
@@ -39,15 +42,19 @@ class Standby:
 
     Args:
         backend: in this process; it leaves the lead to no other one, also if that runs jobs.
+        is_spare: it follows the journal only while no other process stands by.
     """
 
-    def __init__(self, backend: JournalBackend) -> None:
+    def __init__(self, backend: JournalBackend, *, is_spare: bool = False) -> None:
         self._backend = backend
+        self._is_spare = is_spare
         backend.keeps_lead = True
         self._reader: Reader | None = None
         self._replica: Replica | None = None
         self._is_said = False
         """It is logged that this process stands by."""
+        self._failure = ""
+        """Why the last step has failed, as it is logged; it is logged once."""
         self._asks_s = 0.0
         """When to ask the process that leads to leave the lead to this one."""
 
@@ -56,16 +63,23 @@ class Standby:
         try:
             while not stop.is_set():
                 try:
-                    stop.wait(self._step())
+                    pause_s = self._step()
+                    self._failure = ""
+                    stop.wait(pause_s)
                 except BehindError:
                     self._replica = None
                 except BackendError as error:
-                    extra = {"event": "journal.standby_failed", "store": self._backend.name, "error": str(error)}
-                    logger.warning("the journal cannot be followed: %s", error, extra=extra)
+                    self._say_failed(str(error))
                     self._forget()
                     stop.wait(AGAIN_S)
         finally:
             self._forget()
+
+    def _say_failed(self, error: str) -> None:
+        if error != self._failure:
+            extra = {"event": "journal.standby_failed", "store": self._backend.name, "error": error}
+            logger.warning("the journal cannot be followed: %s", error, extra=extra)
+        self._failure = error
 
     def _step(self) -> float:
         """Do what is to be done now; return for how long there is nothing to do."""
@@ -76,6 +90,13 @@ class Standby:
         if self._reader is None:
             self._reader = backend.store.read()
         if self._replica is None:
+            found = self._reader.others()
+            if not (found.leads or found.stands_by):
+                # What the journal makes need not be read twice, and those that ask wait for one that leads.
+                backend.call_sync(NUDGE)
+                return 0.0
+            if self._is_spare and found.stands_by:
+                return SPARE_EVERY_S
             self._replica = Replica(self._reader, backend.engine_options)
             self._is_said = False
         if self._replica.follow(self._reader):

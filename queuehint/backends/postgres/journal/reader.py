@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from queuehint.backends.journal.store import BehindError, Position
+from queuehint.backends.journal.store import BehindError, Others, Position
 from queuehint.backends.postgres.journal.connection import Connection
 from queuehint.backends.postgres.journal.rows import PostgresRows, read_slice
-from queuehint.backends.postgres.lead import STANDS_S, stand_by
+from queuehint.backends.postgres.lead import STANDS_S, find_others, stand_by
 from queuehint.backends.postgres.making import prepare
 from queuehint.backends.postgres.sessions.session import Session, integer
 from queuehint.errors import CorruptStateError
@@ -68,6 +68,11 @@ class PostgresReader(PostgresRows):
             # Either they have come in this moment, or those before them are gone.
             if not read_slice(self._connection, self.namespace, position):
                 raise BehindError
+
+    def others(self) -> Others:
+        """Return what the row of the leader says."""
+        with self._session.judged():
+            return find_others(self._session, self._address, self.namespace)
 
     def stand_by(self) -> bool:
         """Say from time to time that this process stands by, and return whether nobody leads."""

@@ -1,0 +1,99 @@
+"""What a worker tells the process that leads for it, and what it does when there can be none."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queuehint import FakeClock, Retention, Scheduler
+from queuehint.backends.base import BackendOptions
+from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.lead.standing import Standby
+from queuehint.cli import leader
+from queuehint.cli.leader import LeaderProcess, lead_while_heard, leader_for, read_told, tell
+from queuehint.worker.companion import Companion
+from tests.folders import quick_folder
+from tests.support import until_sync
+
+RETENTION = Retention(finished=0.5, failed=timedelta(days=3), services={"docs": 60})
+
+
+@pytest.mark.parametrize(
+    "url, options",
+    [
+        ("memory://", {}),
+        ("redis://localhost:1/0", {}),
+        ("sqlite:///jobs.db", {"clock": FakeClock()}),
+        ("postgresql://localhost:1/app?lead=no", {}),
+    ],
+)
+def test_nothing_leads_for_a_store_that_nothing_can_lead_for(url: str, options: Any) -> None:
+    assert leader_for(Scheduler(url, **options), None, None) is None
+
+
+def test_what_leads_keeps_records_for_as_long_as_the_application_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[JournalBackend] = []
+    monkeypatch.setattr(leader, "set_up", lambda *_: None)
+    monkeypatch.setattr(Standby, "run", lambda standby, _: made.append(standby._backend))
+    for retention in (None, RETENTION):
+        config = leader_for(Scheduler("sqlite:///jobs.db", namespace="docs", retention=retention), None, None)
+        here, there = os.pipe()
+        tell(there, config)
+        lead_while_heard([[line] for line in os.read(here, 1 << 16).decode().splitlines()])
+        os.close(here)
+        found = made[-1].engine_options.retention
+        assert (found and found.in_ms()) == (retention and retention.in_ms())
+        assert made[-1].namespace == "docs"
+
+
+def test_what_workers_have_told_is_read_and_what_is_no_line_is_dropped() -> None:
+    here, there = os.pipe()
+    os.set_blocking(here, False)
+    assert read_told(here) == []
+    for config in ({"url": "a"}, None, {"url": "b"}):
+        tell(os.dup(there), config)
+    os.write(there, b"{cut off\n")
+    assert read_told(here) == [{"url": "a"}, {"url": "b"}]
+    os.close(here)
+    tell(there, {"url": "nobody reads it"})
+
+
+def test_one_that_ends_at_once_is_started_again_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leader, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(leader, "PAUSE_MAX_S", 0.02)
+    made = LeaderProcess({"no": "config"})
+    made.start()
+    until_sync(lambda: len(caplog.records) >= 4, "it was started again and again", 60)
+    made.end()
+    pauses = [each.pause_s for each in caplog.records]  # type: ignore[attr-defined]
+    assert pauses[:4] == [0.0, 0.01, 0.02, 0.02]
+    assert made.pid is None
+
+
+def test_a_system_without_a_process_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise BlockingIOError("no process")
+
+    monkeypatch.setattr(leader, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(Companion, "begin", fail)
+    made = LeaderProcess({})
+    made.start()
+    until_sync(lambda: len(caplog.records) >= 3, "it was tried again")
+    made.end()
+    assert {each.event for each in caplog.records} == {"leader.not_started"}  # type: ignore[attr-defined]
+
+
+def test_a_store_is_told_who_leads_for_its_process() -> None:
+    with quick_folder() as folder:
+        options = BackendOptions(leaves_lead=True)
+        backend = Scheduler(f"sqlite:///{folder}/jobs.db").backend
+        assert isinstance(backend, JournalBackend)
+        assert not backend.leaves_lead
+        assert type(backend).from_url(f"sqlite:///{folder}/jobs.db", options).leaves_lead  # type: ignore[attr-defined]
