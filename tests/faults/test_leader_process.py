@@ -309,7 +309,7 @@ def test_workers_below_one_parent_have_one_leader_that_ends_with_them(
 
 
 def test_a_worker_leads_inside_its_process_if_it_is_told_to(url: str, run: Commands, sched: Scheduler) -> None:
-    worker = run.worker(url)
+    worker = run.worker(url, "--lead=inside")
     assert led_by(sched, lambda: {worker.pid})
     assert not run_by(worker)
 
