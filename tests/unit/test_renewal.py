@@ -25,10 +25,11 @@ from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import JobSpec
 from queuehint.worker import outbox as outbox_module
+from queuehint.worker.companion import is_stopped
 from queuehint.worker.leases import helper as renewer_module
 from queuehint.worker.leases import renewal as renewal_module
 from queuehint.worker.leases.held import Leases, margin_s
-from queuehint.worker.leases.helper import Renewer, Speaker, is_stopped
+from queuehint.worker.leases.helper import Renewer, Speaker
 from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.outbox import OutboxBuffer
 from queuehint.worker.state import WorkerState
