@@ -310,6 +310,39 @@ def _store(options: EngineOptions, broken: str) -> Store:
     return Store(options, lease_max_ms=LEASE_MS, **flags)
 
 
+class NoAnswers(Store):
+    """A journal whose next leader does not know what was answered to whom."""
+
+    def take_over(self, now_ms: int, *, is_heir: bool) -> None:
+        super().take_over(now_ms, is_heir=is_heir)
+        self.receipts.clear()
+
+
+class LostEnd(Store):
+    """A journal whose server has lost the last rows, which nobody writes again."""
+
+    def take_over(self, now_ms: int, *, is_heir: bool) -> None:
+        del self.history[-3:]
+        super().take_over(now_ms, is_heir=is_heir)
+
+
+class NoGuests(Store):
+    """A journal whose next leader takes all guests for dead."""
+
+    def take_over(self, now_ms: int, *, is_heir: bool) -> None:
+        super().take_over(now_ms, is_heir=is_heir)
+        self.engine.end_leases(now_ms)
+
+
+@pytest.mark.parametrize("broken", [NoAnswers, LostEnd, NoGuests])
+def test_a_journal_that_another_process_leads_wrongly_is_found(broken: type[Store]) -> None:
+    def make(options: EngineOptions) -> Store:
+        return broken(options, lease_max_ms=LEASE_MS)
+
+    error = first_to_fail(lambda number: simulate_engine(5 * number + 2, make=make))
+    assert any("another process leads" in line for line in str(error).splitlines())
+
+
 @pytest.mark.parametrize("broken", ["keeps_receipts", "fences", "waits"])
 def test_a_broken_session_is_found(broken: str) -> None:
     make = partial(_store, broken=broken)

@@ -63,5 +63,6 @@ _TELL: dict[str, Callable[..., str]] = {
     "pause": "client {} stands still".format,
     "wake": "client {} goes on".format,
     "clock": "the clock of the store is set by {} ms".format,
+    "take_over": "another process leads, with all that was done, and no answer on its way arrives (an heir: {})".format,
     "restart": "the store is started anew without its last {} steps".format,
 }

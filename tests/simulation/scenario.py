@@ -101,6 +101,8 @@ class Driver:
         self._has_limits = seed % 3 == 1
         self._has_keys = seed % 4 == 3
         """Some jobs have keys, whose bursts are one job, put off or kept for a time after its end."""
+        self._is_journal = seed % 5 == 2
+        """In place of a restart another process leads."""
         self._pace_ms = random.choice((800, 3_000, 8_000))
         for client in world.clients:
             self._later(random.randrange(1_000), self._act, client, client.life)
@@ -364,7 +366,7 @@ class Driver:
                 self._later(begins, self._pause, each, for_ms)
         if plan.step_clock and random.random() < plan.step_clock:
             self._later(random.randrange(1, 1_000), self._set_clock, random.randint(-plan.step_ms, plan.step_ms))
-        if plan.restart and random.random() < plan.restart:
+        if plan.restart and random.random() < plan.restart * (5 if self._is_journal else 1):
             self._later(random.randrange(1, 1_000), self._restart, random.choice((0, 1, 2, 5, plan.rollback)))
 
     def _crash(self, client: Client, life: int) -> None:
@@ -383,5 +385,8 @@ class Driver:
         self._step("clock", ahead_ms)
 
     def _restart(self, lost: int) -> None:
-        self._step("restart", min(lost, self._plan.rollback))
+        if self._is_journal:
+            self._step("take_over", lost > 1)
+        else:
+            self._step("restart", min(lost, self._plan.rollback))
         self._down_until_ms = self._at_ms + self._random.randrange(1, self._plan.down_ms + 1)

@@ -2,8 +2,8 @@
 A world of operations: clients that talk to one store over a network, each with its own beliefs.
 
 A world carries out *steps*: a client sends a request, a copy of it arrives, the answer arrives, a client dies, stands
-still and continues, the store's clock jumps, the store restarts. A step whose precondition is missing, because an
-earlier step was left out, does nothing. So a run is a list of steps; `scenario` draws them.
+still and continues, the store's clock jumps, the store restarts, another process leads it. A step whose precondition is
+missing, because an earlier step was left out, does nothing. So a run is a list of steps; `scenario` draws them.
 
 Besides the safety of every store (`promises`), each client may believe:
 
@@ -140,6 +140,7 @@ class World:
             "wake": self._wake,
             "clock": self._set_clock,
             "restart": self._restart,
+            "take_over": self._take_over,
         }
 
     @property
@@ -370,6 +371,15 @@ class World:
             if request.index >= kept:
                 # The answer that is still on its way is of a history that is no more.
                 request.index = -1
+        return True
+
+    def _take_over(self, is_heir: bool) -> bool:
+        """Have the leader die between what it has written and its answers."""
+        for request in self.requests.values():
+            if not request.is_answered:
+                request.answer = None
+        self.highest_ms = max(self.highest_ms, self.store_ms)
+        self.store.take_over(self.store_ms, is_heir=is_heir)
         return True
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ A store that can fail: the engine behind sessions, with the history to restart i
 
 A client numbers its requests in a stream, one in flight at a time; the store keeps a receipt of the stream's last one,
 so that a repeat is answered and changes nothing, as on Redis. All operations are recorded: a restart without the last
-steps replays the others.
+steps replays the others, and so does another process that begins to lead a journal.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.backends.journal.recovery import begin_engine, begin_with
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.testing.simulation.promises import Promises, Recorder
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.operations import Operation
+    from queuehint.operations.wire import Begin
     from queuehint.testing.simulation.promises import Move
     from queuehint.testing.trace import TraceEvent
 
@@ -38,6 +40,14 @@ class _Epoch:
 
     token: int
     reap_from_ms: int
+
+
+@attrs.frozen
+class _Lead:
+    """Another process began to lead, as the journal says."""
+
+    begin: Begin
+    guests: frozenset[str]
 
 
 class Store:
@@ -71,7 +81,7 @@ class Store:
         self._fences = fences
         self._waits = waits
         self._traced = traced
-        self.history: list[tuple[Operation[Any] | _Epoch, int, str, int, Any]] = []
+        self.history: list[tuple[Operation[Any] | _Epoch | _Lead, int, str, int, Any]] = []
         self.moves: list[Move] = []
         """Those of the last operation."""
         self.restarts = 0
@@ -129,16 +139,7 @@ class Store:
         done = self.history[:kept]
         self._begin()
         self.restarts += 1
-        epoch = -1
-        for operation, then_ms, stream, number, reply in done:
-            if isinstance(operation, _Epoch):
-                self.engine.begin_epoch(operation.token, operation.reap_from_ms)
-                self.promises.token = max(self.promises.token, operation.token)
-            else:
-                again = self._apply(operation, then_ms)
-                assert again == reply, f"{operation} was answered {reply}, and {again} when it was done again"
-                self.receipts[stream] = (number, reply)
-        self.moves = []
+        self._replay(done)
         epoch = max((self.engine.state.token >> 32) + 1, now_ms // 1000 - EPOCH_BEGIN_S)
         begun = _Epoch((epoch << 32) + (now_ms % 1000 << 20), now_ms + self._lease_max_ms)
         if not self._fences:
@@ -150,3 +151,37 @@ class Store:
         self.promises.token = token
         self.history = [*done, (begun, now_ms, "", 0, None)]
         return kept
+
+    def take_over(self, now_ms: int, *, is_heir: bool) -> None:
+        """
+        Have another process lead a journal, which has all that was done, also what was not answered any more.
+
+        Args:
+            is_heir: all but those that have asked are known to be dead.
+        """
+        token, done = self.promises.token, self.history
+        self._begin()
+        self._replay(done)
+        begin = begin_with(self.engine.state.options, max(0, now_ms // 1000 - EPOCH_BEGIN_S), is_heir=is_heir)
+        guests = [getattr(operation, "worker", None) for operation, *_ in done]
+        led = _Lead(begin, frozenset(filter(None, guests)))
+        self._lead(led, now_ms)
+        self.promises.token = token
+        self.history = [*done, (led, now_ms, "", 0, None)]
+
+    def _lead(self, led: _Lead, now_ms: int) -> None:
+        """Begin to lead, by the rules of a journal."""
+        begin_engine(self.engine, led.begin, now_ms, led.guests)
+
+    def _replay(self, done: list[tuple[Operation[Any] | _Epoch | _Lead, int, str, int, Any]]) -> None:
+        for operation, then_ms, stream, number, reply in done:
+            if isinstance(operation, _Epoch):
+                self.engine.begin_epoch(operation.token, operation.reap_from_ms)
+                self.promises.token = max(self.promises.token, operation.token)
+            elif isinstance(operation, _Lead):
+                self._lead(operation, then_ms)
+            else:
+                again = self._apply(operation, then_ms)
+                assert again == reply, f"{operation} was answered {reply}, and {again} when it was done again"
+                self.receipts[stream] = (number, reply)
+        self.moves = []
