@@ -102,12 +102,12 @@ class Place:
         """End the sessions of all stores, as an administrator does."""
         self.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'queuehint'")
 
-    def caller(self, *options: str, machine: str | None = None, user: str = "postgres") -> Caller:
+    def caller(self, *options: str, machine: str | None = None, user: str = "postgres", namespace: str = "n") -> Caller:
         """Open a store, as a process of a machine does; closed when the test is over."""
         with pytest.MonkeyPatch.context() as patch:
             if machine is not None:
                 patch.setattr(store_module, "machine", lambda: machine)
-            store = PostgresBackend(self.address(*options, user=user), BackendOptions(namespace="n"))
+            store = PostgresBackend(self.address(*options, user=user), BackendOptions(namespace=namespace))
         self._opened.callback(store.close_sync)
         return Caller(store)
 

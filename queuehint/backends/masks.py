@@ -21,7 +21,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{0,64}")
 _OPTION = re.compile(r"[a-z_]{1,32}")
 _ONE_DATABASE = re.compile(r"/[A-Za-z0-9._-]{0,64}|")
 """The path of PostgreSQL: the name of one database, and nothing that a slash in a password has made of it."""
+_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{1,45}\]):[0-9]{1,5}")
 _VALUES = {
+    "advertise": _HOST_AND_PORT,
+    "bind": _HOST_AND_PORT,
     "db": _DATABASE,
     "namespace": re.compile(r"[A-Za-z0-9_.-]{1,64}"),
     "durability": re.compile(r"full|process"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from typing import Annotated, NoReturn
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -25,9 +26,26 @@ Url = Annotated[
 ]
 
 
+Bind = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Answer guests on other machines at this port too, by TLS; of PostgreSQL."),
+]
+Advertise = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="By what guests reach that port, if not by --bind.")
+]
+Certificate = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Of that port, as PEM; by default one is made for each lead.")
+]
+Key = Annotated[str | None, typer.Option(metavar="FILE", help="Of the certificate, as PEM without a password.")]
+
+
 def lead(
     url: Url,
     namespace: Namespace = None,
+    bind: Bind = None,
+    advertise: Advertise = None,
+    certificate: Certificate = None,
+    key: Key = None,
     log_format: Annotated[
         LogFormat | None, typer.Option(envvar="QUEUEHINT_LOG_FORMAT", help="Of log lines on standard error.")
     ] = None,
@@ -40,7 +58,9 @@ def lead(
     a moment when that one ends. Several of them may stand by.
     """
     set_up(log_format, log_level)
+    port = {"bind": bind, "advertise": advertise, "certificate": certificate, "key": key}
     try:
+        url = _with_port(url, {name: value for name, value in port.items() if value is not None})
         backend = open_backend(url, BackendOptions() if namespace is None else BackendOptions(namespace=namespace))
     except (InvalidJobError, MissingExtraError) as error:
         _refuse(error)
@@ -56,6 +76,16 @@ def lead(
             backend.close_sync()
         except BackendError as error:
             typer.echo(f"queuehint lead: {said(str(error))}", err=True)
+
+
+def _with_port(url: str, port: dict[str, str]) -> str:
+    """Return a URL with what options say of the port of a leader."""
+    if not port:
+        return url
+    if url.partition(":")[0].partition("+")[0] not in {"postgresql", "postgres"}:
+        raise InvalidJobError(f"--{next(iter(port))} is for postgresql://: {masked(url)} has no other machines")
+    options = urlencode(port, quote_via=quote, safe=":[]/")
+    return f"{url}{'&' if '?' in url else '?'}{options}"
 
 
 def _refuse(error: Exception) -> NoReturn:

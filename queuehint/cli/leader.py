@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.base import BackendOptions, open_backend
 from queuehint.backends.journal.backend import JournalBackend
-from queuehint.backends.journal.guests.server import HAS_SOCKETS
+from queuehint.backends.journal.guests.sockets import HAS_SOCKETS
 from queuehint.backends.journal.lead.standing import Standby
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.clock import SystemClock

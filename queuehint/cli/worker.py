@@ -449,6 +449,7 @@ def _known(made: Worker, backend: Backend) -> dict[str, Any]:
         "stopping": made.is_stopping,
         "blocked_s": round(made.blocked_s, 1),
         "clock_behind_s": backend.session.clock_behind_ms / 1000 if isinstance(backend, RedisBackend) else 0.0,
+        **(backend.lead_facts() if isinstance(backend, JournalBackend) else {}),
     }
 
 

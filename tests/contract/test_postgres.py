@@ -21,8 +21,10 @@ from tests.servers import new_namespace
 class Tables(contract.Binding):
     """A namespace for each store."""
 
+    options = ""
+
     def open(self, clock: FakeClock) -> Backend:
-        address = parse_url(f"{shared_postgres().url}?durability=process")
+        address = parse_url(f"{shared_postgres().url}?durability=process{self.options}")
         return PostgresBackend(address, BackendOptions(clock=clock, namespace=new_namespace()))
 
 
@@ -47,19 +49,34 @@ class Guests(Tables):
 class GuestsByMail(Guests):
     """A store beside one that leads, as on another machine."""
 
-    options = ""
+    far_options = ""
 
     def open(self, clock: FakeClock) -> Backend:
         near = super().open(clock)
         assert isinstance(near, PostgresBackend)
-        address = parse_url(f"{shared_postgres().url}?durability=process{self.options}")
+        address = parse_url(f"{shared_postgres().url}?durability=process{self.far_options}")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "machine", lambda: "elsewhere")
             return PostgresBackend(address, BackendOptions(clock=clock, namespace=near.namespace))
 
 
 class GuestsByPolledMail(GuestsByMail):
-    options = "&pooled=1"
+    far_options = "&pooled=1"
+
+
+class GuestsByPort(Guests):
+    """A store beside one that leads and has a port open, as on another machine."""
+
+    options = "&bind=127.0.0.1:0"
+
+    def open(self, clock: FakeClock) -> Backend:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "machine", iter(["here", "elsewhere"]).__next__)
+            guest = super().open(clock)
+        assert isinstance(guest, PostgresBackend)
+        guest.call_sync(Peek())
+        assert guest.lead_facts()["reached_by"] == "port"
+        return guest
 
 
 class TestPlacesInPostgres(Tables, contract.SerialPath, contract.Ancestors, contract.Root, contract.Waiting): ...
@@ -69,6 +86,9 @@ class TestJobsInPostgres(Guests, contract.Leases, contract.Presence, contract.Pa
 
 
 class TestJobsByMail(GuestsByMail, contract.Leases, contract.Parts, contract.Waiting): ...
+
+
+class TestJobsByPort(GuestsByPort, contract.Leases, contract.Parts, contract.Waiting): ...
 
 
 class TestPlacesByPolledMail(GuestsByPolledMail, contract.SerialPath): ...
@@ -91,6 +111,14 @@ class TestPostgresOverTheSocket(Guests, contract.BackendConformance):
 
 @pytest.mark.nightly
 class TestPostgresByMail(GuestsByMail, contract.BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        leader = self.leaders[-1]
+        assert isinstance(leader, PostgresBackend)
+        return list(freeze(leader.engine))
+
+
+@pytest.mark.nightly
+class TestPostgresByPort(GuestsByPort, contract.BackendConformance):
     def kept(self, backend: Backend) -> object:
         leader = self.leaders[-1]
         assert isinstance(leader, PostgresBackend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from typer.testing import Result
@@ -59,14 +60,53 @@ def test_migrate_moves_older_tables_on(place: Place, monkeypatch: pytest.MonkeyP
     from queuehint.backends.postgres import layout, making
 
     ok("migrate", place.url())
-    more = "ALTER TABLE {schema}.journal ADD COLUMN more text; UPDATE {schema}.layout SET number = 2;"
+    now, later = layout.LAYOUT, layout.LAYOUT + 1
+    more = f"ALTER TABLE {{schema}}.journal ADD COLUMN more text; UPDATE {{schema}}.layout SET number = {later};"
     monkeypatch.setattr(layout, "MIGRATIONS", (*layout.MIGRATIONS, more))
-    monkeypatch.setattr(making, "LAYOUT", 2)
-    assert ok("migrate", place.url()) == "schema queuehint had layout 1 and has layout 2\n"
+    monkeypatch.setattr(making, "LAYOUT", later)
+    assert ok("migrate", place.url()) == f"schema queuehint had layout {now} and has layout {later}\n"
     assert place.run("SELECT more FROM queuehint.journal") == []
     monkeypatch.undo()
     refused = run("migrate", place.url())
-    assert (refused.exit_code, "knows 1" in refused.stderr) == (3, True)
+    assert (refused.exit_code, f"knows {now}" in refused.stderr) == (3, True)
+
+
+def test_the_first_tables_are_moved_on_with_what_is_in_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from queuehint.backends.postgres import layout
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "LAYOUT", 1)
+        place.run(layout.ddl("queuehint"))
+    place.put("waits")
+    place.run(
+        "INSERT INTO queuehint.leader (namespace, epoch, secret, term, address, number, expires_at) "
+        "VALUES ('n', 7, 's', '7.x', 'here', 0, '-infinity')"
+    )
+    lead = place.lead("bind=127.0.0.1:0")  # the first process of this release that asks for anything
+    assert lead.epoch == 8
+    assert place.run("SELECT number FROM queuehint.layout") == [(layout.LAYOUT,)]
+    assert place.run("SELECT port, fingerprint, port_secret FROM queuehint.leader") == [(None, None, None)]
+    assert place.waiting() == ["waits"]
+    made = "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = '{}'"
+    place.run(layout.ddl("anew"))
+    assert sorted(place.run(made.format("queuehint"))) == sorted(place.run(made.format("anew")))
+
+
+def test_a_migration_does_not_wait_for_long_behind_a_dump(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a lock on the row of the leader keeps it from being renewed."""
+    from queuehint.backends.postgres import layout
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "LAYOUT", 1)
+        place.run(layout.ddl("queuehint"))
+    dump = place.connect()
+    dump.execute("LOCK TABLE queuehint.leader IN ACCESS SHARE MODE")
+    begin_s = time.monotonic()
+    refused = run("migrate", place.url())
+    assert (refused.exit_code, "lock timeout" in refused.stderr) == (3, True)
+    assert time.monotonic() < begin_s + 5
+    dump.rollback()
+    assert ok("migrate", place.url()) == f"schema queuehint had layout 1 and has layout {layout.LAYOUT}\n"
 
 
 def test_drop_names_what_is_lost_and_asks(place: Place) -> None:

@@ -29,6 +29,7 @@ from queuehint.backends.journal.guests import guest as guest_module
 from queuehint.backends.journal.guests import host as host_module
 from queuehint.backends.journal.guests import links as links_module
 from queuehint.backends.journal.guests import server as server_module
+from queuehint.backends.journal.guests import sockets as sockets_module
 from queuehint.backends.journal.guests.messages import (
     ANSWER,
     ANSWER_BYTES_MAX,
@@ -196,8 +197,11 @@ def test_a_guest_waits_for_results_of_jobs_that_are_forgotten_at_once(table: Tab
 
 def test_the_doctor_asks_the_process_that_has_the_file(table: Table) -> None:
     owner, guest = table.have(), table.open()
-    assert diagnose(guest) == diagnose(owner)
-    assert diagnose(guest).facts["jobs"] == 3
+    asked, own = diagnose(guest), diagnose(owner)
+    led = {"leader": f"process {os.getpid()}", "reached_by": "socket"}
+    assert asked.facts == {**own.facts, **led}
+    assert attrs.evolve(asked, facts=own.facts) == own
+    assert (own.facts["leader"], own.facts["jobs"]) == ("this process", 3)
 
 
 def test_the_doctor_repairs_where_another_process_leads_and_runs_jobs(table: Table) -> None:
@@ -851,8 +855,8 @@ def test_another_user_does_not_answer_for_the_process_that_has_the_file(
 def test_the_other_end_is_asked_for_its_user() -> None:
     here, there = socket.socketpair()
     with closing(here), closing(there):
-        assert server_module.is_trusted(here, {os.geteuid()})
-        assert not server_module.is_trusted(here, {os.geteuid() + 1}) or sys.platform != "linux"
+        assert sockets_module.is_trusted(here, {os.geteuid()})
+        assert not sockets_module.is_trusted(here, {os.geteuid() + 1}) or sys.platform != "linux"
 
 
 def test_a_socket_of_a_killed_process_is_replaced_and_anything_else_is_left_alone(table: Table) -> None:

@@ -76,6 +76,7 @@ def test_a_producer_writes_jobs_and_may_do_nothing_else(postgres_server: Postgre
             "INSERT INTO queuehint.mail (box, data) VALUES ('x', 'x')",
             "DELETE FROM queuehint.mail",
             "SELECT box FROM queuehint.leader",
+            "SELECT port_secret FROM queuehint.leader",
             "SELECT queuehint.draw_position()",
             "CREATE TABLE queuehint.mine ()",
             "SELECT nextval((SELECT oid FROM pg_class WHERE relname ^@ 'position_' LIMIT 1)::regclass)",
@@ -88,7 +89,7 @@ def test_a_looker_reads_all_but_secrets_and_mail_and_writes_nothing(postgres_ser
     with role(postgres_server, made, "looker_of_test", "looker"):
         for statement in (
             "SELECT number FROM queuehint.layout",
-            "SELECT namespace, epoch, term, pid, address, number, expires_at FROM queuehint.leader",
+            "SELECT namespace, epoch, term, pid, address, number, expires_at, port, fingerprint FROM queuehint.leader",
             "SELECT data FROM queuehint.journal",
             "SELECT data FROM queuehint.snapshot",
             "SELECT * FROM queuehint.header",
@@ -98,6 +99,7 @@ def test_a_looker_reads_all_but_secrets_and_mail_and_writes_nothing(postgres_ser
         for statement in (
             "SELECT secret FROM queuehint.leader",
             "SELECT box FROM queuehint.leader",
+            "SELECT port_secret FROM queuehint.leader",
             "SELECT data FROM queuehint.mail",
             "INSERT INTO queuehint.mail (box, data) VALUES ('x', 'x')",
             "SELECT * FROM queuehint.leader",

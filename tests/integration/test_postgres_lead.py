@@ -41,7 +41,7 @@ def test_one_process_leads_and_others_are_told_which(place: Place) -> None:
     lead = place.lead()
     assert is_led(place) == Leader(pid=os.getpid(), address=None, term=lead.term)
     lead.announce("unix:/run/x")
-    assert is_led(place) == Leader(pid=os.getpid(), address="- unix:/run/x", term=lead.term)
+    assert is_led(place) == Leader(pid=os.getpid(), address="- - unix:/run/x", term=lead.term)
     assert lead.may_answer()
     assert is_led(place, namespace="another") is None
 
@@ -156,7 +156,7 @@ def test_a_leader_whose_session_ended_goes_on_by_another_one_if_nobody_was_faste
     assert is_led(place) is not None
     place.end_sessions()
     lead.announce("here")
-    assert is_led(place) == Leader(pid=os.getpid(), address="- here", term=lead.term)
+    assert is_led(place) == Leader(pid=os.getpid(), address="- - here", term=lead.term)
 
 
 def test_behind_a_pooler_only_the_lease_counts(place: Place) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from queuehint.backends.postgres.layout import LAYOUT
 from queuehint.cli.app import app
 from tests.inbox_doors import django_alias
 from tests.postgres_servers import PostgresServer
@@ -21,7 +22,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 GREP = "| grep -vx -e 'BEGIN;' -e 'COMMIT;' > queuehint.sql"
-LAYOUT = "SELECT number FROM queuehint.layout"
+NUMBER = "SELECT number FROM queuehint.layout"
 
 
 def programs(url: str) -> list[tuple[str, str]]:
@@ -47,7 +48,7 @@ def test_the_first_program_makes_the_tables_and_finds_its_job_again(
     exec(compile(first, PAGE.name, "exec"), {"__name__": "app"})
     assert capsys.readouterr().out == printed
     again = CliRunner().invoke(app, ["postgres", "migrate", postgres_server.url_of(database)]).stdout
-    assert again == "schema queuehint has layout 1 already\n"
+    assert again == f"schema queuehint has layout {LAYOUT} already\n"
 
 
 def test_a_migration_of_alembic_makes_the_tables(
@@ -66,7 +67,7 @@ def test_a_migration_of_alembic_makes_the_tables(
         exec(compile(programs(url)[1][0], PAGE.name, "exec"), page)
         page["upgrade"]()  # type: ignore[operator]
     engine.dispose()
-    assert postgres_server.run(LAYOUT, database=database) == [(1,)]
+    assert postgres_server.run(NUMBER, database=database) == [(LAYOUT,)]
 
 
 def test_a_migration_of_django_makes_the_tables_and_removes_them(
@@ -85,7 +86,7 @@ def test_a_migration_of_django_makes_the_tables_and_removes_them(
     [operation] = page["Migration"].operations  # type: ignore[attr-defined]
     with connection.schema_editor() as editor:
         operation.database_forwards("app", editor, ProjectState(), ProjectState())
-    assert postgres_server.run(LAYOUT, database=database) == [(1,)]
+    assert postgres_server.run(NUMBER, database=database) == [(LAYOUT,)]
     with connection.schema_editor() as editor:
         operation.database_backwards("app", editor, ProjectState(), ProjectState())
     connection.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queuehint.backends.masks import masked
-from queuehint.backends.postgres.address import parse_url
+from queuehint.backends.postgres.address import PortOptions, parse_url
 from queuehint.errors import InvalidJobError
 from tests.each import for_each
 
@@ -64,6 +64,19 @@ def test_a_url_has_the_parameters_that_libpq_or_sqlalchemy_reads(url: str, param
         ("durability=process", "durability", "process"),
         ("pooled=0", "is_pooled", False),
         ("pooled=1", "is_pooled", True),
+        ("bind=10.0.0.1:0", "port", PortOptions(bind=("10.0.0.1", 0))),
+        ("bind=[::1]:7777", "port", PortOptions(bind=("::1", 7777))),
+        ("bind=%5B%3A%3A1%5D%3A7777&lead=no", "port", PortOptions(bind=("::1", 7777))),
+        (
+            "bind=0.0.0.0:7777&advertise=leader.example.org:443",
+            "port",
+            PortOptions(bind=("0.0.0.0", 7777), advertise=("leader.example.org", 443)),
+        ),
+        (
+            "bind=a_b:65535&certificate=/a%20b/c.pem&key=k.pem",
+            "port",
+            PortOptions(bind=("a_b", 65535), certificate="/a b/c.pem", key="k.pem"),
+        ),
         (
             "pooled=1&direct=postgresql%3A%2F%2Fdb%3A5433%2Fapp",
             "straight",
@@ -123,6 +136,30 @@ def test_the_place_of_a_store_names_its_server_its_database_and_its_schema() -> 
         (U + "?lead=only", "lead must be yes or no"),
         (U + "?durability=none", "durability must be full or process"),
         (U + "?pooled=true", "pooled must be 0 or 1"),
+        (U + "?bind=7777", "bind must be host:port"),
+        (U + "?bind=host", "bind must be host:port"),
+        (U + "?bind=host:", "bind must be host:port"),
+        (U + "?bind=host:-1", "bind must be host:port"),
+        (U + "?bind=host:70000", "bind must be host:port, or [address]:port of IPv6; a port is 0 to 65535, 0 for a"),
+        (U + "?bind=::1:7777", "bind must be host:port"),
+        (U + "?bind=[x]:7777", "bind must be host:port"),
+        (U + "?bind=[127.0.0.1]:7777", "bind must be host:port"),
+        (U + "?bind=:7777", "bind must be host:port"),
+        (U + "?bind=a%20b:7777", "bind must be host:port"),
+        (U + "?bind=" + "h" * 254 + ":1", "bind must be host:port"),
+        (U + "?bind=", "bind must be host:port"),
+        (U + "?bind=a:1&bind=b:1", "bind must be given once"),
+        (U + "?bind=0.0.0.0:7777", "bind=0.0.0.0 says not by what address guests come: advertise must be given"),
+        (U + "?bind=[::]:7777", "bind=:: says not by what address guests come"),
+        (U + "?bind=h:1&advertise=h:0", "advertise must be host:port, or [address]:port of IPv6; a port is 1 to 65535"),
+        (U + "?bind=h:1&advertise=0.0.0.0:1", "advertise must be an address that guests can connect to"),
+        (U + "?advertise=h:1", "advertise requires bind"),
+        (U + "?certificate=c&key=k", "certificate requires bind"),
+        (U + "?bind=h:1&certificate=c", "certificate and key must be given together"),
+        (U + "?bind=h:1&key=k", "certificate and key must be given together"),
+        (U + "?bind=h:1&certificate=&key=k", "certificate must be the path of a file, of 1 to 4096 characters"),
+        (U + "?bind=h:1&certificate=c&key=" + "k" * 4097, "key must be the path of a file"),
+        (U + "?pooled=1&direct=postgresql%3A%2F%2Fdb%3Fbind%3Dh:1", "bind belongs to the URL around it"),
         (U + "?direct=postgresql%3A%2F%2Fdb", "direct requires pooled=1"),
         (U + "?pooled=1&direct=redis%3A%2F%2Fdb", "direct must be a URL like postgresql://user@host:5432/database"),
         (U + "?pooled=1&direct=postgresql%3A%2F%2Fdb%3Fschema%3Dx", "schema belongs to the URL around it"),
@@ -155,6 +192,9 @@ def test_a_wrong_url_is_refused_before_anything_is_opened(url: str, said: str) -
         ("postgres:secret", "***"),
         (U + "?password=secret&schema=jobs&lead=no", U + "?password=***&schema=jobs&lead=no"),
         (U + "?pooled=1&direct=postgresql%3A%2F%2Fann%3Asecret%40db", U + "?pooled=1&direct=***"),
+        (U + "?bind=10.0.0.1:7777&advertise=[::1]:443", U + "?bind=10.0.0.1:7777&advertise=[::1]:443"),
+        (U + "?bind=secret", U + "?bind=***"),
+        (U + "?bind=h:1&certificate=/run/a&key=/run/b", U + "?bind=h:1&certificate=***&key=***"),
         (U + "?sslmode=require&sslpassword=secret&schema=SECRET", U + "?sslmode=require&sslpassword=***&schema=***"),
     ],
 )

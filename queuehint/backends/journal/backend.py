@@ -61,6 +61,15 @@ class JournalBackend(LeadingStore):
         self._missed: dict[int, Attempt] = {}
         """Calls whose callers have gone, by the identities of their operations."""
 
+    def lead_facts(self) -> dict[str, str]:
+        """Return which process leads and by which way it was reached, as far as calls have shown."""
+        leader = self._leader
+        if self.is_leading:
+            return {"leader": "this process"}
+        if leader is None or leader.pid is None:
+            return {}
+        return {"leader": f"process {leader.pid}", "reached_by": self._guest.way or "nothing yet"}
+
     # --- calls ---------------------------------------------------------------------------------------------------
 
     async def call(self, operation: Operation[Reply]) -> Reply:

@@ -73,6 +73,8 @@ class _Store(Protocol):
 
     def call_sync(self, operation: Operation[Reply]) -> Reply: ...
 
+    def lead_facts(self) -> dict[str, str]: ...
+
 
 def report(backend: _Store, looked_at: str, *, fix: bool = False) -> Report:
     """
@@ -99,6 +101,7 @@ def report(backend: _Store, looked_at: str, *, fix: bool = False) -> Report:
         facts={
             "jobs": jobs,
             "unfinished": stats.unfinished,
+            **backend.lead_facts(),
             "looked_at": f"{looked_at}, {jobs} jobs and what they wait for",
         },
         findings=(*gates, *[cycle_finding(backend.name, cycle) for cycle in found.cycles[:CYCLES_MAX]]),

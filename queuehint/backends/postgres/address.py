@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
@@ -79,8 +81,29 @@ _TEXTS: Final = (
 )
 KEYWORDS: Final = frozenset((*_NUMBERS, *_CHOICES, *_TEXTS))
 """Parameters of libpq that a URL may have. Those that would change what our statements mean are not among them."""
-_OURS: Final[tuple[str, ...]] = ("direct", "durability", "lead", "namespace", "pooled", "schema")
+PORT_OPTIONS: Final = ("bind", "advertise", "certificate", "key")
+"""Options of the port that a leader opens."""
+_OURS: Final[tuple[str, ...]] = ("direct", "durability", "lead", "namespace", "pooled", "schema", *PORT_OPTIONS)
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+_PATH_MAX: Final = 4096
 _EXAMPLE: Final = "postgresql://user@host:5432/database"
+
+
+@attrs.frozen(kw_only=True)
+class PortOptions:
+    """
+    The port that a process opens for guests when it leads.
+
+    Args:
+        bind: the host and the port at which it listens; 0 for a free one.
+        advertise: those by which guests reach it, None for the same.
+        certificate, key: files of PEM; None for a key that is made for this lead.
+    """
+
+    bind: tuple[str, int]
+    advertise: tuple[str, int] | None = None
+    certificate: str | None = None
+    key: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -97,6 +120,7 @@ class Address:
         durability: what has been answered survives ``"full"`` the end of the server, ``"process"`` that of the leading
             process, but maybe not that of the server.
         is_pooled: whether a pooler may give each transaction another session.
+        port: that a leader opens for guests on other machines; None for none.
     """
 
     shown: str
@@ -106,6 +130,7 @@ class Address:
     may_lead: bool = True
     durability: Durability = "full"
     is_pooled: bool = False
+    port: PortOptions | None = None
 
     @property
     def for_leading(self) -> Address:
@@ -130,7 +155,7 @@ def parse_url(url: str) -> Address:
             ``/ ? # @ %`` in a part of it, with any parameter of a connection of libpq behind a ``?``; or with a driver
             of SQLAlchemy, ``postgresql+psycopg://…``. Of ours are ``namespace``, ``schema``, ``lead`` (``yes``,
             ``no``), ``durability`` (``full``, ``process``), ``pooled`` (``0``, ``1``), ``direct`` (a URL past the
-            pooler).
+            pooler), ``bind`` and ``advertise`` (``host:port``), ``certificate`` and ``key`` (files).
 
     Raises:
         InvalidJobError: a part is missing, wrong or unknown; passwords are never shown.
@@ -163,6 +188,7 @@ def parse_url(url: str) -> Address:
         may_lead=lead == "yes",
         durability="process" if durability == "process" else "full",
         is_pooled=pooled == "1",
+        port=_port_options(ours, said),
     )
 
 
@@ -263,6 +289,53 @@ def _straight(url: str, said: str) -> dict[str, str]:
     except InvalidJobError as error:
         raise InvalidJobError(f"url {said!r}: direct must be a URL like {_EXAMPLE}: {error}") from None
     return parameters
+
+
+def _port_options(query: Mapping[str, list[str]], said: str) -> PortOptions | None:
+    """Return what is said of the port of a leader."""
+    values = {name: _one(query, name, "", said) for name in PORT_OPTIONS if name in query}
+    if not values:
+        return None
+    if "bind" not in values:
+        raise InvalidJobError(f"url {said!r}: {next(iter(values))} requires bind")
+    if ("certificate" in values) is not ("key" in values):
+        raise InvalidJobError(f"url {said!r}: certificate and key must be given together")
+    for name in ("certificate", "key"):
+        if name in values and not 1 <= len(values[name]) <= _PATH_MAX:
+            raise InvalidJobError(f"url {said!r}: {name} must be the path of a file, of 1 to {_PATH_MAX} characters")
+    bind = _host_and_port("bind", values["bind"], 0, said)
+    advertise = _host_and_port("advertise", values["advertise"], 1, said) if "advertise" in values else None
+    if advertise is None and _is_everywhere(bind[0]):
+        raise InvalidJobError(
+            f"url {said!r}: bind={bind[0]} says not by what address guests come: advertise must be given"
+        )
+    if advertise is not None and _is_everywhere(advertise[0]):
+        raise InvalidJobError(f"url {said!r}: advertise must be an address that guests can connect to")
+    return PortOptions(bind=bind, advertise=advertise, certificate=values.get("certificate"), key=values.get("key"))
+
+
+def _host_and_port(name: str, text: str, least: int, said: str) -> tuple[str, int]:
+    """Return the host and the port of a text such as ``host:7777`` or ``[::1]:7777``."""
+    host, colon, port = text.rpartition(":")
+    is_fit = _HOST.fullmatch(host) is not None
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        with contextlib.suppress(ValueError):
+            is_fit = ipaddress.IPv6Address(host).version == 6
+    if not (colon and is_fit and _NUMBER.fullmatch(port) and least <= int(port) <= _PORT_MAX):
+        zero = ", 0 for a free one" if least == 0 else ""
+        raise InvalidJobError(
+            f"url {said!r}: {name} must be host:port, or [address]:port of IPv6; a port is {least} to {_PORT_MAX}{zero}"
+        )
+    return host, int(port)
+
+
+def _is_everywhere(host: str) -> bool:
+    """Return whether a host is each address of a machine, and none of it."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _choice(query: Mapping[str, list[str]], name: str, choices: tuple[str, ...], said: str) -> str:

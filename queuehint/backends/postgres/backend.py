@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from queuehint.backends.base import WHICH_DATABASE, BackendOptions, InboxAddress
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.postgres.address import parse_url
+from queuehint.backends.postgres.lead import read_ways
+from queuehint.backends.postgres.port.certificate import check_can_make
 from queuehint.backends.postgres.sessions.session import Session, statement, text
-from queuehint.backends.postgres.store import PostgresStore
+from queuehint.backends.postgres.store import PostgresStore, Served
 
 if TYPE_CHECKING:
     from queuehint.backends.postgres.address import Address
@@ -41,8 +43,17 @@ class PostgresBackend(JournalBackend):
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> PostgresBackend:
-        """Make a store for what a URL names, see `queuehint.backends.postgres.address.parse_url`; nothing is opened."""
-        return cls(parse_url(url), options)
+        """
+        Make a store for what a URL names, see `queuehint.backends.postgres.address.parse_url`; nothing is opened.
+
+        Raises:
+            InvalidJobError: a part of the URL is missing, wrong or unknown.
+            MissingExtraError: it asks for a port, and the extra ``crypto`` is not installed.
+        """
+        address = parse_url(url)
+        if address.port is not None:
+            check_can_make(address.port)
+        return cls(address, options)
 
     @property
     def is_local(self) -> bool:
@@ -75,6 +86,18 @@ class PostgresBackend(JournalBackend):
         with closing(Session(self.address)) as session, session.judged():
             ((found,),) = session.run(statement("which", WHICH_DATABASE))
             self._database = text(found)
+
+    def lead_facts(self) -> dict[str, str]:
+        """Add the port at which the leader answers other machines."""
+        facts = super().lead_facts()
+        service, leader = self._service, self._leader
+        port = None
+        if self.is_leading and isinstance(service, Served):
+            port = service.port
+        elif leader is not None and leader.address:
+            offer = read_ways(leader.address).offer
+            port = None if offer is None else offer.where
+        return {**facts, "port": port or "none"} if facts else {}
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """The number of the layout that this release makes and knows."""
 OLDEST: Final = 14
 """The oldest release of PostgreSQL with all that the statements need."""
@@ -155,7 +155,14 @@ CREATE CONSTRAINT TRIGGER draw_position AFTER INSERT ON {schema}.inbox
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.draw_position();
 INSERT INTO {schema}.layout (number) VALUES (1);
 """
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
+_SECOND: Final = """\
+ALTER TABLE {schema}.leader
+    ADD COLUMN port        text,          -- the host and port at which guests reach it too; NULL for none
+    ADD COLUMN fingerprint text,          -- SHA-256 of the certificate that it has there
+    ADD COLUMN port_secret text;          -- what guests say there; who may read it may use the tables
+UPDATE {schema}.layout SET number = 2;
+"""
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _SECOND)
 """What makes the tables of a layout of those of the layout before it; the first of nothing."""
 
 _GRANTS: Final = {
@@ -175,8 +182,8 @@ GRANT INSERT (namespace, data) ON {schema}.inbox TO {role};
     "looker": """\
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.layout, {schema}.journal, {schema}.snapshot, {schema}.header, {schema}.inbox TO {role};
-GRANT SELECT (namespace, epoch, term, pid, address, owner, number, expires_at, session_pid, session_at, server_at)
-    ON {schema}.leader TO {role};
+GRANT SELECT (namespace, epoch, term, pid, address, owner, number, expires_at, session_pid, session_at, server_at,
+    port, fingerprint) ON {schema}.leader TO {role};
 """,
 }
 _ROLE: Final = """\

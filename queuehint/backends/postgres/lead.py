@@ -23,10 +23,13 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
 from queuehint.backends.journal.store import Others
 from queuehint.backends.postgres.layout import quoted
 from queuehint.backends.postgres.making import prepare
+from queuehint.backends.postgres.port.offer import Offer, read_offer
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import Session, integer, statement, text
 
@@ -48,6 +51,7 @@ _SESSION: Final = (
     "pg_postmaster_start_time()"
 )
 _NO_SESSION: Final = "NULL, NULL, NULL"
+_NO_ADDRESS: Final = "address = NULL, box = NULL, port = NULL, fingerprint = NULL, port_secret = NULL"
 _SESSION_COLUMNS: Final = "session_pid, session_at, server_at"
 _UNTIL: Final = f"clock_timestamp() + interval '{LEASE_S:g} s'"
 # A session that has begun after this statement is not among those that it finds, and has not ended. Of the sessions of
@@ -61,7 +65,7 @@ _TAKE: Final = f"""
     INSERT INTO {{schema}}.leader AS l (namespace, epoch, secret, term, pid, number, expires_at, {_SESSION_COLUMNS})
     VALUES ($1, 1, $2, '1.' || $3, $4::integer, 0, {_UNTIL}, {{session}})
     ON CONFLICT (namespace) DO UPDATE SET epoch = l.epoch + 1, secret = excluded.secret,
-        term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, address = NULL, box = NULL, expires_at = {_UNTIL},
+        term = (l.epoch + 1) || '.' || $3, pid = excluded.pid, {_NO_ADDRESS}, expires_at = {_UNTIL},
         ({_SESSION_COLUMNS}) = ROW ({{session}})
     WHERE {IS_FREE} AND ($5::boolean OR coalesce(l.standby_until <= clock_timestamp(), true))
     RETURNING epoch, term
@@ -74,13 +78,17 @@ _IS_FREE: Final = f"SELECT {IS_FREE} FROM {{schema}}.leader l WHERE namespace = 
 _OTHERS: Final = f"""
     SELECT {IS_FREE}, coalesce(standby_until > clock_timestamp(), false) FROM {{schema}}.leader l WHERE namespace = $1
 """
-_FIND: Final = "SELECT pid, address, box, term FROM {schema}.leader WHERE namespace = $1"
+_FIND: Final = """
+    SELECT pid, address, box, port, fingerprint, port_secret, term FROM {schema}.leader WHERE namespace = $1
+"""
 _MINE: Final = "WHERE namespace = $1 AND epoch = $2::bigint AND secret = $3 RETURNING true"
 _RENEW: Final = f"UPDATE {{schema}}.leader SET expires_at = {_UNTIL}, number = coalesce($4::bigint, number) {_MINE}"
 _ATTACH: Final = f"UPDATE {{schema}}.leader SET ({_SESSION_COLUMNS}) = ROW ({{session}}) {_MINE}"
-_ANNOUNCE: Final = f"UPDATE {{schema}}.leader SET address = $4, box = $5 {_MINE}"
+_ANNOUNCE: Final = f"""
+    UPDATE {{schema}}.leader SET address = $4, box = $5, port = $6, fingerprint = $7, port_secret = $8 {_MINE}
+"""
 _RELEASE: Final = f"""
-    UPDATE {{schema}}.leader SET expires_at = '-infinity', pid = NULL, address = NULL, box = NULL,
+    UPDATE {{schema}}.leader SET expires_at = '-infinity', pid = NULL, {_NO_ADDRESS},
         number = coalesce($4::bigint, number) {_MINE}
 """
 
@@ -147,16 +155,17 @@ class PostgresLead:
         self.epoch, self.term = integer(epoch), text(term) or ""
         self._until_s = sent_s + LEASE_S
 
-    def announce(self, address: str, box: str | None = None) -> None:
+    def announce(self, address: str, box: str | None = None, offer: Offer | None = None) -> None:
         """
-        Write where this process answers others, ``""`` for nowhere, and its box for mail.
+        Write where this process answers others, ``""`` for nowhere, its box for mail, and its port.
 
         Raises:
             DeposedError: another process leads.
             BackendError: it cannot be written.
         """
         with self._lock:
-            self._change(self._statement("announce", _ANNOUNCE), address, box)
+            port = (None, None, None) if offer is None else (offer.where, offer.fingerprint, offer.secret)
+            self._change(self._statement("announce", _ANNOUNCE), address, box, *port)
 
     def renew(self) -> None:
         """
@@ -224,16 +233,52 @@ class PostgresLead:
             return self._session.run(change, *self._mine, *values)
 
 
+@attrs.frozen(kw_only=True)
+class Ways:
+    """
+    How a leader is reached, as the text that is the address of a `Leader`.
+
+    Args:
+        address: what it announced.
+        box: for mail.
+        offer: its port, if it has one.
+    """
+
+    address: str
+    box: str = "-"
+    offer: Offer | None = None
+
+    def written(self) -> str:
+        """Return the text."""
+        offer = self.offer
+        port = "-" if offer is None else f"{offer.where},{offer.fingerprint},{offer.secret}"
+        return f"{self.box} {port} {self.address}"
+
+
+def read_ways(text: str) -> Ways:
+    """
+    Return what a text says.
+
+    >>> read_ways("box - machine /run/a socket").address
+    'machine /run/a socket'
+    """
+    box, port, address = text.split(" ", 2)
+    return Ways(address=address, box=box, offer=None if port == "-" else read_offer(*port.split(",")))
+
+
 def find_leader(session: Session, address: Address, namespace: str) -> Leader | None:
     """
-    Return who leads, or has led last; None if nobody ever has. Its address is its box, a space and what it announced.
+    Return who leads, or has led last; None if nobody ever has. Its address is read by `read_ways`.
 
     Raises:
         LostError, RefusedError: as of the session.
     """
     found = session.run(statement("leader", _FIND.format(schema=quoted(address.schema))), namespace)
-    for pid, where, box, term in found:
-        announced = f"{text(box) or '-'} {text(where)}" if where else text(where)
+    for pid, where, box, *port, term in found:
+        announced = text(where)
+        if announced:
+            ways = Ways(address=announced, box=text(box) or "-", offer=read_offer(*map(text, port)))
+            announced = ways.written()
         return Leader(pid=None if pid is None else integer(pid), address=announced, term=text(term) or "")
     return None
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from queuehint.backends.postgres.address import Address
     from queuehint.backends.postgres.sessions.session import Session
 
+LOCK_S: Final = 2.0
+"""How long a change of older tables waits for those who use them; it is tried again by the next call."""
 _NO_RIGHT: Final = "42501"
 _IN_USE: Final = "2BP01"
 # The catalog is read as any table: `to_regclass` may answer from before the wait for a lock.
@@ -112,6 +114,8 @@ def _make(session: Session, address: Address) -> tuple[int, int]:
         ((has_schema, *_),) = session.run(_FIND, address.schema)
         if not integer(has_schema):  # whoever may not make schemas may not say IF NOT EXISTS either
             session.script(f"CREATE SCHEMA {quoted(address.schema)}")
+        # A leader of older tables could not renew its lead while this waits behind a dump.
+        session.script(f"SET LOCAL lock_timeout = '{LOCK_S:g}s'")
         for number in range(before + 1, LAYOUT + 1):
             session.script(migration(address.schema, number))
     return before, LAYOUT

@@ -2,7 +2,7 @@
 A store of a journal in PostgreSQL, opened by nobody yet.
 
 Guests on the machine of the leader reach it over a Unix socket in a directory of the user's own; others, and those that
-cannot use it, through the database.
+cannot use it, by its port if the operator has it open one, else through the database.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.guests.doors import UnixDoor
 from queuehint.backends.journal.guests.host import HostedGuest
-from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, private
+from queuehint.backends.journal.guests.server import Server
+from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, private
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.journal.reader import PostgresReader
-from queuehint.backends.postgres.lead import PostgresLead, find_leader, stand_by, take_lead
+from queuehint.backends.postgres.lead import PostgresLead, find_leader, read_ways, stand_by, take_lead
 from queuehint.backends.postgres.mail.carrier import Carrier
 from queuehint.backends.postgres.mail.door import EitherDoor, MailDoor, Unreached
 from queuehint.backends.postgres.making import prepare
+from queuehint.backends.postgres.port.door import Cuts, PortDoor, PortOrMail
+from queuehint.backends.postgres.port.opening import Opening
 from queuehint.backends.postgres.sessions.session import Session
 from queuehint.errors import BackendError, BackendUnavailableError
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from queuehint.backends.journal.guests.host import Leading
     from queuehint.backends.journal.lead.leadership import Lead, Leader
     from queuehint.backends.postgres.address import Address
+    from queuehint.backends.postgres.port.offer import Offer
 
 PATIENCE_S: Final = 4.0
 """How long a guest tries to reach the server, when it looks for the next leader."""
@@ -57,6 +61,8 @@ class PostgresStore:
         self._machine = machine()
         self._carrier = Carrier(self._address, namespace)
         self._unreached = Unreached()
+        self._unreached_port = Unreached()
+        self._cuts = Cuts()
         self._was_guest = False
 
     @property
@@ -119,7 +125,7 @@ class PostgresStore:
             return find_leader(session, self._address, self._namespace)
 
     def serve(self, lead: Lead, leading: Leading) -> Served:
-        """Begin to serve guests: on this machine by a socket, others by mail."""
+        """Begin to serve guests: on this machine by a socket, others by a port if there is to be one, and by mail."""
         if not HAS_SOCKETS:
             lead.announce("")
             raise OSError("there are no Unix sockets here")
@@ -128,21 +134,33 @@ class PostgresStore:
             (partial(private, f"{self.name} {self._namespace} {lead.term}"),), partial(HostedGuest, leading)
         )
         carrier = Carrier(self._address, self._namespace, server.adopt)
-        served = Served(server, carrier)
+        opening = Opening(self._address.port, server, self.name)
+        served = Served(server, carrier, opening)
+        where = f"{self._machine} {server.address}"
         try:
             carrier.start()
-            lead.announce(f"{self._machine} {server.address}", carrier.box)
+            offer = opening.opened()
+            lead.announce(where, carrier.box, offer)
         except BaseException:
             served.close()
             with suppress(BackendError, DeposedError):
                 lead.announce("")
             raise
+
+        def announce_late(offer: Offer) -> None:
+            lead.announce(where, carrier.box, offer)
+            carrier.turn_away()
+
+        opening.go_on(announce_late)
         return served
 
     def door(self, leader: Leader) -> Door:
-        """Return the way to the process that leads: its socket on the same machine, else mail."""
-        box, where, path = (leader.address or "").split(" ", 2)
-        far = MailDoor(self._carrier, box, leader.term)
+        """Return the way to the process that leads: its socket on the same machine, else its port, else mail."""
+        ways = read_ways(leader.address or "")
+        where, path = ways.address.split(" ", 1)
+        far: Door = MailDoor(self._carrier, ways.box, leader.term)
+        if ways.offer is not None:
+            far = PortOrMail(PortDoor(ways.offer), far, self._unreached_port, self._cuts, leader.term)
         if where != self._machine or not HAS_SOCKETS:
             return far
         return EitherDoor(UnixDoor(path, {os.geteuid(), 0}, self.name), far, self._unreached, leader.term)
@@ -163,12 +181,19 @@ class PostgresStore:
 class Served:
     """What serves the guests of a leader, until `close`."""
 
-    def __init__(self, server: Server, carrier: Carrier) -> None:
+    def __init__(self, server: Server, carrier: Carrier, opening: Opening) -> None:
         self._server = server
         self._carrier = carrier
+        self._opening = opening
+
+    @property
+    def port(self) -> str | None:
+        """The host and the port at which guests reach it; None if none is open."""
+        return self._opening.where
 
     def close(self) -> None:
         """Serve nobody any more; calls under way may end."""
+        self._opening.end()
         self._server.close()
         self._carrier.close()
 

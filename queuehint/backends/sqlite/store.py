@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.guests.doors import UnixDoor
 from queuehint.backends.journal.guests.host import HostedGuest
-from queuehint.backends.journal.guests.server import HAS_SOCKETS, Server, beside, private
+from queuehint.backends.journal.guests.server import Server
+from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, beside, private
 from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
 from queuehint.backends.sqlite.file import TABLES, JournalFile
 from queuehint.backends.sqlite.lock import find_holder, is_locked, lock_path, standby_path, take_lock

@@ -5,11 +5,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Protocol
 
-from queuehint.backends.journal.guests.server import is_trusted
+import attrs
+
+from queuehint.backends.journal.guests.sockets import is_trusted
 from queuehint.errors import BackendDeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+
+    from queuehint.backends.journal.guests.server import Cipher
 
 
 class GoneError(Exception):
@@ -29,10 +33,50 @@ class GoneError(Exception):
         super().__init__("silent" if is_silent else "gone")
 
 
+@attrs.frozen(eq=False)
+class Reached:
+    """
+    A stream to the process that leads.
+
+    Args:
+        socket: connected.
+        cipher: what stands between its bytes and the frames; None for nothing.
+        is_detour: there is a better way, which could not be used.
+        cut: takes note that nothing comes by this way, where there is another one.
+        way: what it is called: ``socket``, ``port`` or ``mail``.
+    """
+
+    socket: socket.socket
+    cipher: Cipher | None = None
+    is_detour: bool = False
+    cut: Callable[[], None] | None = None
+    way: str = "socket"
+
+    def sealed(self, data: bytes) -> bytes:
+        """Return what is sent for the bytes of frames."""
+        return data if self.cipher is None else self.cipher.sealed(data)
+
+    def opened(self, data: bytes) -> bytes:
+        """
+        Return the bytes of frames in what has come.
+
+        Raises:
+            ValueError: that was not written by the other end.
+        """
+        return data if self.cipher is None else self.cipher.opened(data)
+
+    def is_silent(self) -> bool:
+        """Take note that nothing is heard; return whether the process is silent, and not maybe this way alone."""
+        if self.cut is None:
+            return True
+        self.cut()
+        return False
+
+
 class Door(Protocol):
     """A way to the process that leads."""
 
-    def connect(self, timeout_s: float) -> socket.socket:
+    def connect(self, timeout_s: float) -> Reached:
         """
         Return a stream to it.
 
@@ -40,6 +84,9 @@ class Door(Protocol):
             GoneError: nobody is there.
             BackendError: this process may not use it.
         """
+
+    def is_straight(self) -> bool:
+        """Return whether a better way than that of a detour can be used by now."""
 
 
 class UnixDoor:
@@ -57,7 +104,11 @@ class UnixDoor:
         self._users = {*users}
         self._name = name
 
-    def connect(self, timeout_s: float) -> socket.socket:
+    def is_straight(self) -> bool:
+        """Return true: there are no detours."""
+        return True
+
+    def connect(self, timeout_s: float) -> Reached:
         """Return a stream to the process that leads, once its user is checked."""
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -75,4 +126,4 @@ class UnixDoor:
         except BaseException:
             found.close()
             raise
-        return found
+        return Reached(found)

@@ -95,6 +95,12 @@ class Guest:
         self._free: list[Request] = []
         """The last requests of streams that have none under way."""
 
+    @property
+    def way(self) -> str | None:
+        """By which way the leader was reached last; None if it was not reached."""
+        links = self._links
+        return None if links is None else links.way
+
     def close(self) -> None:
         """Close all connections."""
         with self._lock:

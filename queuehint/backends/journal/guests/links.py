@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
@@ -31,7 +32,7 @@ from queuehint.backends.journal.guests.messages import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from queuehint.backends.journal.guests.doors import Door
+    from queuehint.backends.journal.guests.doors import Door, Reached
 
 SILENCE_S: Final = 5.0
 """How long the leader may say nothing while calls are under way: it says each second that it is at work."""
@@ -61,7 +62,8 @@ class Greeting:
 class Link(asyncio.Protocol):
     """The connection of one running loop, on which any number of calls are under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = Frames(ANSWER_BYTES_MAX)
@@ -70,8 +72,9 @@ class Link(asyncio.Protocol):
         self._out: list[bytes] = []
         self._heard_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_silent = False
+        self._is_silent = self._is_left = False
         self.is_lost = False
+        self.is_detour, self.way = reached.is_detour, reached.way
         self.aim = 0
         """What this process is for, as far as the leader knows."""
         self._end = self._until_the_end()
@@ -94,10 +97,13 @@ class Link(asyncio.Protocol):
             GoneError: nobody is there, or says nothing.
             QueueHintError: this process is refused.
         """
-        found = await asyncio.to_thread(greeting.door.connect, SILENCE_S)
+        reached = await asyncio.to_thread(greeting.door.connect, SILENCE_S)
+        found = reached.socket
+        loop = asyncio.get_running_loop()
         try:
             found.setblocking(False)
-            _, link = await asyncio.get_running_loop().create_unix_connection(cls, sock=found)
+            connect = loop.create_unix_connection if found.family == socket.AF_UNIX else loop.create_connection
+            _, link = await connect(lambda: cls(reached), sock=found)
         except BaseException as error:
             found.close()
             if isinstance(error, OSError):
@@ -124,12 +130,13 @@ class Link(asyncio.Protocol):
         """Give the answers that have come to those who wait for them."""
         self._heard_s = self._loop.time()
         try:
-            for kind, call, body in self._frames.feed(data):
+            for kind, call, body in self._frames.feed(self._reached.opened(data)):
                 future = self._pending.pop(call, None) if kind == ANSWER else None
                 if future is not None and not future.done():
                     future.set_result(body)
         except ValueError:
             self.close()
+        self._end_if_left()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Fail all calls that are under way."""
@@ -146,6 +153,15 @@ class Link(asyncio.Protocol):
         self.is_lost = True
         if self._transport is not None:
             self._transport.abort()
+
+    def leave(self) -> None:
+        """Close the connection once the calls that are under way have ended; on its loop, and no other call begins."""
+        self._is_left = True
+        self._end_if_left()
+
+    def _end_if_left(self) -> None:
+        if self._is_left and not self._pending:
+            self.close()
 
     def close_soon(self) -> None:
         """Close the connection, from any thread."""
@@ -168,7 +184,7 @@ class Link(asyncio.Protocol):
     def _send(self) -> None:
         out, self._out = self._out, []
         if not self.is_lost and self._transport is not None:
-            self._transport.write(b"".join(out))
+            self._transport.write(self._reached.sealed(b"".join(out)))
 
     def _look(self) -> None:
         """Close the connection if calls are under way and nothing has been heard: a process that stands keeps it."""
@@ -176,7 +192,7 @@ class Link(asyncio.Protocol):
         if not self._pending or self.is_lost:
             return
         if self._loop.time() > self._heard_s + SILENCE_S:
-            self._is_silent = True
+            self._is_silent = self._reached.is_silent()
             self.close()
         else:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
@@ -186,6 +202,7 @@ class Link(asyncio.Protocol):
             answer = await self._pending[call]
         except asyncio.CancelledError:
             self._pending.pop(call, None)
+            self._end_if_left()
             raise
         if answer == GONE:
             raise GoneError
@@ -204,7 +221,7 @@ class Link(asyncio.Protocol):
             return await self._answer(call)
         except asyncio.CancelledError:
             if kind == WAIT and not self.is_lost and self._transport is not None:
-                self._transport.write(frame(LEAVE, call))
+                self._transport.write(self._reached.sealed(frame(LEAVE, call)))
             raise
 
     async def want(self, aim: int) -> None:
@@ -229,7 +246,9 @@ class SyncLink:
             GoneError: nobody is there, or says nothing.
             QueueHintError: this process is refused.
         """
-        self._socket = greeting.door.connect(SILENCE_S)
+        self._reached = greeting.door.connect(SILENCE_S)
+        self._socket = self._reached.socket
+        self.is_detour, self.way = self._reached.is_detour, self._reached.way
         self._frames = Frames(ANSWER_BYTES_MAX)
         self._numbers = itertools.count(1)
         self.aim = aim
@@ -256,18 +275,19 @@ class SyncLink:
 
     def _asked(self, call: int, message: bytes) -> bytes:
         try:
-            self._socket.sendall(message)
+            self._socket.sendall(self._reached.sealed(message))
             while True:
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
                     raise GoneError(is_asked=True)
-                for kind, number, body in self._frames.feed(data):
+                for kind, number, body in self._frames.feed(self._reached.opened(data)):
                     if kind == ANSWER and number == call:
                         if body == GONE:
                             raise GoneError
                         return body
         except (OSError, ValueError) as error:
-            raise GoneError(is_silent=isinstance(error, TimeoutError), is_asked=True) from None
+            is_silent = isinstance(error, TimeoutError) and self._reached.is_silent()
+            raise GoneError(is_silent=is_silent, is_asked=True) from None
 
     def want(self, aim: int) -> None:
         """Like `Link.want`."""
@@ -289,6 +309,8 @@ class Links:
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Link]] = {}
         self._idle: deque[SyncLink] = deque()
         self._is_closed = False
+        self.way: str | None = None
+        """The way of the newest connection."""
 
     async def ask(self, kind: int, body: bytes, aim: int) -> bytes:
         """
@@ -303,7 +325,7 @@ class Links:
         """
         loop = asyncio.get_running_loop()
         link = self._by_loop.get(loop)
-        if link is None or link.is_lost:
+        if link is None or link.is_lost or (link.is_detour and self._greeting.door.is_straight()):
             link = await self._open(loop, aim)
         if aim & ~link.aim:
             await link.want(aim)
@@ -317,7 +339,9 @@ class Links:
             opening = self._opening[loop] = loop.create_task(Link.open(self._greeting, aim))
             opening.add_done_callback(lambda _: self._opening.pop(loop, None))
         link = await asyncio.shield(opening)
-        self._by_loop[loop] = link
+        before, self._by_loop[loop], self.way = self._by_loop.get(loop), link, link.way
+        if before is not None and before is not link:
+            before.leave()
         if self._is_closed:
             link.close()
             raise GoneError
@@ -325,10 +349,8 @@ class Links:
 
     def ask_sync(self, kind: int, body: bytes, aim: int) -> bytes:
         """Like `ask`, for code without a loop."""
-        try:
-            link = self._idle.pop()
-        except IndexError:
-            link = SyncLink(self._greeting, aim)
+        link = self._taken() or SyncLink(self._greeting, aim)
+        self.way = link.way
         try:
             if aim & ~link.aim:
                 link.want(aim)
@@ -339,6 +361,16 @@ class Links:
         self._idle.append(link)
         self._close_idle(0 if self._is_closed else _IDLE_MAX)
         return answer
+
+    def _taken(self) -> SyncLink | None:
+        """Return a connection without a call, if there is one; close those of a detour that is not needed any more."""
+        with suppress(IndexError):
+            while True:
+                link = self._idle.pop()
+                if not (link.is_detour and self._greeting.door.is_straight()):
+                    return link
+                link.close()
+        return None
 
     def close(self) -> None:
         """Close all connections, from any thread."""

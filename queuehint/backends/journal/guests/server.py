@@ -11,14 +11,9 @@ that are no frame end their connection. No input ends the thread.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import socket
-import stat
-import struct
-import sys
-import tempfile
 import threading
 from collections import deque
 from contextlib import suppress
@@ -35,6 +30,7 @@ from queuehint.backends.journal.guests.messages import (
     Frames,
     frame,
 )
+from queuehint.backends.journal.guests.sockets import is_trusted, listen, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX: Final = 1_000
 """How many connections are served at a time; others wait."""
-BACKLOG: Final = 128
 READ_S: Final = 10.0
 """A connection that has not said who it is by then, or whose frame has not come whole, is closed."""
 WRITE_S: Final = 10.0
@@ -55,8 +50,6 @@ CLOSE_S: Final = 1.0
 SMALL_BYTES: Final = 1 << 20
 """Frames above this are read one at a time."""
 _PAUSE_S: Final = 0.02
-HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX")
-"""Windows has none, or Python does not know them there."""
 
 logger = logging.getLogger("queuehint.journal")
 
@@ -79,17 +72,39 @@ class Guest(Protocol):
         """True while no further call is to begin."""
 
 
+class Cipher(Protocol):
+    """What stands between the bytes of a socket and those of frames."""
+
+    def opened(self, data: bytes) -> bytes:
+        """Return the bytes of frames in what has come; raises `ValueError` if the other end did not write that."""
+
+    def sealed(self, data: bytes) -> bytes:
+        """Return what is sent for the bytes of frames."""
+
+
+class Entrance(Protocol):
+    """Another way by which guests come, on the thread of the server."""
+
+    def begin(self, server: Server) -> None:
+        """Begin to accept; who is known is passed to `Server.welcome`."""
+
+    def end(self) -> None:
+        """Accept nothing more, and forget those that are not known."""
+
+
 class Connection(asyncio.Protocol):
     """
     The connection of one guest, on the thread of the server.
 
     Args:
         accepted: its socket.
+        cipher: what stands between it and the frames; None for nothing.
     """
 
-    def __init__(self, server: Server, accepted: socket.socket) -> None:
+    def __init__(self, server: Server, accepted: socket.socket, cipher: Cipher | None = None) -> None:
         self.socket = accepted
         self._server = server
+        self._cipher = cipher
         self._frames = Frames(REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._to_take: deque[tuple[int, int, bytes]] = deque()
@@ -115,7 +130,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Begin to do what has come."""
         try:
-            for kind, call, body in self._frames.feed(data):
+            for kind, call, body in self._frames.feed(data if self._cipher is None else self._cipher.opened(data)):
                 if (kind == HELLO) is self._is_known:
                     raise ValueError("not in this order")
                 self._is_known = True
@@ -174,8 +189,12 @@ class Connection(asyncio.Protocol):
     def _send(self) -> None:
         out, self._out = self._out, []
         if out and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(out))
+            self._write(b"".join(out))
             self.adjust()
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data if self._cipher is None else self._cipher.sealed(data))
 
     def end(self) -> None:
         """Send what there is to send, and close the connection."""
@@ -194,7 +213,7 @@ class Connection(asyncio.Protocol):
         if (is_late and not self._is_paused) or (self._stuck_s is not None and now_s > self._stuck_s + WRITE_S):
             self.abort()
         elif self._transport is not None and self._stuck_s is None and self.is_busy:
-            self._transport.write(frame(BEAT, 0))
+            self._write(frame(BEAT, 0))
 
 
 class Server:
@@ -213,12 +232,13 @@ class Server:
         self, places: Sequence[Callable[[], Path]], make_guest: Callable[[Connection, CallSoon], Guest]
     ) -> None:
         self.make_guest = make_guest
-        self._listener, self.address = _listen(places)
+        self._listener, self.address = listen(places)
         self._sockets: set[socket.socket] = {self._listener}
         self._connections: set[Connection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event
         self._attending: set[asyncio.Task[None]] = set()
+        self._entrances: set[Entrance] = set()
         self._large: deque[Connection] = deque()
         """The connections that have a large frame to send; the first one sends it."""
         self._is_up = threading.Event()
@@ -233,7 +253,7 @@ class Server:
 
     def close(self) -> None:
         """Accept nothing more, let calls that are under way end, and remove the socket; not on its own thread."""
-        _remove(Path(self.address))
+        remove(Path(self.address))
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
@@ -257,11 +277,11 @@ class Server:
         self._sockets.add(connection)
 
         def begin() -> None:
-            if self._stopped.is_set() or len(self._connections) >= CONNECTIONS_MAX:
+            if self.has_room:
+                self._begin(connection)
+            else:
                 self._sockets.discard(connection)
                 connection.close()
-            else:
-                self._begin(connection)
 
         try:
             assert self._loop is not None
@@ -270,7 +290,44 @@ class Server:
             self._sockets.discard(connection)
             connection.close()
 
+    def open(self, entrance: Entrance) -> None:
+        """Have guests come by another way too, from any thread."""
+
+        def begin() -> None:
+            if self._stopped.is_set():
+                entrance.end()
+            else:
+                self._entrances.add(entrance)
+                entrance.begin(self)
+
+        try:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # it has ended
+            entrance.end()
+
     # --- on its own thread ---------------------------------------------------------------------------------------
+
+    def hold(self, opened: socket.socket) -> None:
+        """Take note of a socket of an entrance, which a fork of this process closes."""
+        self._sockets.add(opened)
+
+    def drop(self, opened: socket.socket) -> None:
+        """Forget a socket of an entrance."""
+        self._sockets.discard(opened)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another connection is served."""
+        return not self._stopped.is_set() and len(self._connections) < CONNECTIONS_MAX
+
+    def welcome(self, connection: socket.socket, transport: asyncio.Transport, cipher: Cipher) -> None:
+        """Serve a connection of an entrance whose guest is known."""
+        made = Connection(self, connection, cipher)
+        self._connections.add(made)
+        self._sockets.add(connection)
+        transport.set_protocol(made)
+        made.connection_made(transport)
 
     def _run(self) -> None:
         try:
@@ -290,6 +347,8 @@ class Server:
         self._is_up.set()
         await self._stopped.wait()
         self._loop.remove_reader(self._listener)
+        for entrance in self._entrances:
+            entrance.end()
         await self._pass(lambda: not any(each.is_busy for each in self._connections))
         for each in list(self._connections):
             each.end()
@@ -389,65 +448,3 @@ def _leave_in_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_in_fork)
-
-
-# --- address and permissions -----------------------------------------------------------------------------------------
-
-
-def _listen(places: Sequence[Callable[[], Path]]) -> tuple[socket.socket, str]:
-    """Return a socket that listens, for this user alone, and its address."""
-    problem: OSError | None = None
-    for place in places:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            address = place()
-            # It is left over by a process that died: this one has the lock.
-            _remove(address)
-            listener.bind(str(address))
-            # No connection is accepted before it listens.
-            address.chmod(0o600)
-            listener.setblocking(False)
-            listener.listen(BACKLOG)
-        except OSError as error:
-            listener.close()
-            problem = problem or error
-        else:
-            return listener, str(address)
-    assert problem is not None
-    raise problem
-
-
-def beside(path: Path) -> Path:
-    """Return an address beside a file, wherever links to that lead."""
-    return path.with_name(path.name + ".sock")
-
-
-def private(name: str) -> Path:
-    """
-    Return an address in a directory that only this user can look into.
-
-    Raises:
-        OSError: there is something else of its name.
-    """
-    folder = Path(tempfile.gettempdir()) / f"queuehint-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a directory of this user alone")
-    return folder / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".sock")
-
-
-def _remove(address: Path) -> None:
-    """Remove a socket; nothing else of its name."""
-    with suppress(OSError):
-        if stat.S_ISSOCK(address.lstat().st_mode):
-            address.unlink()
-
-
-def is_trusted(connection: socket.socket, users: set[int]) -> bool:
-    """Return whether the process at the other end is of one of these users; true where the system does not tell."""
-    if sys.platform != "linux":
-        return True  # the mode of the socket, or of its directory, is what keeps others out
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return user in users

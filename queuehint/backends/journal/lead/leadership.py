@@ -14,12 +14,13 @@ class Leader:
 
     Args:
         pid: None if it has not said it yet.
-        address: where it answers others; "" for nowhere, None if it has not said it yet.
+        address: where it answers others, and what they have to know for that; "" for nowhere, None if it has not said
+            it yet.
         term: differs from that of each leader before it; what a guest says belongs to one term.
     """
 
     pid: int | None = None
-    address: str | None = None
+    address: str | None = attrs.field(default=None, repr=False)
     term: str = ""
 
 

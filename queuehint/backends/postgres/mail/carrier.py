@@ -93,7 +93,7 @@ class Carrier:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._asked: list[Stream] = []
-        self._is_closing = False
+        self._is_closing = self._is_turning_away = False
         self._close_s = 0.0
         self._waker: socket.socket | None = None
         # --- of the thread
@@ -148,6 +148,11 @@ class Carrier:
             mine.close()  # which its other end notices, and takes for its own problem
             raise problem
         return mine
+
+    def turn_away(self) -> None:
+        """End all streams of now: their guests ask again, and find a better way."""
+        self._is_turning_away = True
+        self._wake()
 
     def close(self) -> None:
         """End all streams, once what was read from their sockets is sent; idempotent."""
@@ -294,6 +299,10 @@ class Carrier:
 
     def _say(self, mailbox: Mailbox) -> None:
         """Send what is due: before it is looked whether the thread is needed, which would wait for nothing else."""
+        if self._is_turning_away:
+            self._is_turning_away = False
+            for stream in list(self._streams.values()):
+                self._reset(stream)
         self._take_asked()
         self._tick(mailbox)
         self._send(mailbox)

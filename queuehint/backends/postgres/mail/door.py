@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.journal.guests.doors import GoneError
+from queuehint.backends.journal.guests.doors import GoneError, Reached
 from queuehint.errors import BackendDeniedError
 
 if TYPE_CHECKING:
-    import socket
-
     from queuehint.backends.journal.guests.doors import Door
     from queuehint.backends.postgres.mail.carrier import Carrier
 
@@ -31,9 +29,13 @@ class MailDoor:
         self._box = box
         self._term = term
 
-    def connect(self, timeout_s: float) -> socket.socket:
+    def is_straight(self) -> bool:
+        """Return true: it knows no other way."""
+        return True
+
+    def connect(self, timeout_s: float) -> Reached:
         """Return a stream to the process that leads, once it has accepted it."""
-        return self._carrier.open(self._box, self._term, timeout_s)
+        return Reached(self._carrier.open(self._box, self._term, timeout_s), way="mail")
 
 
 class Unreached:
@@ -59,7 +61,7 @@ class Unreached:
 
 class EitherDoor:
     """
-    A socket on this machine, or the way through the database where that cannot be used.
+    A socket on this machine, or another way where that cannot be used.
 
     Args:
         unreached: kept from door to door.
@@ -71,7 +73,11 @@ class EitherDoor:
         self._unreached = unreached
         self._term = term
 
-    def connect(self, timeout_s: float) -> socket.socket:
+    def is_straight(self) -> bool:
+        """Return whether a better way than that of a detour can be used by now."""
+        return self._far.is_straight()
+
+    def connect(self, timeout_s: float) -> Reached:
         """Return a stream to the process that leads."""
         try:
             return self._near.connect(timeout_s)
