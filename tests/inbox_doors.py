@@ -436,26 +436,31 @@ class DjangoProxy(Django):
         self.connection = ConnectionProxy(connections, self.alias)
 
 
-def django_alias(url: str) -> str:
-    """Return the name by which Django knows a database, from now on."""
+def django_settings(alias: str, **settings: Any) -> None:
+    """Have Django know a database by a name."""
     import django
-    from django.conf import settings
+    from django.conf import settings as known
 
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {}}, USE_TZ=True)
+    if not known.configured:
+        known.configure(DATABASES={"default": {}}, USE_TZ=True)
         django.setup()
 
     from django.db import connections
 
+    connections.settings[alias] = {**connections.settings["default"], **settings}
+
+
+def django_alias(url: str) -> str:
+    """Return the name by which Django knows a database of a server, from now on."""
     parts = urlsplit(url)
-    connections.settings[parts.path[1:]] = {
-        **connections.settings["default"],
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path[1:],
-        "USER": parts.username,
-        "HOST": parts.hostname,
-        "PORT": parts.port,
-    }
+    django_settings(
+        parts.path[1:],
+        ENGINE="django.db.backends.postgresql",
+        NAME=parts.path[1:],
+        USER=parts.username,
+        HOST=parts.hostname,
+        PORT=parts.port,
+    )
     return parts.path[1:]
 
 

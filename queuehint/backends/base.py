@@ -6,7 +6,7 @@ import logging
 import re
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import attrs
@@ -19,6 +19,7 @@ from queuehint.values.policy import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
+    from pathlib import Path
     from urllib.parse import SplitResult
 
     from queuehint.operations import CountPending, Operation
@@ -72,9 +73,24 @@ class Interest:
 
 
 @attrs.frozen(kw_only=True)
+class FileInbox:
+    """
+    Where producers write jobs in a transaction of their own: a file of SQLite.
+
+    Args:
+        namespace: of the jobs.
+        path: of the file; None where that is not known: then no connection is refused because it leads to another one.
+    """
+
+    kind: ClassVar = "sqlite"
+    namespace: str
+    path: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
 class InboxAddress:
     """
-    Where producers write jobs in a transaction of their own.
+    Where producers write jobs in a transaction of their own: a database of PostgreSQL.
 
     Args:
         namespace: of the jobs.
@@ -83,6 +99,7 @@ class InboxAddress:
             connection is refused because it leads to another one.
     """
 
+    kind: ClassVar = "postgresql"
     namespace: str
     schema: str
     database: str | None = None
@@ -188,15 +205,15 @@ class Backend(Protocol):
         return not self.is_local
 
     @property
-    def inbox(self) -> InboxAddress | None:
+    def inbox(self) -> InboxAddress | FileInbox | None:
         """Where jobs are written in a transaction of the application's; None if this store takes none; no I/O."""
         return None
 
-    async def find_inbox(self) -> InboxAddress | None:
+    async def find_inbox(self) -> InboxAddress | FileInbox | None:
         """Return `inbox` with its database, which may have to be asked, once."""
         return self.inbox
 
-    def find_inbox_sync(self) -> InboxAddress | None:
+    def find_inbox_sync(self) -> InboxAddress | FileInbox | None:
         """Like `find_inbox`, for code without a loop."""
         return self.inbox
 

@@ -33,6 +33,7 @@ _VALUES = {
     "patience": re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?"),
     "pooled": re.compile(r"0|1"),
     "schema": re.compile(r"[a-z_][a-z0-9_]{0,62}"),
+    "shared": re.compile(r"yes|no"),
     "ssl_cert_reqs": re.compile(r"required|none"),
     "ssl_check_hostname": re.compile(r"true|false|1|0"),
     "sslmode": re.compile(r"disable|allow|prefer|require|verify-ca|verify-full"),

@@ -359,12 +359,13 @@ class Scheduler(Control, Draining, Scheduling):
 
         Args:
             connection: of SQLAlchemy 2 (`Connection`, `Session`, `AsyncConnection`, `AsyncSession`), psycopg 3
-                (`Connection`, `AsyncConnection`), asyncpg, or Django (`django.db.connection`, or one of
-                ``connections``), to the database in which this scheduler keeps its jobs. One that commits each
+                (`Connection`, `AsyncConnection`), asyncpg, Django (`django.db.connection`, or one of ``connections``),
+                `sqlite3` or aiosqlite, to the database in which this scheduler keeps its jobs. One that commits each
                 statement by itself is refused when it is used.
 
         Raises:
-            InvalidJobError: the jobs are not kept in PostgreSQL.
+            InvalidJobError: the jobs are not kept in PostgreSQL, or in a file with ``shared=yes``; or the connection
+                leads to the other kind.
             InvalidJobTypeError: the connection is none of these.
 
         .. versionadded:: 1.0.0

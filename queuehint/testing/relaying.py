@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from queuehint.backends.base import BackendOptions, InboxAddress
+from queuehint.backends.base import BackendOptions, FileInbox, InboxAddress
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.postgres.address import SCHEMES, parse_url
 from queuehint.backends.relaying import relay
+from queuehint.backends.sqlite.address import parse_url as parse_file_url
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle, handles_of
+from queuehint.client.transactions.file_rows import taking
 from queuehint.client.transactions.writer import RowWriter, table_of
 from queuehint.operations.inbox import operations_of
 
 if TYPE_CHECKING:
+    from queuehint.client.transactions.adapter import Steps
     from queuehint.scheduler.scheduler import Scheduler
 
 _TAKE: Final = (
@@ -30,19 +33,22 @@ class MemoryWithInbox(MemoryBackend):
         address: of the inbox, None for none.
     """
 
-    def __init__(self, options: BackendOptions, address: InboxAddress | None) -> None:
+    def __init__(self, options: BackendOptions, address: InboxAddress | FileInbox | None) -> None:
         super().__init__(options)
         self.address = address
 
     @property
-    def inbox(self) -> InboxAddress | None:
+    def inbox(self) -> InboxAddress | FileInbox | None:
         """The address given."""
         return self.address
 
 
-def inbox_of(url: str, namespace: str) -> InboxAddress | None:
+def inbox_of(url: str, namespace: str) -> InboxAddress | FileInbox | None:
     """Return where jobs of a URL are written in transactions, in whatever database; None if nowhere."""
-    if url.partition(":")[0] not in SCHEMES:
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        return FileInbox(namespace=namespace) if parse_file_url(url).shared else None
+    if scheme not in SCHEMES:
         return None
     return InboxAddress(namespace=namespace, schema=parse_url(url).schema)
 
@@ -69,10 +75,8 @@ async def relay_now(sched: Scheduler, connection: object) -> list[JobHandle[Any]
     .. versionadded:: 1.0.0
     """
     writer = RowWriter(sched, connection)
-    statement, namespace = _taking(writer)
-    rows = await writer.check_async().fetch(statement, namespace)
     handles: list[JobHandle[Any]] = []
-    for (data,) in rows:
+    for data in await writer.check_async().run(_taking(writer)):
         handles += handles_of(sched, await run_steps(sched.backend, relay(operations_of(bytes(data)))))
     return handles
 
@@ -84,12 +88,15 @@ def relay_now_sync(sched: Scheduler, connection: object) -> list[JobHandle[Any]]
     .. versionadded:: 1.0.0
     """
     writer = RowWriter(sched, connection)
-    statement, namespace = _taking(writer)
     handles: list[JobHandle[Any]] = []
-    for (data,) in writer.check_sync().fetch(statement, namespace):
+    for data in writer.check_sync().run(_taking(writer)):
         handles += handles_of(sched, run_steps_sync(sched.backend, relay(operations_of(bytes(data)))))
     return handles
 
 
-def _taking(writer: RowWriter) -> tuple[str, str]:
-    return _TAKE.format(table=table_of(writer.inbox)), writer.inbox.namespace
+def _taking(writer: RowWriter) -> Steps[list[bytes]]:
+    inbox = writer.inbox
+    if isinstance(inbox, FileInbox):
+        return (yield from taking())
+    rows = yield _TAKE.format(table=table_of(inbox)), (inbox.namespace,)
+    return [data for (data,) in rows]

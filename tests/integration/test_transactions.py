@@ -438,7 +438,6 @@ def test_an_object_that_is_no_connection_is_refused_by_name(place: Place) -> Non
         for wrong, said in (
             (None, "got builtins.NoneType"),
             ("default", "got builtins.str"),
-            (lite, "got sqlite3.Connection"),
             (cursor, "got psycopg.Cursor: give cursor.connection"),
             (engine, "got sqlalchemy.engine.base.Engine: give one of `with engine.begin"),
             (create_async_engine("postgresql+asyncpg://h/d"), "AsyncEngine: give one of `async with engine.begin"),
@@ -447,8 +446,9 @@ def test_an_object_that_is_no_connection_is_refused_by_name(place: Place) -> Non
             with pytest.raises(InvalidJobTypeError) as raised:
                 place.sched.within(wrong)
             assert said in str(raised.value)
-        with pytest.raises(InvalidJobError, match="the SQLAlchemy Connection leads to sqlite"):
-            place.save.within(alchemist).enqueue_sync("d1")
+        for other, name in ((alchemist, "SQLAlchemy"), (lite, "sqlite3")):
+            with pytest.raises(InvalidJobError, match=f"the {name} Connection leads to sqlite: .* of PostgreSQL"):
+                place.save.within(other).enqueue_sync("d1")
     lite.close()
 
 

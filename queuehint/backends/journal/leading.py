@@ -282,7 +282,9 @@ class LeadingStore(WritingStore):
         """
         journal = self._journal
         assert journal is not None
-        if journal.looks_every_s is None or not (at_once or time.monotonic() >= self._looks_s):
+        if journal.looks_every_s is None:
+            return
+        if not (at_once or journal.looks_always or time.monotonic() >= self._looks_s):
             return
         is_more = True
         while is_more and self._is_open:

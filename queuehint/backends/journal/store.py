@@ -146,17 +146,22 @@ class Journal(Protocol):
 
     Attributes:
         looks_every_s: how often to look into the inbox when nothing else is asked for; None if there is none.
+        looks_always: a look costs next to nothing: what was committed before a call takes effect before it, too.
         name: what errors call it.
         number: of the newest row; rows are numbered from 1 on without a gap.
         header: of the newest snapshot, None if there is none.
         owner: the process that wrote the newest `append` that named one, None if there is none.
     """
 
-    looks_every_s: float | None
+    looks_always: bool
     name: str
     number: int
     header: Header | None
     owner: str | None
+
+    @property
+    def looks_every_s(self) -> float | None:
+        """As above."""
 
     def check_there(self) -> None:
         """

@@ -1,7 +1,8 @@
-"""URLs of SQLite stores: the file, and its durability setting."""
+"""URLs of SQLite stores: the file, its durability setting, and whether it is the database of an application."""
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Final, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 
 from queuehint.backends.masks import masked, masked_name
+from queuehint.backends.sqlite.layout import OLDEST
 from queuehint.errors import InvalidJobError
 
 Durability = Literal["full", "process"]
@@ -24,10 +26,12 @@ class Address:
         path: absolute, or relative to where the process is when the address is made.
         durability: what has been answered survives ``"full"`` a loss of power, ``"process"`` the end of this process,
             however sudden, but not that of the machine.
+        shared: it is the database of an application, whose transactions may write jobs.
     """
 
     path: Path
     durability: Durability = "full"
+    shared: bool = False
 
 
 def parse_url(url: str) -> Address:
@@ -36,7 +40,8 @@ def parse_url(url: str) -> Address:
 
     Args:
         url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``, ``%`` and two digits for ``? # %`` in it. Behind
-            a ``?``: ``namespace``, ``durability`` (``full``, which is the default, or ``process``).
+            a ``?``: ``namespace``, ``durability`` (``full``, which is the default, or ``process``), ``shared`` (``yes``
+            if it is the database of an application, or ``no``).
 
     Raises:
         InvalidJobError: a part is missing, wrong or unknown.
@@ -61,10 +66,15 @@ def parse_url(url: str) -> Address:
         raise InvalidJobError(f"url {said!r} names a directory, not a file")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.pop("namespace", None)
-    durability = query.pop("durability", "full")
+    durability, shared = query.pop("durability", "full"), query.pop("shared", "no")
     if query:
         raise InvalidJobError(f"url {said!r}: unknown option {masked_name(min(query))!r}")
+    if shared not in {"yes", "no"}:
+        raise InvalidJobError(f"url {said!r}: shared must be yes or no")
+    if shared == "yes" and sqlite3.sqlite_version_info < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise InvalidJobError(f"url {said!r}: shared needs SQLite {oldest}, and here is {sqlite3.sqlite_version}")
     for known in DURABILITIES:
         if durability == known:
-            return Address(path=Path(name).absolute(), durability=known)
+            return Address(path=Path(name).absolute(), durability=known, shared=shared == "yes")
     raise InvalidJobError(f"url {said!r}: durability must be {' or '.join(DURABILITIES)}")

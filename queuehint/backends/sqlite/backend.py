@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import BackendOptions, FileInbox
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.backends.sqlite.store import FileStore
@@ -40,6 +40,11 @@ class SqliteBackend(JournalBackend):
     def from_url(cls, url: str, options: BackendOptions) -> SqliteBackend:
         """Make a store for what a URL names, see `queuehint.backends.sqlite.address.parse_url`; nothing is opened."""
         return cls(parse_url(url), options)
+
+    @property
+    def inbox(self) -> FileInbox | None:
+        """Where jobs are written in a transaction of the application's, if the file is its database."""
+        return FileInbox(namespace=self.namespace, path=self.address.path) if self.address.shared else None
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -1,26 +1,36 @@
 """
 The database: a snapshot, and the journal of the operations after it.
 
-Three tables. ``journal`` has a row for each group of operations, numbered without a gap; ``snapshot`` the parts of the
-newest snapshot; ``meta`` facts about the whole. A small snapshot replaces the older one and the rows it covers in one
-transaction. A large one is put beside the older one in many, none of which takes long; from `switch` on it counts, and
-`clear` removes what it has replaced a little at a time. If the process ends in between, the older snapshot and its
-journal are as they were.
+Three tables, see `queuehint.backends.sqlite.layout`. ``journal`` has a row for each group of operations, numbered
+without a gap; ``snapshot`` the parts of the newest snapshot; ``meta`` facts about the whole. A small snapshot replaces
+the older one and the rows it covers in one transaction. A large one is put beside the older one in many, none of which
+takes long; from `switch` on it counts, and `clear` removes what it has replaced a little at a time. If the process ends
+in between, the older snapshot and its journal are as they were.
 
 The database is in WAL mode: a commit appends to one file and, if asked for, waits for the disk once.
+
+The database of an application has other writers, of which SQLite lets in one at a time: a transaction waits for them,
+in bounded time, and is short itself. Rows may have been replaced meanwhile by those of a backup, so each transaction
+looks whether the newest row is the one that this process has written; else the process is deposed, and everybody begins
+with what is there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sqlite3
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from queuehint.backends.journal.lead.leadership import DeposedError
+from queuehint.backends.sqlite.inbox import Inbox
+from queuehint.backends.sqlite.layout import APPLICATION_ID, TABLES, is_made, statements
 from queuehint.backends.sqlite.rows import BUSY, BUSY_S, FULL, IOERR_WRITE, FileRows, code_of
 from queuehint.errors import (
     BackendDeniedError,
@@ -36,16 +46,10 @@ if TYPE_CHECKING:
     from queuehint.backends.journal.store import Header, InboxRow
     from queuehint.backends.sqlite.address import Address
 
-APPLICATION_ID: Final = 0x71756875
-"""The application id of our files: "quhu", at a fixed place of the first page."""
-TABLES: Final = 2
-"""The number of these tables' layout, ``user_version`` of the database."""
+logger = logging.getLogger("queuehint.sqlite")
 
-_MAKE = """
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE journal (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, operations BLOB NOT NULL);
-    CREATE TABLE snapshot (part INTEGER PRIMARY KEY, data BLOB NOT NULL);
-"""
+_LOOKS_S: Final = 0.001
+"""How often it is looked whether another connection still writes."""
 
 
 class JournalFile(FileRows):
@@ -65,10 +69,10 @@ class JournalFile(FileRows):
         CorruptStateError: it is damaged.
     """
 
-    looks_every_s: float | None = None
+    looks_always: bool = True
 
     def __init__(self, address: Address, namespace: str) -> None:
-        super().__init__(address.path)
+        super().__init__(address)
         self.number = 0
         self.owner: str | None = None
         with self._judged():
@@ -85,15 +89,7 @@ class JournalFile(FileRows):
 
     def _prepare(self, address: Address, namespace: str) -> None:
         db = self._db
-        application, version = self._pragma("application_id"), self._pragma("user_version")
-        is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not is_new and application != APPLICATION_ID:
-            raise BackendDeniedError(f"{self.path} is a database of another application")
-        if not is_new and version != TABLES:
-            raise BackendDeniedError(
-                f"{self.path} has tables of layout {version}, and this release of queuehint knows {TABLES}: "
-                f"use the release that wrote it{', or a newer one' if version > TABLES else ' to finish its jobs'}"
-            )
+        is_new = not is_made(db, self.path, shared=address.shared)
         if str(self._pragma("journal_mode = WAL")).lower() != "wal":
             raise BackendUnavailableError(
                 f"{self.path}: a write-ahead log is not possible there, as on a network file system"
@@ -103,8 +99,11 @@ class JournalFile(FileRows):
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
         db.execute(f"PRAGMA fullfsync = {int(full)}")  # macOS: else the disk may keep it in a cache of its own
         if is_new:
-            self._make(namespace)
-        meta: dict[str, str] = dict(db.execute("SELECT name, value FROM meta"))
+            self._make()
+        meta: dict[str, str] = dict(db.execute(self._statements.facts))
+        if "namespace" not in meta:
+            db.execute(self._statements.set_fact, ("namespace", namespace))
+            meta["namespace"] = namespace
         if meta["namespace"] != namespace:
             raise BackendDeniedError(
                 f"{self.path} holds the jobs of namespace {meta['namespace']!r}, not {namespace!r}: "
@@ -113,21 +112,27 @@ class JournalFile(FileRows):
         self.owner = meta.get("owner")
         self.header = self._read_header()
         covered = self.covered.number
-        rows = "SELECT min(number), max(number), count(*) FROM journal WHERE number > ?"
-        first, last, count = db.execute(rows, (covered,)).fetchone()
+        first, last, count = db.execute(self._statements.extent, (covered,)).fetchone()
         if count and (first != covered + 1 or last != covered + count):
             raise CorruptStateError(f"{self.path}: rows of the journal are missing between {covered} and {last}")
         self.number = covered + count
+        self._inbox = Inbox(db, self.path, self._statements) if address.shared else None
 
-    def _make(self, namespace: str) -> None:
+    def _make(self) -> None:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
-        for statement in _MAKE.split(";"):
-            db.execute(statement)
-        db.execute("INSERT INTO meta VALUES ('namespace', ?)", (namespace,))
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {TABLES}")
+        if not is_made(db, self.path, shared=self._is_shared):  # a migration may have made them meanwhile
+            for statement in statements(shared=self._is_shared):
+                db.execute(statement)
+            if not self._is_shared:
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version = {TABLES}")
         db.execute("COMMIT")
+
+    @property
+    def looks_every_s(self) -> float | None:
+        """How often to look into the inbox when nothing else is asked for; None if there is none."""
+        return None if self._inbox is None else self._inbox.looks_every_s
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
@@ -150,18 +155,21 @@ class JournalFile(FileRows):
 
         Args:
             owner: the new writer from here on, if it changes.
-            taken: nothing: a file has no inbox.
+            taken: rows of the newest answer of `inbox`, that are taken out of it in the same step.
 
         Raises:
+            DeposedError: another journal is there by now; nothing was written.
             BackendFullError: there is no room; nothing was written.
             BackendUnavailableError, BackendDeniedError: nothing was written.
             OutcomeUnknownError: the disk failed in between: only the file can say, once it is opened again.
         """
-        assert not taken
         with self._transaction():
-            self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", (self.number + 1, at_ms, data))
+            self._db.execute(self._statements.append, (self.number + 1, at_ms, data))
             if owner is not None:
-                self._db.execute("INSERT OR REPLACE INTO meta VALUES ('owner', ?)", (owner,))
+                self._db.execute(self._statements.set_fact, ("owner", owner))
+            if taken:
+                assert self._inbox is not None
+                self._inbox.take(taken)
         self.number += 1
 
     def replace(self, parts: Iterable[bytes], header: Header) -> None:
@@ -176,13 +184,13 @@ class JournalFile(FileRows):
         """
         db, count = self._db, 0
         with self._transaction():
-            db.execute("DELETE FROM snapshot")
+            db.execute(self._statements.drop_parts)
             for part in parts:
-                db.execute("INSERT INTO snapshot VALUES (?, ?)", (count, part))
+                db.execute(self._statements.put_part, (count, part))
                 count += 1
             header = attrs.evolve(header, first=0, parts=count)
             self._write_header(header)
-            db.execute("DELETE FROM journal WHERE number <= ?", (header.number,))
+            db.execute(self._statements.drop_rows, (header.number,))
         self.header = header
 
     def after_snapshot(self) -> int:
@@ -199,7 +207,7 @@ class JournalFile(FileRows):
         self._db.execute("PRAGMA synchronous = NORMAL")
         try:
             with self._transaction():
-                self._db.executemany("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", list(enumerate(parts, first)))
+                self._db.executemany(self._statements.put_part, list(enumerate(parts, first)))
         finally:
             self._db.execute(f"PRAGMA synchronous = {self._synchronous}")
 
@@ -228,23 +236,28 @@ class JournalFile(FileRows):
             return False
         first, end = header.first, header.first + header.parts
         with self._transaction():
-            gone = self._db.execute(
-                "DELETE FROM journal WHERE number IN (SELECT number FROM journal WHERE number <= ? LIMIT ?)",
-                (header.number, rows),
-            ).rowcount
-            gone += self._db.execute(
-                "DELETE FROM snapshot WHERE part IN (SELECT part FROM snapshot WHERE part < ? OR part >= ? LIMIT ?)",
-                (first, end, parts),
-            ).rowcount
+            gone = self._db.execute(self._statements.clear_rows, (header.number, rows)).rowcount
+            gone += self._db.execute(self._statements.clear_parts, (first, end, parts)).rowcount
         return gone > 0
 
     def _write_header(self, header: Header) -> None:
         said = json.dumps(attrs.asdict(header))
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('snapshot', ?)", (said,))
+        self._db.execute(self._statements.set_fact, ("snapshot", said))
 
-    def inbox(self, _limit: int) -> Sequence[InboxRow]:
-        """Return nothing: a file has no inbox."""
-        return ()
+    def inbox(self, limit: int) -> Sequence[InboxRow]:
+        """
+        Return what was written in transactions of the application's, in the order of their commits.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            BackendError: as of `rows`.
+        """
+        if self._inbox is None:
+            return ()
+        with self._judged():
+            return self._inbox.read(limit)
 
     def lost(self) -> Sequence[bytes]:
         """Return nothing."""
@@ -282,8 +295,10 @@ class JournalFile(FileRows):
         self.check_there()
         db = self._db
         with self._judged():
-            db.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
+                if self._is_shared:
+                    self._check_newest()
                 yield
             except BaseException:
                 self._roll_back()
@@ -304,6 +319,49 @@ class JournalFile(FileRows):
             if not is_sure and db.in_transaction:
                 self._roll_back()
 
+    def _begin(self) -> None:
+        """
+        Begin to write, as soon as no other connection does.
+
+        SQLite would look for that ten times a second; beside writers that begin anew at once it would never find it.
+        """
+        if not self._is_shared:
+            self._db.execute("BEGIN IMMEDIATE")
+            return
+        until_s = time.monotonic() + BUSY_S
+        self._db.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._db.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    if (code_of(error) & 0xFF) != BUSY or time.monotonic() > until_s:
+                        raise
+                    time.sleep(_LOOKS_S)
+                else:
+                    return
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000:.0f}")
+
+    def _check_newest(self) -> None:
+        """
+        Check that the newest row is that which this process has written or read, within a transaction.
+
+        Raises:
+            DeposedError: the journal was replaced, as by a backup that was put back.
+        """
+        (number,) = self._db.execute(self._statements.newest).fetchone()
+        if number == self.number:
+            return
+        header = self._read_header()
+        number = max(number or 0, 0 if header is None else header.number)
+        if number != self.number:
+            logger.error(
+                "the journal is not the one that this process has written",
+                extra={"event": "sqlite.journal_replaced", "path": self.name, "number": self.number, "found": number},
+            )
+            raise DeposedError
+
     def _roll_back(self) -> None:
         try:
             if self._db.in_transaction:
@@ -313,9 +371,14 @@ class JournalFile(FileRows):
 
 
 def _make_private(path: Path) -> None:
-    """Make a file that only its owner may read and write, if it is not there; those beside it get the same mode."""
+    """
+    Make a file that only its owner may read and write, if it is not there; those beside it get the same mode.
+
+    One that is there is not opened: to close it again would end the locks that SQLite has for other connections of this
+    process, as POSIX says.
+    """
     with contextlib.suppress(OSError):  # what is wrong, SQLite says
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int]:

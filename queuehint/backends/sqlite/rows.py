@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from queuehint.backends.journal.lead.leadership import LedElsewhereError
 from queuehint.backends.journal.store import BehindError, Header, Others, Position
+from queuehint.backends.sqlite.layout import is_made, prefix_of
 from queuehint.backends.sqlite.lock import FileLock, is_locked, lock_path, standby_path
+from queuehint.backends.sqlite.statements import Statements
 from queuehint.errors import (
     BackendDeniedError,
     BackendError,
@@ -24,7 +26,6 @@ from queuehint.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from queuehint.backends.sqlite.address import Address
 
@@ -47,10 +48,12 @@ class FileRows:
 
     _db: sqlite3.Connection
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = str(path)
+    def __init__(self, address: Address) -> None:
+        self.path = address.path
+        self.name = str(address.path)
         self.header: Header | None = None
+        self._is_shared = address.shared
+        self._statements = Statements(prefix_of(shared=address.shared))
 
     @property
     def covered(self) -> Position:
@@ -68,9 +71,8 @@ class FileRows:
         assert header is not None
         with self._judged():
             inside = (header.first, header.first + header.parts)
-            sizes = "SELECT count(*), total(length(data)) FROM snapshot WHERE part >= ? AND part < ?"
-            count, size = self._db.execute(sizes, inside).fetchone()
-            last = self._db.execute("SELECT data FROM snapshot WHERE part = ?", (inside[1] - 1,)).fetchone()
+            count, size = self._db.execute(self._statements.sizes, inside).fetchone()
+            last = self._db.execute(self._statements.part, (inside[1] - 1,)).fetchone()
         if count != header.parts or last is None:
             raise CorruptStateError(f"{self.path}: parts of the snapshot are missing")
         return last[0], int(size)
@@ -85,8 +87,8 @@ class FileRows:
         header = self.header
         assert header is not None
         with self._judged():
-            parts = "SELECT data FROM snapshot WHERE part >= ? AND part < ? ORDER BY part"
-            for (data,) in self._db.execute(parts, (header.first, header.first + header.parts - 1)):
+            inside = (header.first, header.first + header.parts - 1)
+            for (data,) in self._db.execute(self._statements.parts, inside):
                 yield data
 
     def rows_after(self, position: Position) -> Iterator[tuple[Position, int, bytes]]:
@@ -100,8 +102,7 @@ class FileRows:
         number = position.number
         while True:
             with self._judged():
-                rows = "SELECT number, at_ms, operations FROM journal WHERE number > ? ORDER BY number LIMIT ?"
-                found = self._db.execute(rows, (number, SLICE_ROWS)).fetchall()
+                found = self._db.execute(self._statements.rows, (number, SLICE_ROWS)).fetchall()
             for its_number, at_ms, operations in found:
                 if its_number != number + 1:
                     raise BehindError
@@ -117,7 +118,7 @@ class FileRows:
             raise BehindError
 
     def _read_header(self) -> Header | None:
-        said = self._db.execute("SELECT value FROM meta WHERE name = 'snapshot'").fetchone()
+        said = self._db.execute(self._statements.header).fetchone()
         return None if said is None else Header(**json.loads(said[0]))
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
@@ -145,13 +146,16 @@ class FileReader(FileRows):
     Args:
         address: where it is; it is there.
 
+    Attributes:
+        is_made: whether our tables are in it.
+
     Raises:
         BackendDeniedError: it must not be read, or is none of ours.
         BackendUnavailableError: it cannot be opened.
     """
 
-    def __init__(self, address: Address, layout: int) -> None:
-        super().__init__(address.path)
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
         self._standing: FileLock | None = None
         with self._judged():
             self._db = sqlite3.connect(
@@ -162,10 +166,7 @@ class FileReader(FileRows):
                 check_same_thread=False,
             )
             try:
-                if (found := self._db.execute("PRAGMA user_version").fetchone()[0]) != layout:
-                    raise BackendDeniedError(
-                        f"{self.path} has tables of layout {found}, and this release of queuehint knows {layout}"
-                    )
+                self.is_made = is_made(self._db, self.path, shared=address.shared)
             except BaseException:
                 self._db.close()
                 raise

@@ -13,9 +13,10 @@ from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import Server
 from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, beside, private
 from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
-from queuehint.backends.sqlite.file import TABLES, JournalFile
+from queuehint.backends.sqlite.file import JournalFile
 from queuehint.backends.sqlite.lock import find_holder, is_locked, lock_path, standby_path, take_lock
 from queuehint.backends.sqlite.rows import FileReader
+from queuehint.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,12 +71,24 @@ class FileStore:
         raise LedElsewhereError(Leader())
 
     def read(self) -> FileReader:
-        """Open the file to follow it; make it if it is not there."""
+        """Open the file to follow it; make it, or the tables in it, if they are not there."""
         path = self._address.path
         if not path.exists():
-            with suppress(LedElsewhereError), closing_lock(take_lock(path)):
-                JournalFile(self._address, self._namespace).close()
-        return FileReader(self._address, TABLES)
+            self._make()
+        reader = FileReader(self._address)
+        if not reader.is_made:
+            reader.close()
+            self._make()
+            reader = FileReader(self._address)
+            if not reader.is_made:
+                reader.close()
+                raise BackendUnavailableError(f"{path}: another process makes the tables just now")
+        return reader
+
+    def _make(self) -> None:
+        """Make the tables; nothing is to be done if another process leads."""
+        with suppress(LedElsewhereError), closing_lock(take_lock(self._address.path)):
+            JournalFile(self._address, self._namespace).close()
 
     def has_leader(self) -> bool:
         """Return whether a process has written its id into the lock file."""

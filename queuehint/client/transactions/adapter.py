@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Generator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from queuehint.errors import InvalidJobError
 
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[tuple[str, tuple[str | bytes, ...]], list[Any], T]
+"""Statements with their values, each answered by its rows, and what they end with."""
+_KINDS: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+"""How messages write the kinds of databases."""
 _DATABASES: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
 """Which database a connection of a driver was found to lead to."""
 _NUMBERED: Final = re.compile(r"\$([0-9])")
@@ -23,11 +30,26 @@ class _Adapter:
 
     Attributes:
         name: what errors call the connection.
+        kind: of the database in which the jobs are.
     """
 
-    def __init__(self, connection: Any, name: str) -> None:
+    def __init__(self, connection: Any, name: str, kind: str) -> None:
         self.connection = connection
         self.name = name
+        self.kind = kind
+
+    def checked(self, kind: str) -> Self:
+        """
+        Return the adapter of a connection that leads to this kind of database.
+
+        Raises:
+            InvalidJobError: the jobs are in one of another kind.
+        """
+        if kind != self.kind:
+            raise InvalidJobError(
+                f"{self.name} leads to {kind}: jobs are written in transactions of {_KINDS[self.kind]}"
+            )
+        return self
 
     def refuse_autocommit(self, way_out: str) -> None:
         """
@@ -56,6 +78,17 @@ class SyncAdapter(_Adapter, ABC):
             Exception: whatever the library raises, as it is: the transaction is the application's.
         """
 
+    def run(self, steps: Steps[T]) -> T:
+        """Execute statements one after the other; return what they end with."""
+        answer: list[Any] | None = None
+        while True:
+            try:
+                statement, values = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = self.fetch(statement, *values)
+
 
 class AsyncAdapter(_Adapter, ABC):
     """An asynchronous connection."""
@@ -67,6 +100,17 @@ class AsyncAdapter(_Adapter, ABC):
     @abstractmethod
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement; otherwise as that of `SyncAdapter`."""
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Execute statements; otherwise as that of `SyncAdapter`."""
+        answer: list[Any] | None = None
+        while True:
+            try:
+                statement, values = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = await self.fetch(statement, *values)
 
 
 def leads_to(driver: object, database: str) -> bool:
@@ -91,6 +135,16 @@ def with_percents(statement: str) -> str:
     "SELECT %s, '%%'"
     """
     return _NUMBERED.sub("%s", statement.replace("%", "%%"))
+
+
+def with_question_marks(statement: str) -> str:
+    """
+    Return a statement with ``?1`` for the first value, and so on.
+
+    >>> with_question_marks("SELECT $1, $2")
+    'SELECT ?1, ?2'
+    """
+    return _NUMBERED.sub(r"?\1", statement)
 
 
 def with_names(statement: str) -> str:

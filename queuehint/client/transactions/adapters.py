@@ -15,29 +15,33 @@ from queuehint.errors import InvalidJobTypeError
 if TYPE_CHECKING:
     from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter
 
-LIBRARIES: Final = ("sqlalchemy", "psycopg", "asyncpg", "django")
+LIBRARIES: Final = ("sqlalchemy", "psycopg", "asyncpg", "django", "sqlite3")
 """Each is a module beside this one with a function `adapt`."""
 TAKEN: Final = (
     "one of SQLAlchemy (Connection, Session, AsyncConnection, AsyncSession), psycopg 3 (Connection, AsyncConnection), "
-    "asyncpg (Connection) or Django (connection)"
+    "asyncpg (Connection), Django (connection), sqlite3 (Connection) or aiosqlite (Connection)"
 )
 
 
-def adapter_of(connection: object) -> SyncAdapter | AsyncAdapter:
+def adapter_of(connection: object, kind: str) -> SyncAdapter | AsyncAdapter:
     """
     Return the adapter of a connection.
 
+    Args:
+        kind: of the database in which the jobs are, ``"postgresql"`` or ``"sqlite"``.
+
     Raises:
+        InvalidJobError: it leads to one of another kind, as far as that is known yet.
         InvalidJobTypeError: it is none of those that are known.
     """
     for library in LIBRARIES:
         if library in sys.modules:
             adapt = import_module(f"{__package__}.{library}").adapt
-            adapter: SyncAdapter | AsyncAdapter | None = adapt(connection)
+            adapter: SyncAdapter | AsyncAdapter | None = adapt(connection, kind)
             if adapter is not None:
                 return adapter
-    kind = type(connection)
-    raise InvalidJobTypeError(f"connection must be {TAKEN}, got {kind.__module__}.{kind.__qualname__}")
+    found = type(connection)
+    raise InvalidJobTypeError(f"connection must be {TAKEN}, got {found.__module__}.{found.__qualname__}")
 
 
 def refuse(connection: object, way_out: str) -> None:

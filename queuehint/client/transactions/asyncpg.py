@@ -8,13 +8,13 @@ from queuehint.client.transactions.adapter import AsyncAdapter
 from queuehint.client.transactions.adapters import refuse
 
 
-def adapt(connection: object) -> AsyncAdapter | None:
+def adapt(connection: object, kind: str) -> AsyncAdapter | None:
     """Return the adapter of a connection, None if it is no object of asyncpg."""
     import asyncpg
 
     # One that a pool has lent counts as a Connection, too.
     if isinstance(connection, asyncpg.Connection):
-        return AsyncpgConnection(connection, "the asyncpg Connection")
+        return AsyncpgConnection(connection, "the asyncpg Connection", kind).checked("postgresql")
     if isinstance(connection, asyncpg.Pool):
         refuse(connection, "give one of `async with pool.acquire() as connection`")
     return None

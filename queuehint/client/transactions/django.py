@@ -6,15 +6,14 @@ import sys
 from typing import Any
 
 from queuehint.client.transactions.adapter import SyncAdapter, with_percents
-from queuehint.errors import InvalidJobError
 
 
-def adapt(connection: object) -> SyncAdapter | None:
+def adapt(connection: object, kind: str) -> SyncAdapter | None:
     """
     Return the adapter of a connection, None if it is none of Django.
 
     Raises:
-        InvalidJobError: its database is no PostgreSQL.
+        InvalidJobError: jobs are kept in a database of another kind.
     """
     wrappers, proxies = map(sys.modules.get, ("django.db.backends.base.base", "django.utils.connection"))
     kinds = [
@@ -24,10 +23,7 @@ def adapt(connection: object) -> SyncAdapter | None:
     if not isinstance(connection, tuple(kinds)):
         return None
     wrapper: Any = connection
-    name = f"Django's connection {wrapper.alias!r}"
-    if wrapper.vendor != "postgresql":
-        raise InvalidJobError(f"{name} leads to {wrapper.vendor}: jobs are written in transactions of PostgreSQL")
-    return DjangoConnection(connection, name)
+    return DjangoConnection(connection, f"Django's connection {wrapper.alias!r}", kind).checked(wrapper.vendor)
 
 
 class DjangoConnection(SyncAdapter):

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 WAY_OUT = "write it inside of `with connection.transaction():`"
 
 
-def adapt(connection: object) -> SyncAdapter | AsyncAdapter | None:
+def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
     """Return the adapter of a connection, None if it is no object of psycopg."""
     import psycopg
 
     if isinstance(connection, psycopg.Connection):
-        return PsycopgConnection(connection, "the psycopg Connection")
+        return PsycopgConnection(connection, "the psycopg Connection", kind).checked("postgresql")
     if isinstance(connection, psycopg.AsyncConnection):
-        return PsycopgAsyncConnection(connection, "the psycopg AsyncConnection")
+        return PsycopgAsyncConnection(connection, "the psycopg AsyncConnection", kind).checked("postgresql")
     if isinstance(connection, (psycopg.Cursor, psycopg.AsyncCursor)):
         refuse(connection, "give cursor.connection")
     return None

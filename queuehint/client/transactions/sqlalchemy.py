@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, with_names
 from queuehint.client.transactions.adapters import refuse
-from queuehint.errors import InvalidJobError
+from queuehint.client.transactions.file_rows import WHICH_FILES
+from queuehint.client.transactions.sqlite3 import is_outside
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, TextClause
@@ -15,36 +16,38 @@ if TYPE_CHECKING:
 WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
 
 
-def adapt(connection: object) -> SyncAdapter | AsyncAdapter | None:
+def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
     """Return the adapter of a connection or a session, None if it is no object of SQLAlchemy."""
     from sqlalchemy.engine import Connection, Engine
 
     if isinstance(connection, Connection):
-        return SqlalchemyConnection(connection, "the SQLAlchemy Connection")
+        return SqlalchemyConnection(connection, "the SQLAlchemy Connection", kind)
     if isinstance(connection, Engine):
         refuse(connection, "give one of `with engine.begin() as connection`")
     orm = sys.modules.get("sqlalchemy.orm")
     if orm is not None and isinstance(connection, (orm.Session, orm.scoped_session)):
-        return SqlalchemySession(connection, "the SQLAlchemy Session")
+        return SqlalchemySession(connection, "the SQLAlchemy Session", kind)
     asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
     if asynchronous is None:
         return None
     if isinstance(connection, asynchronous.AsyncConnection):
-        return SqlalchemyAsyncConnection(connection, "the SQLAlchemy AsyncConnection")
+        return SqlalchemyAsyncConnection(connection, "the SQLAlchemy AsyncConnection", kind)
     if isinstance(connection, (asynchronous.AsyncSession, asynchronous.async_scoped_session)):
-        return SqlalchemyAsyncSession(connection, "the SQLAlchemy AsyncSession")
+        return SqlalchemyAsyncSession(connection, "the SQLAlchemy AsyncSession", kind)
     if isinstance(connection, asynchronous.AsyncEngine):
         refuse(connection, "give one of `async with engine.begin() as connection`")
     return None
 
 
-def _check(connection: Connection, adapter: SyncAdapter | AsyncAdapter) -> None:
+def _check(connection: Connection, adapter: SyncAdapter | AsyncAdapter, statement: str) -> None:
     """Refuse a connection to another kind of database, or that commits by itself."""
-    if connection.dialect.name != "postgresql":
-        raise InvalidJobError(
-            f"{adapter.name} leads to {connection.dialect.name}: jobs are written in transactions of PostgreSQL"
-        )
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+    adapter.checked(connection.dialect.name)
+    if connection.dialect.name == "sqlite":
+        # Events may begin the transaction with the first statement.
+        commits = statement != WHICH_FILES and is_outside(connection.connection.driver_connection)
+    else:
+        commits = getattr(connection.connection.dbapi_connection, "autocommit", False)
+    if commits:
         adapter.refuse_autocommit(WAY_OUT)
 
 
@@ -72,7 +75,7 @@ class SqlalchemyConnection(SyncAdapter):
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
-        _check(self.connection, self)
+        _check(self.connection, self, statement)
         return _fetch(self.connection, statement, values)
 
 
@@ -86,7 +89,7 @@ class SqlalchemySession(SyncAdapter):
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
         connection = self.connection.connection()
-        _check(connection, self)
+        _check(connection, self, statement)
         return _fetch(connection, statement, values)
 
 
@@ -116,7 +119,7 @@ class SqlalchemyAsyncSession(AsyncAdapter):
 
 async def _fetch_async(connection: Any, adapter: AsyncAdapter, statement: str, values: tuple[Any, ...]) -> list[Any]:
     def fetch(inner: Connection) -> list[Any]:
-        _check(inner, adapter)
+        _check(inner, adapter, statement)
         return _fetch(inner, statement, values)
 
     rows: list[Any] = await connection.run_sync(fetch)

@@ -8,13 +8,15 @@ found out no sooner: a closed path, a full queue, an id or a key that is taken, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from queuehint.backends.base import WHICH_DATABASE
+from queuehint.backends.base import WHICH_DATABASE, FileInbox
+from queuehint.backends.sqlite.layout import PREFIX
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import operations_at_once
 from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, leads_to, note_database
 from queuehint.client.transactions.adapters import adapter_of
+from queuehint.client.transactions.file_rows import insertion as insertion_into_file
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.operations.inbox import row_of
 
@@ -23,11 +25,25 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import InboxAddress
     from queuehint.client.handle import Client
+    from queuehint.client.transactions.adapter import Steps
     from queuehint.operations import Operation
     from queuehint.values.spec import JobSpec
 
 MISSING = frozenset({"42P01", "3F000"})
 """What PostgreSQL says of a table and a schema that are not there."""
+
+
+_NOTES: Final = {
+    f"no such table: main.{PREFIX}": (
+        "The file has no tables for jobs yet: the first process that asks its scheduler anything else makes them, such "
+        "as `queuehint stats --target URL`."
+    ),
+    "database is locked": (
+        "Another transaction writes. One that reads first and writes then cannot wait for it: begin with BEGIN "
+        "IMMEDIATE, and set a busy timeout."
+    ),
+}
+"""What to do about errors of SQLite."""
 
 
 class RowWriter:
@@ -45,15 +61,15 @@ class RowWriter:
 
     def __init__(self, client: Client, connection: object) -> None:
         # A backend need not inherit from the protocol.
-        inbox: InboxAddress | None = getattr(client.backend, "inbox", None)
+        inbox: InboxAddress | FileInbox | None = getattr(client.backend, "inbox", None)
         if inbox is None:
             raise InvalidJobError(
-                f"within(): {client!r} does not keep its jobs in PostgreSQL, and takes none in a transaction; "
-                "enqueue after the commit"
+                f"within(): {client!r} does not keep its jobs in PostgreSQL, or in a SQLite file with shared=yes, and "
+                "takes none in a transaction; enqueue after the commit"
             )
         self.client = client
         self.inbox = inbox
-        self._adapter = adapter_of(connection)
+        self._adapter = adapter_of(connection, inbox.kind)
 
     async def submit_checked(
         self,
@@ -104,9 +120,7 @@ class RowWriter:
         adapter, data = self.check_async(), row_of(operations)
         inbox = await self.client.backend.find_inbox() or self.inbox
         try:
-            driver = await adapter.driver()
-            statement, values = _insertion(inbox, data, driver)
-            self._check_written(await adapter.fetch(statement, *values), inbox, driver)
+            await adapter.run(self._insertion(inbox, data, await adapter.driver()))
         except Exception as error:
             _note_missing(inbox, error)
             raise
@@ -116,9 +130,7 @@ class RowWriter:
         adapter, data = self.check_sync(), row_of(operations)
         inbox = self.client.backend.find_inbox_sync() or self.inbox
         try:
-            driver = adapter.driver()
-            statement, values = _insertion(inbox, data, driver)
-            self._check_written(adapter.fetch(statement, *values), inbox, driver)
+            adapter.run(self._insertion(inbox, data, adapter.driver()))
         except Exception as error:
             _note_missing(inbox, error)
             raise
@@ -160,6 +172,13 @@ class RowWriter:
     def _handles(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
 
+    def _insertion(self, inbox: InboxAddress | FileInbox, data: bytes, driver: object) -> Steps[None]:
+        if isinstance(inbox, FileInbox):
+            yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}")
+        else:
+            rows = yield _insertion(inbox, data, driver)
+            self._check_written(rows, inbox, driver)
+
     def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
         if not rows:
             raise InvalidJobError(
@@ -200,8 +219,13 @@ def _checked(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _note_missing(inbox: InboxAddress, error: Exception) -> None:
-    """Add to an error that the tables are not there what to do about it."""
+def _note_missing(inbox: InboxAddress | FileInbox, error: Exception) -> None:
+    """Add to an error that the tables are not there, or the file is locked, what to do about it."""
+    if isinstance(inbox, FileInbox):
+        for said, note in _NOTES.items():
+            if said in str(error):
+                error.add_note(note)
+        return
     for each in (error, getattr(error, "orig", None), error.__cause__):
         if getattr(each, "sqlstate", None) in MISSING or getattr(each, "pgcode", None) in MISSING:
             error.add_note(

@@ -68,6 +68,7 @@ class PostgresJournal(PostgresRows):
     """
 
     looks_every_s: float | None = LOOKS_EVERY_S
+    looks_always: bool = False
 
     def __init__(self, lead: PostgresLead) -> None:
         super().__init__(lead.address.shown, lead.namespace)

@@ -1,0 +1,88 @@
+"""
+The inbox of a file that is the database of an application: rows that its own transactions have written.
+
+SQLite has one writer at a time, so the numbers of rows are in the order of commits.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from queuehint.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from queuehint.backends.sqlite.statements import Statements
+
+LOOKS_EVERY_S: Final = 0.02
+"""How often the inbox is looked into while nothing else is asked for, for `USED_S` after a row was found."""
+RESTS_EVERY_S: Final = 0.1
+"""How often else."""
+USED_S: Final = 60.0
+
+
+@attrs.frozen
+class InboxRow:
+    """A row of the inbox: what an application has written in a transaction of its own."""
+
+    id: int
+    data: bytes = attrs.field(repr=False)
+
+
+class Inbox:
+    """
+    The rows that wait, as the leader of a file sees them.
+
+    Args:
+        path: of the file, for errors.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: Path, statements: Statements) -> None:
+        self._db = db
+        self._path = path
+        self._statements = statements
+        self._empty_at: int | None = None
+        """The version of the database at which there was no row: it is another one after each commit of others."""
+        self._used_s = -USED_S
+
+    @property
+    def looks_every_s(self) -> float:
+        """How often it is looked into while nothing else is asked for."""
+        return LOOKS_EVERY_S if time.monotonic() < self._used_s + USED_S else RESTS_EVERY_S
+
+    def read(self, limit: int) -> Sequence[InboxRow]:
+        """
+        Return rows in the order of their transactions' commits.
+
+        Raises:
+            sqlite3.Error: the file cannot be read.
+        """
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        if version == self._empty_at:
+            return ()
+        rows = self._db.execute(self._statements.inbox, (limit,)).fetchall()
+        self._empty_at = None if rows else version
+        if rows:
+            self._used_s = time.monotonic()
+        # A stranger may have written something else: it is refused as it is read.
+        return [InboxRow(number, data if type(data) is bytes else b"") for number, data in rows]
+
+    def take(self, numbers: Sequence[int]) -> None:
+        """
+        Remove rows within a transaction: the first ones of the newest answer of `read`.
+
+        Raises:
+            BackendUnavailableError: one is not there any more, so that its jobs must not be either.
+            sqlite3.Error: the file cannot be written.
+        """
+        if self._db.execute(self._statements.take, (numbers[0], numbers[-1])).rowcount != len(numbers):
+            raise BackendUnavailableError(
+                f"{self._path}: another program has changed rows of the inbox while they were taken; "
+                "nothing was changed"
+            )
