@@ -90,7 +90,7 @@ class _Lead:
         """Wait until it stands by, or leads."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            if "stands by" in line:
+            if "stands by" in line or "opened" in line:
                 return
         raise RuntimeError("a process that was to stand by has ended")
 

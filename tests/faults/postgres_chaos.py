@@ -89,7 +89,14 @@ class Chaos:
 
     def leading(self) -> subprocess.Popen[bytes]:
         """Wait until a process leads, and return it."""
-        leader = until_sync(self.leader, "a process leads")
+        return self._leading_but(None)
+
+    def _leading_but(self, old: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
+        """Wait until another process than *old* leads, and return it."""
+        end_s = time.monotonic() + 30
+        while (leader := self.leader()) in {None, old}:
+            assert time.monotonic() < end_s, "no process leads"
+            time.sleep(0.05)  # each look is a connection
         assert leader is not None
         return leader
 
@@ -128,7 +135,7 @@ class Chaos:
         leader.send_signal(signal.SIGSTOP)
         with psycopg.connect(self.server.url, autocommit=True) as connection:
             connection.execute(LAPSE, (leader.pid,))
-        until_sync(lambda: self.leader() not in {None, leader}, "another process leads")
+        self._leading_but(leader)
         leader.send_signal(signal.SIGCONT)
 
     def kill_worker(self) -> None:

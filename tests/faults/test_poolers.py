@@ -19,7 +19,6 @@ from queuehint.backends.postgres.backend import PostgresBackend
 from tests.faults.doing import Caller, Ran, Running, Writer, doing
 from tests.inbox_doors import App, Asyncpg, Core, CoreAsync, Django, Psycopg, make_tables
 from tests.postgres_servers import Pooler, PostgresServer, find_pooler
-from tests.support import thorough
 
 pytestmark = [
     pytest.mark.usefixtures("postgres_server"),
@@ -108,7 +107,9 @@ class CoreAsyncBehindPooler(CoreAsync):
 APPS: tuple[type[App], ...] = (Psycopg, AsyncpgBehindPooler, Core, CoreAsyncBehindPooler, Django)
 
 
-@pytest.mark.parametrize("way", ["named", "not named", "direct"])
+@pytest.mark.parametrize(
+    "way", ["named", *[pytest.param(way, marks=pytest.mark.nightly) for way in ("not named", "direct")]]
+)
 def test_everything_goes_on_behind_a_pooler(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"named": "&pooled=1", "not named": "", "direct": f"&pooled=1{place.direct}"}[way]
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 5)
@@ -135,7 +136,8 @@ def test_everything_goes_on_behind_a_pooler(place: Place, way: str, monkeypatch:
     assert len(place.server.run("SELECT 1 FROM queuehint.header", database=place.database)) == 1
 
 
-@pytest.mark.parametrize("way", ["named", pytest.param("direct", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", ["named", "direct"])
 def test_a_pooler_that_ends_and_stands_still_loses_and_doubles_nothing(place: Place, way: str) -> None:
     options = {"named": "&pooled=1", "direct": f"&pooled=1{place.direct}"}[way]
     leader = place.scheduler(options)
@@ -145,11 +147,11 @@ def test_a_pooler_that_ends_and_stands_still_loses_and_doubles_nothing(place: Pl
     callers = [Caller(each, f"c{number}") for number, each in enumerate((leader, near, far))]
     writers = [Writer(far, f"w{number}", lambda: place.pooler.url_of(place.database)) for number in range(2)]
     with doing([*callers, *writers, Running(near, place.ran)]) as more:
-        for turn in range(thorough(10, quick=2)):
+        for turn in range(10):
             more()
             if turn % 2:
                 place.pooler.pause()
-                time.sleep(thorough(6, quick=0) + 0.1)
+                time.sleep(6)
                 place.pooler.resume()
             else:
                 place.pooler.restart()

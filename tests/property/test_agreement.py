@@ -246,7 +246,7 @@ def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("postgres_server")
-@pytest.mark.parametrize("budget", [op.BUDGET, 2])
+@pytest.mark.parametrize("budget", [2, pytest.param(op.BUDGET, marks=pytest.mark.nightly)])
 def test_a_file_and_postgres_give_the_same_answers_too(budget: int) -> None:
     walk(300 + budget, ALL_AT_ONCE, thorough(300, quick=80), budget, ways=DAILY)
 
