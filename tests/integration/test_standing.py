@@ -26,6 +26,7 @@ from queuehint.backends.journal.lead.standing import SPARE_EVERY_S, Standby
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.journal.store import BehindError
 from queuehint.backends.journal.writing import NUDGE
+from queuehint.backends.postgres.journal.reader import PostgresReader
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.backends.sqlite import store as file_store
 from queuehint.backends.sqlite.lock import find_holder, standby_path
@@ -167,6 +168,34 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
     guest.adopt(list)
     claim(guest, limit=0)
     assert ready.is_leading, "it leaves the lead to nobody"
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # rows of a file have no marks
+def test_what_was_followed_is_not_read_again_when_a_session_has_ended(
+    make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing_module, "AGAIN_S", 0.01)
+    leader, ready = make(), make()
+    leader.adopt(list)
+    fill(leader, 20)
+    standby, stop = Standby(ready), threading.Event()
+    thread = threading.Thread(target=standby.run, args=(stop,))
+    thread.start()
+    try:
+        until_sync(lambda: standby._asks_s, "it stands by")
+        replica, reader = standby._replica, standby._reader
+        assert isinstance(reader, PostgresReader)
+        shared_postgres().run(f"SELECT pg_terminate_backend({reader._session.pid})")
+        until_sync(lambda: standby._reader not in {None, reader}, "it reads by another session")
+        fill(leader, 20, 20)
+        leave_journal(leader)
+        leader.close_sync()
+        until_sync(lambda: ready.is_leading, "it leads")
+        assert replica is not None
+        assert ready.engine is replica._engine
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("url", ["file"], indirect=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from queuehint.backends.journal.lead.replica import Replica
 from queuehint.backends.journal.store import BehindError
 from queuehint.backends.journal.writing import NUDGE
-from queuehint.errors import BackendError
+from queuehint.errors import BackendError, BackendUnavailableError
 
 if TYPE_CHECKING:
     import threading
@@ -70,7 +70,7 @@ class Standby:
                     self._replica = None
                 except BackendError as error:
                     self._say_failed(str(error))
-                    self._forget()
+                    self._leave_reader(error)
                     stop.wait(AGAIN_S)
         finally:
             self._forget()
@@ -115,6 +115,13 @@ class Standby:
             if self._replica.is_used:
                 self._replica = None
         return LOOK_EVERY_S
+
+    def _leave_reader(self, error: BackendError) -> None:
+        """Read by another connection next; what was followed goes on if a mark will say that it is the same journal."""
+        replica = self._replica
+        self._forget()
+        if isinstance(error, BackendUnavailableError) and replica is not None and not replica.is_used:
+            self._replica = replica if replica.position.mark else None
 
     def _forget(self) -> None:
         reader, self._reader, self._replica = self._reader, None, None
