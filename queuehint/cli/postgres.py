@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from queuehint.backends.postgres.address import parse_url
-from queuehint.backends.postgres.layout import ddl as statements_of
+from queuehint.backends.postgres.layout import LAYOUT, downgrade, lock_key, upgrade
+from queuehint.backends.postgres.layout import ddl as ddl_of
 from queuehint.backends.postgres.layout import roles as roles_of
+from queuehint.cli.migrations import AfterOption, Format, FormatOption, Migration, printed, statements_of
 from queuehint.cli.opening import EXIT_REFUSED, EXIT_STORE, EXIT_USAGE, UsageError, Yes, confirm
 from queuehint.cli.said import said
 from queuehint.errors import BackendError, InvalidJobError, MissingExtraError
@@ -30,6 +32,7 @@ Url = Annotated[
         help="Of the store: postgresql://user@host:5432/database?schema=queuehint.",
     ),
 ]
+REVISION_MAX = 32
 SHOWN = 20
 """So many namespaces are named before their tables are removed."""
 
@@ -40,11 +43,41 @@ def ddl(
     roles: Annotated[
         bool, typer.Option("--roles", help="Print roles for workers, producers and lookers too, with what they need.")
     ] = False,
+    format: FormatOption = Format.SQL,
+    since: Annotated[
+        int, typer.Option("--from", min=0, max=LAYOUT - 1, help="The layout of the tables that are there; 0 for none.")
+    ] = 0,
+    after: AfterOption = None,
 ) -> None:
-    """Print the statements that make the tables, for a user who may; connects to nothing."""
+    """Print the statements that make the tables, or a migration that does, for a user who may; connects to nothing."""
     with _ending():
         schema = parse_url(url).schema
-        typer.echo(statements_of(schema) + (f"\n{roles_of(schema)}" if roles else ""), nl=False)
+        if format is not Format.SQL:
+            if roles:
+                raise UsageError("--roles requires --format sql")
+            typer.echo(printed(format, _migration(schema, format, since, after)), nl=False)
+            return
+        if after is not None:
+            raise UsageError("--after requires --format alembic or django")
+        typer.echo(ddl_of(schema, since) + (f"\n{roles_of(schema)}" if roles else ""), nl=False)
+
+
+def _name(schema: str) -> str:
+    """Return the name of a revision; the table of Alembic has room for 32 characters."""
+    name = f"queuehint_{schema}_{LAYOUT}" if schema != "queuehint" else f"queuehint_{LAYOUT}"
+    return name if len(name) <= REVISION_MAX else f"queuehint_{lock_key(schema) % (1 << 64):016x}_{LAYOUT}"
+
+
+def _migration(schema: str, form: Format, since: int, after: str | None) -> Migration:
+    what = f" --from {since}" if since else ""
+    return Migration(
+        name=_name(schema),
+        title=f"Tables of queuehint in schema {schema}, layout {LAYOUT}.",
+        command=f"queuehint postgres ddl URL --format {form}{what}",
+        upgrade=statements_of(upgrade(schema, since)),
+        downgrade=statements_of(downgrade(schema, since)),
+        after=after,
+    )
 
 
 @app.command()

@@ -164,6 +164,30 @@ UPDATE {schema}.layout SET number = 2;
 """
 MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _SECOND)
 """What makes the tables of a layout of those of the layout before it; the first of nothing."""
+_FIRST_BACK: Final = """\
+DROP TABLE IF EXISTS {tables};
+DROP FUNCTION IF EXISTS {schema}.draw_position();
+DO $do$ DECLARE
+    sequence text;
+BEGIN
+    FOR sequence IN SELECT relname FROM pg_catalog.pg_class
+        WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'S' AND relname::text ^@ '{sequences}'
+    LOOP
+        EXECUTE format('DROP SEQUENCE {schema}.%I', sequence);
+    END LOOP;
+    BEGIN
+        DROP SCHEMA {schema};
+    EXCEPTION WHEN dependent_objects_still_exist OR insufficient_privilege THEN
+        NULL;  -- for what else is in it
+    END;
+END $do$;
+"""
+_SECOND_BACK: Final = """\
+ALTER TABLE {schema}.leader DROP COLUMN port, DROP COLUMN fingerprint, DROP COLUMN port_secret;
+UPDATE {schema}.layout SET number = 1;
+"""
+REVERSALS: Final[tuple[str, ...]] = (_FIRST_BACK, _SECOND_BACK)
+"""What makes the tables of the layout before of those of each one; of the first nothing, with all jobs."""
 
 _GRANTS: Final = {
     "worker": """\
@@ -210,12 +234,31 @@ def migration(schema: str, number: int) -> str:
     return MIGRATIONS[number - 1].format(schema=quoted(schema), sequences=SEQUENCES)
 
 
-def ddl(schema: str) -> str:
-    """Return the statements that make all tables where there are none, as one transaction."""
-    lines = ["BEGIN;", f"SELECT pg_advisory_xact_lock({lock_key(schema)});"]
-    lines.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};")
-    lines.extend(migration(schema, number) for number in range(1, LAYOUT + 1))
-    return "\n".join([*lines, "COMMIT;", ""])
+def reversal(schema: str, number: int) -> str:
+    """Return the statements that undo `migration`."""
+    tables = ", ".join([f"{quoted(schema)}.{table}" for table in TABLES])
+    return REVERSALS[number - 1].format(schema=quoted(schema), sequences=SEQUENCES, tables=tables)
+
+
+def upgrade(schema: str, before: int = 0) -> str:
+    """Return the statements that make all tables of those of a layout, 0 for none, without a transaction around."""
+    lines = [f"SELECT pg_advisory_xact_lock({lock_key(schema)});"]
+    if not before:
+        lines.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};")
+    lines.extend(migration(schema, number) for number in range(before + 1, LAYOUT + 1))
+    return "\n".join(lines)
+
+
+def downgrade(schema: str, before: int = 0) -> str:
+    """Return the statements that undo `upgrade`."""
+    lines = [f"SELECT pg_advisory_xact_lock({lock_key(schema)});"]
+    lines.extend(reversal(schema, number) for number in range(LAYOUT, before, -1))
+    return "\n".join(lines)
+
+
+def ddl(schema: str, before: int = 0) -> str:
+    """Return the statements of `upgrade` as one transaction."""
+    return "\n".join(["BEGIN;", upgrade(schema, before), "COMMIT;", ""])
 
 
 def role_name(schema: str, kind: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from queuehint.backends.postgres.layout import LAYOUT, SEQUENCES, TABLES, lock_key, migration, quoted
+from queuehint.backends.postgres.layout import LAYOUT, lock_key, migration, quoted, reversal
 from queuehint.backends.postgres.sessions.failures import LostError, RefusedError
 from queuehint.backends.postgres.sessions.session import integer, statement, text
 from queuehint.errors import BackendDeniedError, BackendUnavailableError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LOCK_S: Final = 2.0
 """How long a change of older tables waits for those who use them; it is tried again by the next call."""
 _NO_RIGHT: Final = "42501"
-_IN_USE: Final = "2BP01"
 # The catalog is read as any table: `to_regclass` may answer from before the wait for a lock.
 _FIND: Final = statement(
     "find",
@@ -29,13 +28,6 @@ _FIND: Final = statement(
     SELECT n.oid IS NOT NULL, bool_or(c.relname = 'layout'), bool_or(c.relname IN ('journal', 'leader', 'inbox'))
     FROM (VALUES ($1)) wanted (name) LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = wanted.name
     LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relkind IN ('r', 'p', 'v') GROUP BY 1
-    """,
-)
-_SEQUENCES: Final = statement(
-    "sequences",
-    """
-    SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname::text ^@ $2
     """,
 )
 
@@ -175,17 +167,7 @@ def drop(session: Session, address: Address) -> bool:
     Raises:
         LostError, RefusedError: as of the session; all is as it was.
     """
-    schema = quoted(address.schema)
-    tables = ", ".join([f"{schema}.{table}" for table in TABLES])
     with _transaction(session, address):
-        session.script(f"DROP TABLE IF EXISTS {tables}; DROP FUNCTION IF EXISTS {schema}.draw_position()")
-        found = session.run(_SEQUENCES, address.schema, SEQUENCES)
-        for (name,) in found:
-            session.script(f"DROP SEQUENCE {schema}.{quoted(text(name) or '')}")
-    try:
-        session.script(f"DROP SCHEMA {schema}")
-    except RefusedError as error:
-        if error.code not in {_IN_USE, _NO_RIGHT}:
-            raise
-        return False
-    return True
+        session.script(reversal(address.schema, 1))
+    ((has_schema, *_),) = session.run(_FIND, address.schema)
+    return not integer(has_schema)

@@ -46,6 +46,11 @@ def statements(*, shared: bool) -> list[str]:
     return text.format(prefix=prefix_of(shared=shared), number=TABLES).splitlines()
 
 
+def reversal() -> list[str]:
+    """Return the statements that remove our tables from the file of an application, with all jobs."""
+    return [f"DROP TABLE {PREFIX}{name};" for name in ("inbox", "snapshot", "journal", "meta")]
+
+
 def is_made(db: sqlite3.Connection, path: object, *, shared: bool) -> bool:
     """
     Return whether our tables are in a file; nothing is written.

@@ -36,7 +36,7 @@ MISSING = frozenset({"42P01", "3F000"})
 _NOTES: Final = {
     f"no such table: main.{PREFIX}": (
         "The file has no tables for jobs yet: the first process that asks its scheduler anything else makes them, such "
-        "as `queuehint stats --target URL`."
+        "as `queuehint stats --target URL`, or what `queuehint sqlite ddl` prints."
     ),
     "database is locked": (
         "Another transaction writes. One that reads first and writes then cannot wait for it: begin with BEGIN "
