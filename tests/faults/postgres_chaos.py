@@ -2,9 +2,9 @@
 A PostgreSQL with all that uses it, each a process of its own, and faults of each of them.
 
 Two processes lead, one after the other. Workers are guests: one on the machine of the leader, one on another, through
-a pooler where there is one, else straight, and a proxy before that. Writers commit transactions, each of a word of a
-document and of the job that is to see it; others roll back, whole or to a savepoint. What the jobs see must be the
-words of each document, in the order of its text.
+a pooler where there is one, else straight, and a proxy before that; or by the port that the leader opens. Writers
+commit transactions, each of a word of a document and of the job that is to see it; others roll back, whole or to a
+savepoint. What the jobs see must be the words of each document, in the order of its text.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class Chaos:
     Args:
         folder: for the log of what has run.
         writers: how many applications write.
+        has_port: those that lead open a port.
     """
 
-    def __init__(self, folder: Path, seed: int, writers: int) -> None:
+    def __init__(self, folder: Path, seed: int, writers: int, *, has_port: bool = False) -> None:
         self.rng = random.Random(seed)
         self.log = folder / "ran"
         self.log.touch()
@@ -62,6 +63,7 @@ class Chaos:
         self.sched = Scheduler(f"{self.server.url}?lead=no")
         self._opened.callback(self.sched.close_sync)
         define(self.sched)
+        self._port = "?bind=127.0.0.1:0" if has_port else ""
         self.leads = [self._lead(), self._lead()]
         self.workers = {is_far: self._worker(is_far=is_far) for is_far in (False, True)}
         self.leading()
@@ -71,7 +73,7 @@ class Chaos:
             each.start()
 
     def _lead(self) -> subprocess.Popen[bytes]:
-        return start("queuehint", "lead", self.server.url, stderr=subprocess.DEVNULL)
+        return start("queuehint", "lead", f"{self.server.url}{self._port}", stderr=subprocess.DEVNULL)
 
     def _worker(self, *, is_far: bool) -> subprocess.Popen[bytes]:
         url = f"{self.server.url}?lead=no"

@@ -46,9 +46,10 @@ def test_it_is_while_the_leader_is_killed_twenty_times(tmp_path: Path, seed: int
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("has_port", [False, True])
 @pytest.mark.parametrize("number", range(3))
-def test_it_is_while_anything_fails_at_random(tmp_path: Path, seed: int, number: int) -> None:
-    with closing(Chaos(tmp_path, seed, 8)) as chaos:
+def test_it_is_while_anything_fails_at_random(tmp_path: Path, seed: int, number: int, *, has_port: bool) -> None:
+    with closing(Chaos(tmp_path, seed, 8, has_port=has_port)) as chaos:
         faults = [*QUICK, *SLOW]
         chaos.rng.shuffle(faults)
         for fault in faults:

@@ -29,8 +29,8 @@ from tests.postgres_servers import shared_postgres
 from tests.servers import new_namespace
 from tests.sqlite_store import leave_journal
 
-WAYS = ("file", "leader", "guest", "mail", "polled")
-"""A file, PostgreSQL by the process that leads, by a guest on its machine, and through the database."""
+WAYS = ("file", "leader", "guest", "mail", "polled", "port")
+"""A file; PostgreSQL by the process that leads, by a guest on its machine, through the database, and by a port."""
 DAILY = ("file", "leader")
 FAULTS = ("end_sessions", "hand_over", "crash")
 _END_SESSIONS = """
@@ -71,7 +71,8 @@ class Beside:
         options = EngineOptions(budget=self._budget)
         if self.way == "file":
             return SqliteBackend(self._file, self._options, options)
-        return PostgresBackend(parse_url(self._url()), self._options, options)
+        port = "&bind=127.0.0.1:0" if self.way == "port" else ""
+        return PostgresBackend(parse_url(self._url(port)), self._options, options)
 
     def _follow(self) -> PostgresBackend:
         self._leader.call_sync(op.Peek())
