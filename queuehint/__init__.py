@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from queuehint.client.flows.nodes import FlowGroup, Node
     from queuehint.client.handle import JobHandle
     from queuehint.client.job import Job
+    from queuehint.client.signals import Signal
     from queuehint.client.transactions.transaction import Transaction
     from queuehint.clock import Clock, FakeClock, SystemClock
     from queuehint.errors import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         ResultTimeoutError,
         ScheduleChangedError,
         ScheduleNotFoundError,
+        SignalTimeoutError,
         StaleRecordError,
         TemplateError,
         UnknownDependencyError,
@@ -195,6 +197,8 @@ __all__ = [
     "ScheduleChangedError",
     "ScheduleNotFoundError",
     "Scheduler",
+    "Signal",
+    "SignalTimeoutError",
     "Snooze",
     "StaleRecordError",
     "Stats",
@@ -223,6 +227,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "client.flows.nodes": ("FlowGroup", "Node"),
     "client.handle": ("JobHandle",),
     "client.job": ("Job",),
+    "client.signals": ("Signal",),
     "client.transactions.transaction": ("Transaction",),
     "clock": ("Clock", "FakeClock", "SystemClock"),
     "errors": (
@@ -260,6 +265,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ResultTimeoutError",
         "ScheduleChangedError",
         "ScheduleNotFoundError",
+        "SignalTimeoutError",
         "StaleRecordError",
         "TemplateError",
         "UnknownDependencyError",

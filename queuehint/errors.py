@@ -245,6 +245,18 @@ class ResultTimeoutError(QueueHintError, TimeoutError):
         super().__init__(f"job {shown(job_id)} was not over within {timeout_s:g} s{listing}")
 
 
+class SignalTimeoutError(QueueHintError, TimeoutError):
+    """A signal was not given while the job waited for it; the wait is over, whatever comes later."""
+
+    def __init__(self, name: str, cause: str | None = None) -> None:
+        self.name = name
+        self.cause = cause
+        super().__init__(
+            f"signal {shown(name)} was not given in time"
+            + ("" if cause in {None, "expired"} else f": the wait was ended, {cause}")
+        )
+
+
 class DrainTimeoutError(QueueHintError, TimeoutError):
     """Unfinished jobs were left when the time given to `drain` was over."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -15,11 +16,13 @@ from queuehint.backends.redis.doctor.doctor import diagnose
 from queuehint.backends.report import Report
 from queuehint.cli.app import app
 from queuehint.clock import FakeClock
-from queuehint.operations import Exchange, ListSchedules
-from queuehint.testing.state_machine.styles import POOLS, Style
+from queuehint.errors import DuplicateJobError
+from queuehint.operations import Enqueue, Exchange, ListSchedules
+from queuehint.testing.state_machine.styles import POOLS, SIGNALS, Style
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.schedule import Schedule
+from queuehint.values.signal import signal_spec
 from queuehint.values.spec import JobSpec
 from tests.calls import STATE_FORMAT
 from tests.commands import CliRunner
@@ -89,6 +92,9 @@ def open_store(namespace: str, redis_server: Server) -> Iterator[Store]:
 def drain(backend: RedisBackend, clock: FakeClock, server: Server, namespace: str) -> None:
     client = server.client()
     grants: tuple[Any, ...] = ()
+    for name in SIGNALS:
+        with suppress(DuplicateJobError):
+            backend.call_sync(Enqueue((signal_spec(name, b"1", 86_400_000),)))
     for _ in range(5_000):
         settled = tuple(Outcome(job_id=g.spec.id, token=g.token, kind=OutcomeKind.FINISHED) for g in grants)
         reply = backend.call_sync(Exchange("last", settle=settled, pools=(*POOLS, "default"), limit=100))

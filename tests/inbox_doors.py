@@ -136,6 +136,10 @@ class App:
             build(flow)
         return flow
 
+    def signal(self, *arguments: Any, **options: Any) -> None:
+        """Give a signal in it."""
+        self.sched.within(self.connection).signal_sync(*arguments, **options)
+
     def cancel(self, *arguments: Any, **options: Any) -> None:
         """Cancel jobs in it."""
         self.sched.within(self.connection).cancel_sync(*arguments, **options)
@@ -191,6 +195,9 @@ class AsyncApp(App):
             return flow
 
         return self.run(submit())  # type: ignore[no-any-return]
+
+    def signal(self, *arguments: Any, **options: Any) -> None:
+        self.run(self.sched.within(self.connection).signal(*arguments, **options))
 
     def cancel(self, *arguments: Any, **options: Any) -> None:
         self.run(self.sched.within(self.connection).cancel(*arguments, **options))

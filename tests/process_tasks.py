@@ -17,9 +17,11 @@ from queuehint import (
     DuplicateJobError,
     Fail,
     HandlerError,
+    InvalidJobError,
     JobContext,
     Retry,
     Scheduler,
+    SignalTimeoutError,
     Snooze,
     UnknownToReleaseError,
 )
@@ -146,3 +148,19 @@ def plain(number: int) -> int:
 def plain_job(number: int) -> int:
     """Add one."""
     return number + 1
+
+
+@sched.job(process=True, max_attempts=1)
+def decided(ctx: JobContext, name: str, timeout: float | None) -> Any:
+    try:
+        return [os.getpid(), ctx.wait_sync(name, timeout=timeout)]
+    except SignalTimeoutError as error:
+        return str(error)
+
+
+@sched.job(process=True, max_attempts=1)
+def refused(ctx: JobContext) -> Any:
+    try:
+        ctx.wait_sync("two words")
+    except InvalidJobError as error:
+        return str(error)

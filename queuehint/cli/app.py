@@ -19,6 +19,7 @@ from queuehint.cli.operate import cancel, close, drain, reopen, retry, run_now
 from queuehint.cli.pauses import pause, pauses, resume
 from queuehint.cli.records import delete, export, ls
 from queuehint.cli.said import Commands
+from queuehint.cli.signal import signal
 from queuehint.cli.simulate import simulate
 from queuehint.cli.trace import check_trace, trace
 from queuehint.cli.worker import worker
@@ -52,7 +53,7 @@ def options(
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, lead, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
-    "Order": (enqueue, cancel, retry, run_now, pause, resume, close, reopen, drain, delete),
+    "Order": (enqueue, signal, cancel, retry, run_now, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():
     for command in commands:

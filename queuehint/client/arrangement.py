@@ -30,6 +30,7 @@ from queuehint.operations import (
 )
 from queuehint.operations.bounds import topological
 from queuehint.values.ids import new_id
+from queuehint.values.signal import with_waits
 from queuehint.values.spec import PORTION_MAX, Dependency, JobSpec, check_dependencies, evolved
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Arranged:
         stand_ins: the ids of those whose own are not drawn yet, in the order they were given in; empty if that is no
             matter, because no edge names one.
         is_wide: one depends on more jobs than are told to a store at once.
+        given_count: how many were given; the others are waits of theirs for signals.
     """
 
     parts: list[tuple[JobSpec, ...]]
@@ -77,15 +79,16 @@ class Arranged:
     is_one: bool = False
     stand_ins: tuple[str, ...] = ()
     is_wide: bool = False
+    given_count: int | None = None
 
     def as_given(self, items: list[T]) -> list[T]:
-        """Return the outcomes in the order of the given specs."""
+        """Return the outcomes of the given specs, in their order."""
         if self.order is None:
             return items
         given = items.copy()
         for place, index in enumerate(self.order):
             given[index] = items[place]
-        return given
+        return given[: self.given_count]
 
     def numbered(self, firsts: Sequence[int]) -> list[tuple[JobSpec, ...]]:
         """Return the parts with the numbers drawn for jobs without an id: up to 1 000 from each of *firsts* on."""
@@ -131,6 +134,7 @@ def arrange(
     Complexity: O(V log V + E), and O(V + E) for specs that are in order already; not recursive.
     """
     order: Sequence[int] | None = None
+    given_count = len(specs)
     stand_ins: list[str] = []
     is_one, is_wide = whole, False
     if any(spec.depends_on or spec.templates or spec.name for spec in specs):
@@ -139,6 +143,7 @@ def arrange(
             if not spec.id:
                 stand_ins.append(new_id())
                 specs[index] = evolved(spec, id=stand_ins[-1])
+        specs += with_waits(specs)
         before = _resolve(specs, codec)
         if any(before):
             is_one = True
@@ -165,7 +170,7 @@ def arrange(
         parts = list(
             submissions(specs, jobs_max=PART_JOBS, bytes_max=PART_BYTES, gates_max=PART_GATES, edges_max=PART_EDGES)
         )
-    return Arranged(parts, order, is_one, tuple(stand_ins), is_wide)
+    return Arranged(parts, order, is_one, tuple(stand_ins), is_wide, given_count)
 
 
 def _resolve(specs: list[JobSpec], codec: Codec | None) -> list[list[int]]:

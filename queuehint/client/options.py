@@ -40,6 +40,7 @@ from queuehint.values.spec import (
     ask_spec,
     check_call_size,
     check_max_delay,
+    check_own_id,
     check_priority,
     evolved,
 )
@@ -175,7 +176,7 @@ def _check_tasks(value: Any) -> dict[str, Any]:
 _Check = Callable[[Any], dict[str, Any]]
 
 _BY_HAND: dict[str, _Check] = {
-    "id": lambda value: {"id": None if value is None else check_id(value)},
+    "id": lambda value: {"id": None if value is None else check_own_id(value)},
     "priority": lambda value: {"priority": check_priority(value)},
     "mode": lambda value: {"mode": parse_mode(value)},
     "tags": lambda value: {"tags": check_tags(value)},

@@ -10,12 +10,13 @@ from queuehint import operations as op
 from queuehint.core.jobs import closings, revisions, staging
 from queuehint.core.refusals import Submission, check_portion, is_part
 from queuehint.core.state import handles
-from queuehint.core.structures.edges import AFTER, needs_of, portion_of
+from queuehint.core.structures.edges import AFTER, OF_AWAITED, evaluate, needs_of, portion_of
 from queuehint.core.structures.job import START_MARK
 from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import DuplicateFlowError, FlowNotFoundError
 from queuehint.operations.producing import new_enqueued_job
+from queuehint.values.spec import SIGNAL_TASK, WAIT_MARK
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
@@ -53,7 +54,7 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
     enqueued = []
     for spec in specs:
         is_plain = spec.key is None and spec.presence_ms is None and not spec.depends_on and start is None
-        if is_plain and spec.id not in jobs:
+        if is_plain and spec.id not in jobs and spec.task != SIGNAL_TASK:
             job = state.table.admit(spec, now_ms)
             state.enqueued += 1
             enqueued.append(new_enqueued_job(job.id, job.number, job.state, created=True))
@@ -84,6 +85,8 @@ def _is_plain(state: State, operation: op.Enqueue) -> bool:
     jobs = state.table.jobs
     for spec in operation.jobs:
         if spec.key is not None or spec.presence_ms is not None or spec.depends_on or spec.id in jobs:
+            return False
+        if spec.task == SIGNAL_TASK:
             return False
     return True
 
@@ -116,7 +119,11 @@ def _enqueue_special(state: State, spec: JobSpec, submission: Submission, start:
     if existing is not None:
         token = existing.token if existing.spec.presence_ms is not None else None
         return op.EnqueuedJob(existing.id, existing.number, existing.state, False, token)
+    if (expired := table.jobs.get(spec.id)) is not None and spec.task == SIGNAL_TASK:
+        state.lifecycle.delete(expired)
     job = _admit(state, spec, submission, start, after)
+    if spec.id.startswith(WAIT_MARK) and (parent := submission.parent) is not None:
+        table.edges.hold(parent, ((job.id, OF_AWAITED),))
     if spec.presence_ms is not None:
         job.token = state.next_token()
         table.set_lease(job, state.now_ms + spec.presence_ms)
@@ -130,10 +137,14 @@ def _admit(state: State, spec: JobSpec, submission: Submission, start: Job | Non
     if start is not None:
         return staging.stage(table, spec, now_ms, needs, start)
     state.enqueued += 1
-    blocked, canceled_by = state.lifecycle.evaluate(needs, submission.ids)
+    blocked, canceled_by = evaluate(table.jobs, needs, submission.ids)
     if canceled_by is not None:
         job = table.set_aside(spec, now_ms, needs)
         state.lifecycle.apply_cancellation(job, canceled_by)
+        return job
+    if spec.task == SIGNAL_TASK and not blocked:
+        job = table.set_aside(spec, now_ms, needs)
+        state.lifecycle.give(job)
         return job
     if after is not None and after.id not in dict(needs):
         blocked = (*blocked, (after.id, AFTER))

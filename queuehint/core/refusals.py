@@ -25,7 +25,7 @@ from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Enqueue
 from queuehint.operations.bounds import OTHER_FLOW
 from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
-from queuehint.values.spec import PORTION_MAX, JobSpec
+from queuehint.values.spec import PORTION_MAX, SIGNAL_MARK, SIGNAL_TASK, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,6 +56,8 @@ def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Depende
     """
     for edge in edges:
         other = table.jobs.get(edge.id)
+        if edge.id.startswith(SIGNAL_MARK):
+            continue
         if other is None or other.gone or (other.is_hidden and not is_part(other, start)):
             raise UnknownDependencyError(job.id, edge.id)
         if is_part(other, start) and other.need_extras().came >= job.number:
@@ -126,7 +128,20 @@ class Submission:
     def existing(self, spec: JobSpec) -> Job | None:
         """Return the existing job with a spec's id; staged jobs of other submissions are invisible."""
         job = self._table.jobs.get(spec.id)
-        return job if job is not None and self._is_known(job) else None
+        if job is None or not self._is_known(job) or self._is_expired(job):
+            return None
+        return job
+
+    def _is_expired(self, job: Job) -> bool:
+        """Return whether a job is a signal whose time to be kept is over, which may be given anew."""
+        if job.spec.task != SIGNAL_TASK or not job.id.startswith(SIGNAL_MARK) or job.timer is None:
+            return False
+        return job.timer[0] <= self._state.now_ms and not self._table.edges.has_dependents(job.id)
+
+    @property
+    def parent(self) -> Job | None:
+        """The running job whose handler makes these, if there is one."""
+        return None if self._parent is None else self._table.jobs[self._parent[0]]
 
     def check(self) -> None:
         """
@@ -157,6 +172,8 @@ class Submission:
         jobs, closed, closing = self._table.jobs, self._table.closed, self._closing
         for spec in self._specs:
             existing = jobs.get(spec.id)
+            if existing is not None and self._is_expired(existing):
+                existing = None
             if existing is not None and not self._is_known(existing):
                 if self._staged is not None:
                     self._check_turn(existing)
@@ -213,7 +230,8 @@ class Submission:
                 new[key, place] -= key not in limits.pending or job.number > limits.since[key]
         keys: set[str] = set()
         for spec in self._specs:
-            if self.existing(spec) is not None:
+            # A signal is over as soon as it is there.
+            if self.existing(spec) is not None or spec.id.startswith(SIGNAL_MARK):
                 continue
             if spec.key is not None:
                 newest = self._table.keys.newest(spec.key, self._table.journal.now_ms)
@@ -275,6 +293,9 @@ class Submission:
         for edge in first:
             job = jobs.get(edge.id)
             is_there = job is not None and self._is_known(job)
+            if edge.id.startswith(SIGNAL_MARK):
+                # It may be given later.
+                continue
             if (job is not None and job.gone) or (not is_there and edge.id not in self.ids):
                 raise UnknownDependencyError(spec.id, edge.id)
         if self._parent is not None:

@@ -8,12 +8,13 @@ import itertools
 import threading
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.handlers.partial_result import PartialResult
+from queuehint.handlers.signals.waits import JobWaits
 from queuehint.schema.checks import (
     ID_BYTES_MAX,
     check_choice,
@@ -114,6 +115,13 @@ class Discard(RaisedAnswer):
     reason: str = attrs.field(default="discarded by its handler", converter=_reason)
 
 
+@attrs.frozen(auto_exc=False)
+class Leave(RaisedAnswer):
+    """The answer that `JobContext.wait` raises: run again once the wait of this id is over."""
+
+    wait_id: str
+
+
 @attrs.frozen(init=False)
 class Children:
     """
@@ -198,7 +206,7 @@ class _Offspring:
         self.ids: dict[str, None] = {}
 
 
-class JobContext(Generic[S_co]):
+class JobContext(JobWaits, Generic[S_co]):
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
@@ -426,6 +434,12 @@ class JobContext(Generic[S_co]):
             with _FIRST:
                 offspring = self._offspring = self._offspring or _Offspring()
         return offspring
+
+    # --- waits -----------------------------------------------------------------------------------------------------
+
+    def leave(self, job_id: str) -> NoReturn:
+        """End this attempt until a wait is over."""
+        raise Leave(job_id)
 
     def check_children(self, answer: Children) -> None:
         """

@@ -20,7 +20,7 @@ from queuehint.schema.compiled import Check, check_of, check_size
 from queuehint.values.hint import CLAIMS_MAX, DEPTH_MAX, Path, key_of
 from queuehint.values.record_filter import ALL_RECORDS
 from queuehint.values.schedule import FIRINGS_MAX, SCHEDULE_BYTES_MAX
-from queuehint.values.spec import PAYLOAD_BYTES_MAX, PORTION_MAX, JobSpec
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, PORTION_MAX, SIGNAL_MARK, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -241,6 +241,8 @@ def _check_part(specs: tuple[JobSpec, ...]) -> None:
     for spec in specs:
         if spec.key is not None or spec.presence_ms is not None:
             raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
+        if spec.id.startswith(SIGNAL_MARK):
+            raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no signal, it is given at once")
 
 
 def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:

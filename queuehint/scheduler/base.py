@@ -13,9 +13,16 @@ from queuehint.backends.masks import masked
 from queuehint.backends.steps import run_steps, run_steps_sync
 from queuehint.client.event_reader import EventReaders
 from queuehint.client.handle import JobHandle, handles_of
+from queuehint.client.signals import awaited, given_spec
 from queuehint.client.submission import single_of, submit, submit_single
 from queuehint.clock import Clock, SystemClock
-from queuehint.errors import BackendUnavailableError, InvalidJobTypeError, QueueHintError, shown
+from queuehint.errors import (
+    BackendUnavailableError,
+    DuplicateJobError,
+    InvalidJobTypeError,
+    QueueHintError,
+    shown,
+)
 from queuehint.handlers.codec import JsonCodec
 from queuehint.scheduler.listening import Announcer
 from queuehint.schema.checks import (
@@ -31,6 +38,7 @@ from queuehint.schema.checks import (
 )
 from queuehint.values.ids import new_id, this_process
 from queuehint.values.policy import Retention
+from queuehint.values.signal import SIGNAL_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from queuehint.client.job import Job
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.handler import Handler
+    from queuehint.handlers.signals.waits import WaitState
     from queuehint.operations import Enqueued
     from queuehint.values.spec import JobSpec
     from queuehint.worker.lifespan import Lifespan
@@ -214,6 +223,51 @@ class SchedulerBase:
         )
         jobs = run_steps_sync(backend, steps)
         return handles_of(self, jobs)
+
+    # --- signals -------------------------------------------------------------------------------------------------
+
+    async def signal(self, name: str, data: Any = None, *, keep: float | timedelta = SIGNAL_KEPT) -> bool:
+        """
+        Give a signal: the jobs that wait for it go on with its data, and those that come to wait for it do not wait.
+
+        A signal is given once, and the first data counts, for all. It may be given before any job waits for it.
+
+        Args:
+            name: 1 to 90 bytes, no white space or control characters.
+            data: what the jobs get: JSON of at most 64 KiB, as the codec writes it.
+            keep: how long the signal is kept once it is given, a timedelta or seconds, 1 ms to 10 years, and longer
+                while a job that waited for it may still run. After that it may be given anew.
+
+        Returns:
+            Whether this data counts: False if the signal was given with other data. The same call again returns the
+            same, so it may be repeated after an `OutcomeUnknownError`.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.
+
+        .. versionadded:: 1.0.0
+        """
+        try:
+            await self.submit_checked([given_spec(name, data, keep, self.codec)])
+        except DuplicateJobError:
+            return False
+        return True
+
+    def signal_sync(self, name: str, data: Any = None, *, keep: float | timedelta = SIGNAL_KEPT) -> bool:
+        """Like `signal`, for code without a loop."""
+        try:
+            self.submit_checked_sync([given_spec(name, data, keep, self.codec)])
+        except DuplicateJobError:
+            return False
+        return True
+
+    async def ask_wait(self, spec: JobSpec, parent: tuple[str, int]) -> WaitState:
+        """Return what a running job's wait for a signal has come to, for `JobContext.wait`; see `signals.awaited`."""
+        return await run_steps(self.backend, awaited(spec, parent))
+
+    def ask_wait_sync(self, spec: JobSpec, parent: tuple[str, int]) -> WaitState:
+        """Like `ask_wait`, for code without a loop."""
+        return run_steps_sync(self.backend, awaited(spec, parent))
 
     def runs_workers_here(self) -> bool:
         """Return whether the calling thread runs a loop on which this scheduler has workers."""

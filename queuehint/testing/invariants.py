@@ -12,6 +12,8 @@ from queuehint.core.structures.edges import WAIT, edge_action
 from queuehint.errors import CycleError, QueueHintError
 from queuehint.testing.model.places import at_or_below, conflict, shape
 from queuehint.values.record import OVER, JobState
+from queuehint.values.signal import name_of, signal_spec
+from queuehint.values.spec import SIGNAL_MARK
 
 if TYPE_CHECKING:
     from queuehint.core.engine import Engine
@@ -80,6 +82,8 @@ def check_edges(engine: Engine) -> None:
         assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)
         assert not job.blocked or job.state in {DEFERRED, SCHEDULED}
         for job_id, edge in job.blocked.items():
+            if job_id.startswith(SIGNAL_MARK) and job_id not in jobs:
+                continue
             state = jobs[job_id].state
             assert state not in OVER or (state is FAILED and edge_action(edge, FAILED) == WAIT), (
                 f"{job.id} waits for nothing"
@@ -100,9 +104,18 @@ def check_cycles(engine: Engine) -> None:
         raise AssertionError(f"{' <- '.join(error.args[1])} wait for one another") from None
 
 
+DAY_MS = 24 * 60 * 60_000
+
+
 def undo_marks(engine: Engine) -> list[op.Operation[Any]]:
-    """Return the operations that take back what was set: pauses, closed paths, weights, workers."""
+    """Return the operations that take back what was set (pauses, closed paths, weights, workers), and give signals."""
+    jobs = engine.table.jobs
+    needed = {
+        need for job in jobs.values() for need in (*job.blocked, *[need[0] for need in job.need_extras().all_needs()])
+    }
+    signals = sorted([job_id for job_id in needed if job_id.startswith(SIGNAL_MARK) and job_id not in jobs])
     return [
+        *[op.Enqueue((signal_spec(name_of(job_id) or "", b"1", DAY_MS),)) for job_id in signals],
         *[op.Resume(pause.filter) for pause in engine.table.pauses.all()],
         *[op.Close(path, reopen=True) for path in sorted(engine.table.closed)],
         *[op.Weigh(user, 1) for user in engine.table.ready.weights],

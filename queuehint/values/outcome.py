@@ -78,6 +78,7 @@ class Outcome:
         reason: for DISCARDED: why.
         children: for CHILDREN: up to 1 000 ids of jobs to wait for; *result* is then the job's own.
         on_child_failure: for CHILDREN: whether a child that is FAILED or CANCELED makes the job FAILED.
+        again: for CHILDREN: run the job again when they are over, however they ended; the attempt counts for nothing.
     """
 
     job_id: JobId
@@ -90,6 +91,7 @@ class Outcome:
     reason: ShortText | None = None
     children: Annotated[tuple[JobId, ...], AtMost(CHILDREN_MAX)] = ()
     on_child_failure: OnChildFailure = "fail"
+    again: bool = False
 
 
 new_outcome: Final = maker(Outcome)

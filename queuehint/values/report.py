@@ -13,6 +13,7 @@ from queuehint.values.hint import key_of
 from queuehint.values.outcome import Progress
 from queuehint.values.record import OVER, JobState, moment
 from queuehint.values.record_filter import RecordFilter
+from queuehint.values.signal import name_of
 
 
 class ReasonKind(StrEnum):
@@ -24,6 +25,8 @@ class ReasonKind(StrEnum):
     """Runs past its timeout, or on after a cancellation: its place is free when its code has really ended."""
     TIME = "time"
     DEPENDENCY = "dependency"
+    SIGNAL = "signal"
+    """Signals are not given that it waits for."""
     DEAD_DEPENDENCY = "dead_dependency"
     """A FAILED job it depends on is on the dead shelf until it is redriven or discarded, or its record expires."""
     PLACE = "place"
@@ -99,13 +102,16 @@ class Reason:
             return f"resume what is selected: queuehint resume {_options(self.selection)}"
         text = _WAYS_OUT.get(self.kind)
         place = quote(self.path_key or "root") if self.selection is None else _options(self.selection)
-        return None if text is None else text.format(id=job_id, other=other, path=place)
+        signal = quote(next(filter(None, map(name_of, self.jobs)), ""))
+        return None if text is None else text.format(id=job_id, other=other, path=place, signal=signal)
 
     def __str__(self) -> str:
         head = f"{self.job_id} is {self.state}: "
         if self.kind is ReasonKind.DEPENDENCY and self.open_dependencies > len(self.jobs) > 0:
             return f"{head}{self._still_open()}" + (f" ({self.detail})" if self.detail else "")
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
+        if self.kind is ReasonKind.SIGNAL:
+            behind = f" {', '.join([name_of(job_id) or job_id for job_id in self.jobs])}"
         at = f" at {self.path_key}" if self.path_key is not None else ""
         until = (
             f" until {moment(self.until_ms).isoformat(timespec='milliseconds')}" if self.until_ms is not None else ""
@@ -153,6 +159,7 @@ _SENTENCES = {
     ReasonKind.OVERDUE: "told to stop, its code still runs",
     ReasonKind.TIME: "waits for its time",
     ReasonKind.DEPENDENCY: "waits for the end",
+    ReasonKind.SIGNAL: "waits for the signal",
     ReasonKind.DEAD_DEPENDENCY: "waits for a redrive",
     ReasonKind.PLACE: "waits for the place",
     ReasonKind.DEAD_HOLD: "waits behind the dead hold",
@@ -171,6 +178,7 @@ _WAYS_OUT = {
     ReasonKind.OVERDUE: "its code has to end: look at its worker, whose end frees the place too",
     ReasonKind.TIME: "it comes by itself, or cancel it: queuehint cancel {id}",
     ReasonKind.DEPENDENCY: "ask on from there: queuehint why --chain {other}",
+    ReasonKind.SIGNAL: "give it: queuehint signal {signal}; or cancel the job: queuehint cancel {id}",
     ReasonKind.DEAD_DEPENDENCY: "redrive it: queuehint dead retry {other}",
     ReasonKind.PLACE: "ask on from there: queuehint why --chain {other}",
     ReasonKind.DEAD_HOLD: "redrive it, or give it up: queuehint dead retry {other}, queuehint dead purge {other}",

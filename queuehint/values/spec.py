@@ -43,13 +43,24 @@ PAYLOAD_BYTES_MAX = 1 << 20
 CALL_BYTES_MAX = 1 << 30
 """Arguments of all jobs of one call: they are kept until the last was checked."""
 
+SIGNAL_TASK = "queuehint.signal"
+"""The task of records that take no place and need no worker: signals that were given, and waits for one."""
+SIGNAL_MARK = "signal:"
+"""The beginning of the id of a signal, and of no job's; its name stands behind it."""
+WAIT_MARK = "signal-wait:"
+"""The beginning of the id of the record of one wait for a signal, and of no job's."""
+OF_SIGNALS: Final = (SIGNAL_MARK, WAIT_MARK)
+ASKED_MARK = "signal-within:"
+"""The beginning of the id in an edge that asks for a wait, and of no record's."""
+_RESERVED: Final = (*OF_SIGNALS, ASKED_MARK)
+
 DEPENDENCIES_MAX = 100_000
 PORTION_MAX = 1000
 """So many dependencies of a job are told to a store at once; the others follow in portions of as many."""
 TEMPLATES_MAX = 1000
 
 OnConflict = Literal["return", "replace", "after", "reject"]
-When = Literal["success", "failure", "done"]
+When = Literal["success", "failure", "done", "must"]
 ON_CONFLICT: tuple[OnConflict, ...] = get_args(OnConflict)
 WHEN: tuple[When, ...] = get_args(When)
 
@@ -83,6 +94,14 @@ def _check_level(value: object, *, parameter: str) -> int:
     return check_priority(value, parameter=parameter)
 
 
+def check_own_id(value: object) -> str:
+    """Check the id of a job that is neither a signal nor a wait for one."""
+    job_id = check_id(value)
+    if job_id.startswith(_RESERVED):
+        raise InvalidJobError(f"id {shown(job_id)} begins like that of a signal or of a wait for one, no job's does")
+    return job_id
+
+
 def check_priority(value: object, *, parameter: str = "priority") -> int:
     """Check a priority: 1 to 5 or `Priority.CRITICAL`."""
     if isinstance(value, Priority):
@@ -102,7 +121,8 @@ class Dependency:
     Args:
         id: the job's id; in a `JobSpec` that is about to be submitted also its name in the submission.
         when: ``"success"`` waits for FINISHED, and what another end does is said by the waiting job's
-            `on_dependency_failure`; ``"failure"`` runs on FAILED and is canceled otherwise; ``"done"`` runs on any end.
+            `on_dependency_failure`; ``"failure"`` runs on FAILED and is canceled otherwise; ``"done"`` runs on any end;
+            ``"must"`` waits for FINISHED and is FAILED by any other end.
         name: what templates and `JobContext.results` call the job, besides its id.
         data: the waiting job needs its result; such an edge is never dropped. Set for those a template names.
 
@@ -234,6 +254,25 @@ class JobSpec(Remembered):
                     raise InvalidJobError(f"presence_ms: its caller waits for the place now, {parameter} must be None")
         if self.depends_on:
             self._check_edges(replaces=replaces)
+        if self.task == SIGNAL_TASK:
+            self._check_signal()
+        elif self.id.startswith(_RESERVED):
+            check_own_id(self.id)
+
+    def _check_signal(self) -> None:
+        """Refuse what is neither a signal that is given nor a wait for one."""
+        named = {field: getattr(self, field) for field in _NOT_OF_SIGNALS}
+        if wrong := [field for field, value in named.items() if value != _NOT_OF_SIGNALS[field]]:
+            raise InvalidJobError(f"{wrong[0]}: a signal has none, got {shown(named[wrong[0]])}")
+        if self.id.startswith(SIGNAL_MARK) and not self.depends_on:
+            return
+        edges = self.depends_on
+        if not self.id.startswith(WAIT_MARK) or len(edges) != 1 or not edges[0].id.startswith(SIGNAL_MARK):
+            raise InvalidJobError(
+                f"task {shown(self.task)} is that of signals and of waits for one, job {shown(self.id)} is neither"
+            )
+        if edges[0].when != "success" or self.policy.on_dependency_failure != "wait":
+            raise InvalidJobError(f"a wait ends when its signal is given, got when={shown(edges[0].when)}")
 
     def _check_edges(self, *, replaces: bool) -> None:
         if self.presence_ms is not None:
@@ -245,6 +284,9 @@ class JobSpec(Remembered):
         ids = {edge.id for edge in self.depends_on}
         if self.id in ids:
             raise CycleError([self.id])
+        for edge in self.depends_on:
+            if edge.when == "failure" and edge.id.startswith(SIGNAL_MARK):
+                raise InvalidJobError(f"when is 'failure', and {shown(edge.id)} never fails: it is given or not")
         if len(ids) < len(self.depends_on) or len(ids) > DEPENDENCIES_MAX:
             check_dependencies(self.depends_on)
 
@@ -286,6 +328,11 @@ class JobSpec(Remembered):
         return self.arguments == other.arguments
 
 
+_NOT_OF_SIGNALS: Final = {
+    **dict.fromkeys(("key", "delay_ms", "run_at_ms", "max_delay_ms", "presence_ms")),
+    "claims": (),
+    "templates": False,
+}
 new_spec: Final = maker(JobSpec)
 ask_spec: Final = asker(lambda: JobSpec)
 JOB_OPTIONS = options_of(JobSpec) - {

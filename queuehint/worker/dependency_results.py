@@ -16,6 +16,7 @@ from queuehint.errors import BackendError, CorruptStateError, PayloadError, clip
 from queuehint.handlers.templates import fill
 from queuehint.operations import FETCH_MAX, Fetch, Operation, Verdict
 from queuehint.values.record import JobState
+from queuehint.values.signal import name_of
 from queuehint.values.spec import PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -69,10 +70,12 @@ class DependencyResults(Mapping[str, Any]):
                 ids.setdefault(edge.name, edge.id)
         for edge in edges:
             ids.setdefault(edge.id, edge.id)
+            if (signal := name_of(edge.id)) is not None:
+                ids.setdefault(signal, edge.id)
         self.left_out = frozenset(left_out)
         self._left_out_names = frozenset([name for name, job_id in ids.items() if job_id in self.left_out])
         self._ids = {name: job_id for name, job_id in ids.items() if job_id in payloads}
-        own = [edge.name if edge.name and ids[edge.name] == edge.id else edge.id for edge in edges]
+        own = [next((name for name in _names(edge) if ids.get(name) == edge.id), edge.id) for edge in edges]
         self._listed = tuple(dict.fromkeys(name for name in own if name in self._ids))
         self.payloads = payloads
         self._codec = codec
@@ -110,6 +113,11 @@ class DependencyResults(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<DependencyResults of {clipped(', '.join(self._listed)) or 'nothing'}>"
+
+
+def _names(edge: Dependency) -> tuple[str, ...]:
+    """Return what the result of an edge is called, what it is listed by first."""
+    return tuple([name for name in (name_of(edge.id), edge.name) if name])
 
 
 async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> DependencyResults | None:

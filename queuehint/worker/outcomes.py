@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError
-from queuehint.handlers.context import Children, Discard, Fail, Retry, Snooze
+from queuehint.handlers.context import Children, Discard, Fail, Leave, Retry, Snooze
 from queuehint.handlers.remote import EncodedResult, RemoteError
 from queuehint.operations import JOBS_AT_ONCE, Verdict
 from queuehint.schema.checks import check_payload_size
@@ -181,6 +181,8 @@ class OutcomeBuilder:
             return self._failed(grant, self._described("retry", result), _raised(result), after_ms=result.after_ms)
         if isinstance(result, Snooze):
             return outcome_of(grant, OutcomeKind.SNOOZED, delay_ms=result.delay_ms)
+        if isinstance(result, Leave):
+            return outcome_of(grant, OutcomeKind.CHILDREN, children=(result.wait_id,), again=True)
         if isinstance(result, Fail):
             return self._failed(grant, self._described("fail", result), _raised(result), final=True)
         if isinstance(result, Discard):

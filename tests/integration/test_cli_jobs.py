@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from queuehint import BackendUnavailableError, JobState
+from queuehint import BackendUnavailableError, JobState, Signal
 from queuehint.backends.redis import session as redis_session
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
@@ -89,6 +89,19 @@ def test_texts_of_jobs_do_nothing_to_a_terminal(system: System) -> None:
         assert plain(text.replace("\n", "").replace("\t", "")) == text.replace("\n", "").replace("\t", "")
     assert f"    {EVIL}\n" in system.ok("show", "a", "--raw")
     assert system.json("show", "a")["logs"] == [EVIL]
+
+
+def test_a_signal_is_given_once(system: System) -> None:
+    system.sched.jobs["edit"].using(after=[Signal("ok:doc1", timeout=60)], id="a").enqueue_sync("doc1", "intro")
+    assert "waits for the signal ok:doc1 until" in system.ok("why", "a")
+    assert system.ok("signal", "ok:doc1", '{"by": "ann"}').startswith("signal 'ok:doc1' is given in ")
+    assert system.json("signal", "ok:doc1", '{"by": "ann"}') == {"name": "ok:doc1", "counts": True}
+    again = system.run("signal", "ok:doc1", "7", "--keep", "604800")
+    assert (again.exit_code, again.stdout) == (1, "signal 'ok:doc1' was given before, with other data, which counts\n")
+    assert system.sched.get_sync("a").state is JobState.QUEUED
+    assert system.sched.get_sync("signal:ok:doc1").result == b'{"result":{"by":"ann"}}'
+    wrong = system.run("signal", "x", "{")
+    assert (wrong.exit_code, "data must be JSON" in wrong.output) == (2, True)
 
 
 def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuehint import Claim, Dependency, FakeClock, Flow, JobState, Scheduler
+from queuehint import Claim, Dependency, FakeClock, Flow, JobState, Scheduler, Signal
 from queuehint.backends.base import InboxAddress
 from queuehint.client.transactions import writer
 from queuehint.errors import (
@@ -23,6 +23,7 @@ from queuehint.operations import Operation
 from queuehint.operations.inbox import ROW_BYTES_MAX
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
 from queuehint.testing.relaying import inbox_of
+from queuehint.values.signal import wait_id
 from queuehint.values.spec import JobSpec
 from tests.inbox_doors import (
     APPS,
@@ -207,6 +208,22 @@ def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: typ
 
 
 @EACH_APP
+def test_a_signal_is_given_if_and_only_if_the_transaction_is_committed(place: Place, kind: type[App]) -> None:
+    with place.app(kind) as app:
+        app.do(app.begin)
+        app.do(app.signal, "s", 1)
+        app.do(app.rollback)
+        app.do(app.begin)
+        app.do(app.enqueue, place.save.using(id="j", after=[Signal("s", timeout=60)]), "d1")
+        app.do(app.signal, "s", 2, keep=60)
+        with pytest.raises(InvalidJobError, match="name holds white space"):
+            app.do(app.signal, "two words")
+        app.do(app.commit)
+    assert place.ids == [wait_id("s", "j"), "j", "signal:s"]
+    assert place.jobs[-1].arguments == b'{"result":2}'
+
+
+@EACH_APP
 def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[App]) -> None:
     with place.app(kind) as app:
         app.do(app.begin)
@@ -223,6 +240,7 @@ def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[Ap
                         lambda: within.submit_sync([]),
                         lambda: within.submit_sync(flow),
                         lambda: within.cancel_sync("a"),
+                        lambda: within.signal_sync("a"),
                         lambda: stack.enter_context(within.flow_sync()),
                     ]
                     if isinstance(app, AsyncApp)
@@ -232,6 +250,7 @@ def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[Ap
                         lambda: within.submit([]).send(None),
                         lambda: within.submit(flow).send(None),
                         lambda: within.cancel("a").send(None),
+                        lambda: within.signal("a").send(None),
                         within.flow,
                     ]
                 )

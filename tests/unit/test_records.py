@@ -341,7 +341,7 @@ def test_the_ends_of_the_ranges_are_valid(fields: dict[str, Any]) -> None:
     [
         ({"id": ""}, InvalidJobError, "dependency is empty"),
         ({"id": 7}, InvalidJobTypeError, "dependency must be str, got int: 7"),
-        ({"when": "always"}, InvalidJobError, "when must be one of success, failure, done, got 'always'"),
+        ({"when": "always"}, InvalidJobError, "when must be one of success, failure, done, must, got 'always'"),
         ({"name": "a b"}, InvalidJobError, "name holds white space"),
         ({"data": 1}, InvalidJobTypeError, "data must be bool, got int: 1"),
         (

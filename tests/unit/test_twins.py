@@ -27,9 +27,9 @@ TWINS = {
     "jobs/revisions.py": {"enqueue.lua": "respec", "lib/jobs/transitions.lua": "make_due"},
     "jobs/lifecycle.py": {
         "lib/jobs/lifecycle.lua": """
-            await_children back_off begin cancel cancel_because_of count_delay delete die discard drop end=finish
-            end_parent evaluate fail fire_timer forget is_cycle lose promote prune reap record_error resolve
-            resolve_dependents revive revive_dependents
+            await_children back_off begin cancel count_delay delete die discard drop end=finish end_because_of
+            end_parent fail fire_timer forget give lose promote prune reap record_error resolve resolve_dependents
+            revive revive_dependents
         """,
     },
     "jobs/closings.py": {"lib/jobs/closings.lua": "cause_of_closing close last_above"},
@@ -37,7 +37,7 @@ TWINS = {
     "jobs/priority.py": {"lib/jobs/priority.lua": "inherit"},
     "jobs/sweeps.py": {
         "lib/jobs/sweeps.lua": "cancel_flow cancel_paths unpark",
-        "lib/jobs/dependents.lua": "go_through release revive",
+        "lib/jobs/dependents.lua": "end_waits go_through release revive",
         "lib/jobs/work.lua": "step",
     },
     "structures/leftovers.py": {"lib/jobs/leftovers.lua": "leave_tally"},
@@ -46,6 +46,8 @@ TWINS = {
             add close count edge_action end_resolving first_canceled_by has_dependents is_awaited_by is_late keep
             needs_of reaches release set_canceled_by
         """,
+        "lib/jobs/lifecycle.lua": "evaluate is_cycle",
+        "lib/jobs/transitions.lua": "hold",
     },
     "structures/event_log.py": {"lib/structures/event_log.lua": "note"},
     "structures/limits.py": {

@@ -143,7 +143,13 @@ KEYS: Final = (
     Key("line:", "zset", "place -> claims that wait at this gate", "claims that move on", is_prefix=True),
     Key("log:", "list", "the last log lines of this job", "end of retention", is_prefix=True),
     Key("errors:", "list", "the last errors of this job", "end of retention", is_prefix=True),
-    Key("waiting:", "zset", "number -> jobs that depend on this job and may still run", "their end", is_prefix=True),
+    Key(
+        "waiting:",
+        "zset",
+        "number -> jobs that depend on this job or signal and may still run",
+        "their end",
+        is_prefix=True,
+    ),
     Key("blocked:", "hash", "job this job still waits for -> policy of the edge", "their end, its end", is_prefix=True),
     Key(
         "gauges:",

@@ -9,6 +9,7 @@ from queuehint.client.flows.edges import specs_of
 from queuehint.client.flows.handle import FlowHandle
 from queuehint.client.flows.nodes import FlowGroup, FlowRegistry
 from queuehint.client.job import Job
+from queuehint.client.signals import Signal
 from queuehint.errors import (
     InvalidJobError,
     InvalidJobTypeError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from queuehint.client.handle import Client, JobHandle, Submitter
+    from queuehint.values.signal import OnTimeout
     from queuehint.values.spec import JobSpec
 
 _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
@@ -64,6 +66,17 @@ class Flow(FlowGroup, FlowHandle):
     def name(self) -> str:
         """Its id: only the groups in it are called something."""
         return self.id
+
+    @staticmethod
+    def signal(name: str, *, timeout: float | timedelta | None = None, on_timeout: OnTimeout = "fail") -> Signal:
+        """
+        Return a signal that nodes wait for: ``flow.add(publish, flow.signal("approved:doc1").out)``.
+
+        It is no node. Each node that waits for it has a timeout of its own; the arguments are those of `Signal`.
+
+        .. versionadded:: 1.0.0
+        """
+        return Signal(name, timeout=timeout, on_timeout=on_timeout)
 
     async def submit(self) -> None:
         """

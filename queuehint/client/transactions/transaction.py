@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, overload
 from queuehint.client.flows.flow import Flow, submitting, submitting_sync
 from queuehint.client.handle import JobHandle, checked_reason, id_of
 from queuehint.client.options import checked
+from queuehint.client.signals import given_spec
 from queuehint.client.transactions.writer import RowWriter
 from queuehint.errors import InvalidJobError, shows_itself
 from queuehint.operations import IDS_MAX, Cancel, CancelPath, Operation
 from queuehint.schema.checks import check_items
 from queuehint.values.hint import parse_path
+from queuehint.values.signal import SIGNAL_KEPT
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -92,6 +94,19 @@ class Transaction(RowWriter):
         """Like `flow`, by a synchronous connection: a plain context manager."""
         self.check_sync()
         return submitting_sync(Flow(self.client, id, timeout, submitter=self))
+
+    async def signal(self, name: str, data: Any = None, *, keep: float | timedelta = SIGNAL_KEPT) -> None:
+        """
+        Give a signal once the transaction is committed, if it was not given before; the arguments are those of
+        `Scheduler.signal`. Whether this data counts is not known yet.
+        """
+        self.check_async()
+        await self.submit_checked([given_spec(name, data, keep, self.client.codec)])
+
+    def signal_sync(self, name: str, data: Any = None, *, keep: float | timedelta = SIGNAL_KEPT) -> None:
+        """Like `signal`, by a synchronous connection."""
+        self.check_sync()
+        self.submit_checked_sync([given_spec(name, data, keep, self.client.codec)])
 
     async def cancel(
         self,

@@ -29,6 +29,7 @@ from queuehint.values.report import (
     refused_text,
     unserved_text,
 )
+from queuehint.values.spec import OF_SIGNALS, SIGNAL_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +67,8 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
         for job_id in blocked:
             other = jobs.get(job_id)
             most_awaited = max(most_awaited, edges.count(job_id))
-            is_orphan = is_orphan or other is None or not edges.depends(job, job_id)
+            is_missing = other is None and not job_id.startswith(SIGNAL_MARK)
+            is_orphan = is_orphan or is_missing or not edges.depends(job, job_id)
             is_behind_dead = is_behind_dead or (other is not None and other.state is JobState.FAILED)
         behind_dead += is_behind_dead
         if is_orphan and len(orphans) < ORPHANS_MAX:
@@ -146,11 +148,18 @@ def _reason_deferred(state: State, job: Job) -> Reason:
     jobs = state.table.edges.some_open(job)
     of_commit = job.extras is not None and job.extras.start is not None
     dead = [job_id for job_id in jobs if (other := known.get(job_id)) is not None and other.state is JobState.FAILED]
+    kind = ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY
+    until_ms = None
+    if jobs and all(job_id.startswith(OF_SIGNALS) for job_id in jobs):
+        kind = ReasonKind.SIGNAL
+        waits = [job, *[known[job_id] for job_id in jobs if job_id in known]]
+        until_ms = min([each.expiry[0] for each in waits if each.expiry is not None], default=None)
     return Reason(
         job_id=job.id,
         state=job.state,
-        kind=ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY,
+        kind=kind,
         jobs=tuple((dead or jobs)[:JOBS_NAMED_MAX]),
+        until_ms=until_ms,
         stuck=bool(dead),
         open_dependencies=len(job.blocked) - of_commit,
         dependencies=0 if job.extras is None or job.started_ms is not None else sum(map(len, job.extras.portions)),
@@ -403,7 +412,7 @@ def _moves(
         reason = reason_of(state, todo.pop(), blockers)
         # Without a named blocker, any job that moves may be the one it waits for.
         is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(state, question)
-        if reason.stuck or is_lost or known.get(reason.job_id) is False:
+        if reason.stuck or is_lost or reason.kind is ReasonKind.SIGNAL or known.get(reason.job_id) is False:
             known[job.id] = False
             return False
         all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS

@@ -15,14 +15,17 @@ import attrs
 from queuehint.core.jobs import archive, staging
 from queuehint.core.jobs.closings import cause_of_closing, last_above
 from queuehint.core.structures.edges import (
-    CANCEL,
+    ENDS_DEPENDENT,
+    FAIL,
     KEPT,
     NOTE,
+    OF_AWAITED,
     OF_CHILD,
     REACH_MAX,
     WAIT,
     cause_of,
     edge_action,
+    evaluate,
     is_late,
 )
 from queuehint.core.structures.job import DIGEST_FROM
@@ -38,12 +41,11 @@ from queuehint.operations import EDGE_UNITS, EDGES_AT_ONCE
 from queuehint.values.event import EventKind
 from queuehint.values.outcome import JobError
 from queuehint.values.record import JobState
+from queuehint.values.spec import SIGNAL_MARK, SIGNAL_TASK, WAIT_MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from queuehint.core.jobs.table import JobTable
-    from queuehint.core.structures.job import Job, Needs
+    from queuehint.core.structures.job import Job
     from queuehint.values.outcome import Outcome
 
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -191,7 +193,7 @@ class Lifecycle:
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
         """Make a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
-        jobs, edge = self.table.jobs, OF_CHILD[outcome.on_child_failure]
+        jobs, edge = self.table.jobs, OF_AWAITED if outcome.again else OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
         for child_id in dict.fromkeys(outcome.children):
@@ -206,7 +208,7 @@ class Lifecycle:
                 children.append((child_id, edge))
             elif failed is None and edge_action(edge, child.state) == NOTE:
                 failed = (child_id, child.state)
-        is_cycle = self._is_cycle(job, [child_id for child_id, _ in children])
+        is_cycle = self.table.edges.is_cycle(jobs, job, [child_id for child_id, _ in children], self.table.committing)
         if is_cycle is None:
             error = JobError(type="queuehint.errors.DependencyError", message=UNSEARCHABLE)
             return self.fail(job, error, 0, final=True)
@@ -215,26 +217,17 @@ class Lifecycle:
             return self.fail(job, error, 0, final=True)
         if outcome.result is not None:
             job.result = outcome.result
-        if failed is not None:
+        if failed is not None and not outcome.again:
             job.need_extras().child_failed = failed
+        if outcome.again:
+            job.attempts -= 1
         if children:
-            self.table.await_children(job, tuple(children))
+            self.table.await_children(job, tuple(children), again=outcome.again)
+        elif outcome.again:
+            self.table.put_back(job, None, EventKind.RELEASED)
         else:
             self._end_parent(job)
         return None
-
-    def _is_cycle(self, job: Job, children: list[str]) -> bool | None:
-        """
-        Return whether a child waits for a job; None if the search is too long.
-
-        Search the dependencies of the children first and, if there are too many, the dependents of the job: one of both
-        sets is small, as a rule.
-        """
-        edges = self.table.edges
-        found = edges.reaches(self.table.jobs, children, job.id, set())
-        if found is None and not self.table.committing:
-            found = edges.is_awaited_by(job.id, frozenset(children))
-        return found
 
     def _end_parent(self, job: Job) -> int:
         """End a job whose children are over: FINISHED, or FAILED because of a child; return the gates left."""
@@ -254,7 +247,8 @@ class Lifecycle:
             since_ms: when the dependency ended, was discarded, or its record expired.
         """
         edge = job.blocked.get(dependency.id)
-        if edge is None:
+        # One that was redriven before its edges were released waits for nothing.
+        if edge is None or job.state in {QUEUED, STARTED}:
             return 0
         what = edge_action(edge, dependency.state)
         # A dropped dependency has no end; an ended one counts as expired only for edges that keep waiting.
@@ -262,8 +256,8 @@ class Lifecycle:
             return CANCEL_UNITS + self.end(job, CANCELED, cause_of(dependency.id, None))
         if what == WAIT:
             return 0
-        if what == CANCEL:
-            return self._cancel_because_of(job, dependency)
+        if what in ENDS_DEPENDENT:
+            return self._end_because_of(job, dependency, what)
         if what == NOTE and job.need_extras().child_failed is None:
             job.need_extras().child_failed = (dependency.id, dependency.state)
         self.table.edges.close(job, dependency.id)
@@ -273,6 +267,8 @@ class Lifecycle:
             return self._end_parent(job)
         if job.state is not DEFERRED:
             return 0
+        if job.spec.task == SIGNAL_TASK:
+            return self.give(job)
         if self.is_shut(job):
             return self._shut_out(job)
         self._count_delay(self.now_ms - since_ms)
@@ -284,47 +280,38 @@ class Lifecycle:
         self.resolved_sum_ms += delay_ms
         self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
 
-    def _cancel_because_of(self, job: Job, dependency: Job) -> int:
-        left = self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
+    def give(self, job: Job) -> int:
+        """End a signal with its data, or a wait with those of its signal; return the gates left."""
+        needs = job.need_extras().needs
+        job.result = self.table.jobs[needs[0][0]].result if needs else job.spec.arguments
+        return self.end(job, FINISHED, None)
+
+    def _end_because_of(self, job: Job, dependency: Job, what: str) -> int:
+        """Cancel a job because of the end of another, or let it fail; return the units used."""
+        cause = cause_of(dependency.id, dependency.state)
+        if what == FAIL:
+            self.record_error(job, JobError(type="dependency_failed", message=cause))
+            left = self.die(job, "dependency_failed")
+            # It has never run: a redrive runs it at once, with what it finds.
+            if job.need_extras().holds and not job.blocked:
+                self.table.leftovers.append(ReleaseSweep(job))
+            return CANCEL_UNITS + left
+        left = self.end(job, CANCELED, cause)
         if not dependency.gone:
             self.table.edges.set_canceled_by(job, dependency.id)
         return CANCEL_UNITS + left
 
-    def evaluate(
-        self, needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
-    ) -> tuple[Needs, tuple[str, Job | None] | None]:
-        """
-        Evaluate the dependencies of a job by their present states.
-
-        Args:
-            coming: ids of jobs that are enqueued by the same operation.
-            is_late: return whether a job took its id too late to be the one meant, whose record then has expired.
-
-        Returns:
-            The dependencies to wait for, and the first one that cancels the job: its id, and the job or, if its record
-            has expired, None.
-        """
-        blocked = []
-        for need in needs:
-            job = self.table.jobs.get(need[0])
-            if job is None or job.gone or job.is_hidden or (is_late is not None and is_late(job)):
-                if job is not None or need[0] not in coming:
-                    return (), (need[0], None)
-            elif job.is_over:
-                what = edge_action(need[1], job.state)
-                if what == CANCEL:
-                    return (), (need[0], job)
-                if what != WAIT:
-                    continue
-            blocked.append(need)
-        return tuple(blocked), None
-
     def apply_cancellation(self, job: Job, canceled_by: tuple[str, Job | None]) -> int:
         """Cancel a job because a dependency is over or its record has expired; return the gates left."""
         dependency_id, dependency = canceled_by
+        extras = job.need_extras()
+        if not extras.holds and any(need[0].startswith(WAIT_MARK) for need in extras.all_needs()):
+            # It was never bound to its waits for signals.
+            self.table.leftovers.append(ReleaseSweep(job))
         if dependency is None:
             return CANCEL_UNITS + self.end(job, CANCELED, cause_of(dependency_id, None))
-        return self._cancel_because_of(job, dependency)
+        edge = next(need[1] for need in extras.all_needs() if need[0] == dependency_id)
+        return self._end_because_of(job, dependency, edge_action(edge, dependency.state))
 
     def begin(self, job: Job, sweep: CommitSweep) -> int:
         """
@@ -336,7 +323,7 @@ class Lifecycle:
         part, at = divmod(sweep.bound[1], NEXT_SLICE) if sweep.bound[0] == job.number else (0, 0)
         sweep.bound = (0, 0)
         needs = portions[at][part * EDGES_AT_ONCE : (part + 1) * EDGES_AT_ONCE]
-        blocked, canceled_by = self.evaluate(needs, is_late=partial(is_late, job))
+        blocked, canceled_by = evaluate(self.table.jobs, needs, is_late=partial(is_late, job))
         is_cut = len(portions[at]) > (part + 1) * EDGES_AT_ONCE
         if canceled_by is None and (is_cut or at + 1 < len(portions)):
             self.table.bind(job, needs, blocked)
@@ -346,6 +333,8 @@ class Lifecycle:
         commit_ms = staging.unstage(self.table, job)
         if canceled_by is not None:
             return EDGE_UNITS * len(needs) + self.apply_cancellation(job, canceled_by)
+        if job.spec.task == SIGNAL_TASK and not blocked:
+            return EDGE_UNITS * len(needs) + self.give(job)
         if self.is_shut(job):
             return EDGE_UNITS * len(needs) + self._shut_out(job)
         return EDGE_UNITS * len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
@@ -366,7 +355,9 @@ class Lifecycle:
     def revive(self, job: Job) -> int:
         """Requeue a job that a dependency canceled, if its dependencies allow it now; return the units used."""
         edges, needs = self.table.edges, job.need_extras().all_needs()
-        blocked, canceled_by = self.evaluate(needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
+        blocked, canceled_by = evaluate(
+            self.table.jobs, needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms
+        )
         if canceled_by is not None:
             dependency_id, dependency = canceled_by
             if dependency is None:
@@ -447,6 +438,9 @@ class Lifecycle:
         if not job.is_over or self._is_pinned(job):
             return False
         self.table.drop_timer(job)
+        if job.id.startswith(SIGNAL_MARK):
+            self._drop(job)
+            return True
         # Consequences of its end may be left over and come first: its id is removed when its timer fires.
         self._forget(job, digest_from=0)
         return True
@@ -464,10 +458,17 @@ class Lifecycle:
             archive.keep(table, job, self.now_ms + min(max(kept_ms, PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
             return 0
         assert job.ended_ms is not None
+        if job.id.startswith(SIGNAL_MARK):
+            # It may be given anew.
+            return self._drop(job)
         if job.ended_ms + ID_KEPT_MS > self.now_ms or job.expiry is not None or self._has_edges(job):
             return self._forget(job)
-        left = table.free(job) if job.is_placed else 0
-        archive.prune(table, job)
+        return self._drop(job)
+
+    def _drop(self, job: Job) -> int:
+        """Drop a record and its id; return the gates left."""
+        left = self.table.free(job) if job.is_placed else 0
+        archive.prune(self.table, job)
         self.pruned += 1
         return left
 

@@ -22,14 +22,15 @@ MOVES: dict[JobState | None, dict[JobState, str]] = {
         SCHEDULED: "replaced by its key",
         DEFERRED: "due, waits for jobs",
         QUEUED: "due",
+        FAILED: "a dependency that must finish has not",
         CANCELED: "cancel, expiry, a dependency has failed",
     },
     DEFERRED: {
         SCHEDULED: "commit, waits for its time",
         DEFERRED: "replaced by its key",
         QUEUED: "last edge",
-        FINISHED: "last child",
-        FAILED: "last child",
+        FINISHED: "last child, a signal is given",
+        FAILED: "last child, a dependency that must finish has not",
         CANCELED: "cancel, expiry, a dependency has failed",
     },
     QUEUED: {

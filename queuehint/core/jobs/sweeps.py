@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.core.jobs import staging
+from queuehint.core.jobs.lifecycle import CANCEL_UNITS
 from queuehint.core.structures.leftovers import (
     CancelFlowSweep,
     CancelSweep,
@@ -25,13 +26,16 @@ from queuehint.core.structures.leftovers import (
 )
 from queuehint.operations import TALLIES, TALLY_MS
 from queuehint.values.record import JobState
+from queuehint.values.spec import WAIT_MARK
+
+NOBODY_WAITS: Final = "nobody waits for it"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from queuehint.core.jobs.lifecycle import Lifecycle
     from queuehint.core.structures.indexes import PathIndex
-    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.job import Job, Needs
 
 
 def step(lifecycle: Lifecycle, item: Leftover, budget: int) -> tuple[int, bool]:
@@ -223,8 +227,20 @@ def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[in
     edges, extras = lifecycle.table.edges, item.job.need_extras()
     if extras.more_needs and extras.holds and item.released <= len(extras.more_needs):
         item.released += 1
-        return edges.release_portion(item.job, extras.portions[item.released - 1]), True
-    return edges.release(item.job), False
+        needs = extras.portions[item.released - 1]
+        return edges.release_portion(item.job, needs) + _end_waits(lifecycle, needs), True
+    needs = (*(extras.needs if extras.holds else extras.all_needs()), *extras.blocked.items())
+    return edges.release(item.job) + _end_waits(lifecycle, needs), False
+
+
+def _end_waits(lifecycle: Lifecycle, needs: Needs) -> int:
+    """Cancel those of some waits for signals that no job waits for any more; return the units used."""
+    table, used = lifecycle.table, 0
+    for wait_id, _ in needs:
+        wait = table.jobs.get(wait_id) if wait_id.startswith(WAIT_MARK) else None
+        if wait is not None and not wait.is_over and not wait.is_hidden and not table.edges.has_dependents(wait_id):
+            used += CANCEL_UNITS + lifecycle.cancel(wait, NOBODY_WAITS)
+    return used
 
 
 def _revive(lifecycle: Lifecycle, item: ReviveSweep, budget: int) -> tuple[int, bool]:

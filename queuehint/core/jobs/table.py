@@ -34,7 +34,6 @@ from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.pauses import Pause
-    from queuehint.core.structures.heap import Entry
     from queuehint.core.structures.job import Needs
     from queuehint.core.structures.leftovers import Leftover
     from queuehint.values.hint import Path
@@ -315,14 +314,16 @@ class JobTable:
         self.journal.note(job, EventKind.DEFERRED, SCHEDULED)
         job.due_ms = None
 
-    def await_children(self, job: Job, children: Needs) -> None:
-        """End the lease of a STARTED job, vacate its place, and bind it to its children: -> DEFERRED."""
+    def await_children(self, job: Job, children: Needs, *, again: bool = False) -> None:
+        """End the lease of a STARTED job, vacate its place, and bind it to what it waits for: -> DEFERRED."""
         self._stop(job, EventKind.DEFERRED)
         self.vacate(job)
         self.become(job, DEFERRED)
         self.journal.note(job, EventKind.DEFERRED, STARTED)
         extras = job.need_extras()
-        extras.is_parent = True
+        extras.is_parent = not again
+        if again:
+            self.edges.hold(job, children)
         for child_id, edge in children:
             is_held = extras.holds and self.edges.depends(job, child_id)
             self.edges.add(job, child_id, edge[:3] + KEPT if is_held else edge)
@@ -494,7 +495,6 @@ class JobTable:
 
     def drop_timer(self, job: Job) -> None:
         """Drop the timer of a job, if it has one."""
-        entry: Entry | None = job.timer
-        if entry is not None:
+        if job.timer is not None:
+            self.timers.drop(job.timer)
             job.timer = None
-            self.timers.drop(entry)

@@ -22,10 +22,10 @@ from sortedcontainers import SortedDict
 
 from queuehint.core.structures.job import START_MARK
 from queuehint.values.record import JobState
-from queuehint.values.spec import PORTION_MAX
+from queuehint.values.spec import PORTION_MAX, SIGNAL_MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from queuehint.core.structures.job import Job, Needs
     from queuehint.core.structures.leftovers import DependentsSweep
@@ -41,12 +41,17 @@ CANCEL: Final = "c"
 """The dependent is canceled."""
 NOTE: Final = "n"
 """The edge is resolved, and the parent records that its child has failed."""
+FAIL: Final = "f"
+"""The dependent is FAILED."""
 KEPT: Final = "k"
+ENDS_DEPENDENT: Final = frozenset({CANCEL, FAIL})
 
 AFTER: Final = "ddd-"
 """The edge of `on_conflict="after"`."""
 START: Final = "ddds"
 """The edge to the start of a submission in parts."""
+OF_AWAITED: Final = "dddk"
+"""The edge to what a job waits for that is run again then."""
 OF_CHILD: Final[Mapping[OnChildFailure, str]] = {"fail": "dnn-", "ignore": "ddd-"}
 REACH_MAX: Final = 1000
 SORTED_MAX: Final = 4000
@@ -66,6 +71,8 @@ def edge_policy(edge: Dependency, on_failure: OnDependencyFailure) -> str:
     """
     if edge.when == "failure":
         return CANCEL + DROP + CANCEL + KEPT
+    if edge.when == "must":
+        return DROP + FAIL + FAIL + KEPT
     # A dependent that needs the result cannot run without it.
     drop = CANCEL if edge.data else DROP
     if edge.when == "done" or on_failure == "run":
@@ -88,6 +95,41 @@ def portion_of(edges: Iterable[Dependency], on_failure: OnDependencyFailure) -> 
 def edge_action(edge: str, state: JobState) -> str:
     """Return the action of an edge when its dependency ends in *state*."""
     return edge[_AT[state]]
+
+
+def evaluate(
+    jobs: Mapping[str, Job], needs: Needs, coming: Collection[str] = (), is_late: Callable[[Job], bool] | None = None
+) -> tuple[Needs, tuple[str, Job | None] | None]:
+    """
+    Evaluate the dependencies of a job by their present states.
+
+    Args:
+        coming: ids of jobs that are enqueued by the same operation.
+        is_late: return whether a job took its id too late to be the one meant, whose record then has expired.
+
+    Returns:
+        The dependencies to wait for, and the first one that ends the job: its id, and the job or, if its record has
+        expired, None.
+    """
+    blocked = []
+    for need in needs:
+        job = jobs.get(need[0])
+        if need[0].startswith(SIGNAL_MARK):
+            # One that was given, at any time, is over for good; any other may be given yet.
+            if job is None or job.gone:
+                blocked.append(need)
+            continue
+        if job is None or job.gone or job.is_hidden or (is_late is not None and is_late(job)):
+            if job is not None or need[0] not in coming:
+                return (), (need[0], None)
+        elif job.is_over:
+            what = edge_action(need[1], job.state)
+            if what in ENDS_DEPENDENT:
+                return (), (need[0], job)
+            if what != WAIT:
+                continue
+        blocked.append(need)
+    return tuple(blocked), None
 
 
 def cause_of(job_id: str, state: JobState | None) -> str:
@@ -118,7 +160,7 @@ class DependencySets:
         self._waiting: dict[str, dict[str, tuple[int, Job]]] = {}
         self._canceled_by: dict[str, SortedDict[int, Job]] = {}
         self._awaited: set[str] = set()
-        """The ids of jobs that have or had dependents; an id is removed when its job is pruned."""
+        """The ids of jobs that have dependents; an id is removed when its job is pruned."""
         self._resolving: set[int] = set()
         """The numbers of jobs that are over and whose edges are still being resolved."""
         self._sweeps: dict[str, list[DependentsSweep]] = {}
@@ -138,6 +180,15 @@ class DependencySets:
         """Add an edge that is not open: the result of the dependency is kept for *job*."""
         self._waiting.setdefault(dependency_id, {})[job.id] = (job.since, job)
         self._awaited.add(dependency_id)
+
+    def hold(self, job: Job, needs: Needs) -> None:
+        """Keep for a job that runs what others have come to, or will, until it cannot run any more."""
+        extras = job.need_extras()
+        known = {dependency_id for dependency_id, _ in extras.all_needs()}
+        extras.needs += tuple([need for need in needs if need[0] not in known])
+        for dependency_id, _ in needs if extras.holds else extras.all_needs():
+            self.keep(job, dependency_id)
+        extras.holds = True
 
     def close(self, job: Job, dependency_id: str) -> None:
         """Close an open edge; unless it is kept, remove it."""
@@ -190,6 +241,8 @@ class DependencySets:
         del dependents[job.id]
         if not dependents:
             del self._waiting[dependency_id]
+            # There may be no record that would be pruned.
+            self._awaited.discard(dependency_id)
 
     def has_dependents(self, job_id: str) -> bool:
         """Return whether a job that can still run depends on this one."""
@@ -331,6 +384,18 @@ class DependencySets:
                 todo.append(job.id)
         return False
 
+    def is_cycle(self, jobs: Mapping[str, Job], job: Job, children: list[str], committing: int) -> bool | None:
+        """
+        Return whether a child waits for a job; None if the search is too long.
+
+        Search the dependencies of the children first and, if there are too many, the dependents of the job: one of both
+        sets is small, as a rule.
+        """
+        found = self.reaches(jobs, children, job.id, set())
+        if found is None and not committing:
+            found = self.is_awaited_by(job.id, frozenset(children))
+        return found
+
     # --- invariants ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -358,7 +423,7 @@ class DependencySets:
                 assert job.state is JobState.CANCELED
                 assert self._canceled_by[extras.canceled_by][job.number] is job
         assert open_edges == self.open
-        assert self._awaited <= jobs.keys()
+        assert self._awaited <= self._waiting.keys()
         needed: dict[str, dict[str, str]] = {}
         for dependency_id, dependents in self._waiting.items():
             assert dependents

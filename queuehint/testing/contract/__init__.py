@@ -65,6 +65,7 @@ from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.revivals import EdgesTold, Revivals
 from queuehint.testing.contract.schedules import Firings, SchedulePauses, ScheduleWaits, Timetable
 from queuehint.testing.contract.selected_limits import LimitsOfJobs
+from queuehint.testing.contract.signals import Leaving, Signals
 from queuehint.testing.contract.slots import LimitsTold, Rates, Slots
 from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
@@ -129,6 +130,7 @@ __all__ = [
     "KnownWorkers",
     "LastJobs",
     "Leases",
+    "Leaving",
     "Levels",
     "LimitChanges",
     "LimitsAtOnce",
@@ -168,6 +170,7 @@ __all__ = [
     "Shared",
     "Shelf",
     "Siblings",
+    "Signals",
     "Slots",
     "StartWithin",
     "Steps",
@@ -297,6 +300,8 @@ class BackendConformance(
     EdgesTold,
     KnownWorkers,
     Releases,
+    Signals,
+    Leaving,
 ):
     """
     All rules that a backend keeps, each a test on both of its shells: asynchronous and not.

@@ -13,7 +13,7 @@ from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FAILED, FIN
 from queuehint.testing.model.moves import Moves
 from queuehint.values.outcome import Outcome
 from queuehint.values.record import JobState
-from queuehint.values.spec import Dependency
+from queuehint.values.spec import SIGNAL_MARK, SIGNAL_TASK, Dependency
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def what_an_end_does(
     edge: Dependency, on_failure: OnDependencyFailure, state: JobState
-) -> Literal["drop", "wait", "cancel"]:
+) -> Literal["drop", "wait", "cancel", "fail"]:
     """
     Read the table of the documentation: what the end of a dependency does to the job that depends on it.
 
@@ -36,6 +36,8 @@ def what_an_end_does(
         return "drop" if state is FAILED else "cancel"
     if state is FINISHED:
         return "drop"
+    if edge.when == "must":
+        return "fail"
     if edge.when == "success" and on_failure == "wait" and state is FAILED:
         return "wait"
     if edge.when == "success" and on_failure == "cancel":
@@ -59,13 +61,16 @@ class Edges(Moves):
         waits = []
         for edge, on_failure in job.needs.values():
             other = self.needed(job, edge.id)
-            if other is None:
+            if edge.id.startswith(SIGNAL_MARK):
+                # Given at any time it is given; not given, it may be given yet.
+                what = "wait" if self.find(edge.id) is None else "drop"
+            elif other is None:
                 if edge.id in self.jobs or edge.id not in coming:
                     return [], edge.id
                 what = "wait"
             else:
                 what = what_an_end_does(edge, on_failure, other.state) if other.is_over else "wait"
-            if what == "cancel":
+            if what in {"cancel", "fail"}:
                 return [], edge.id
             if what == "wait":
                 waits.append(edge.id)
@@ -87,7 +92,7 @@ class Edges(Moves):
         if dependency is None:
             self.end(job, CANCELED, cause_of(canceled_by, None))
         else:
-            self.canceled_by(job, dependency)
+            self.end_because_of(job, dependency)
         return False
 
     # --- when one ends -----------------------------------------------------------------------------------------------
@@ -107,8 +112,8 @@ class Edges(Moves):
             if what == "wait":
                 # For a redrive, and there is none of a job whose record is gone.
                 return self.end(job, CANCELED, cause_of(dependency.id, None)) if dependency.gone else None
-            if what == "cancel":
-                return self.canceled_by(job, dependency)
+            if what in {"cancel", "fail"}:
+                return self.end_because_of(job, dependency)
         if kind == "child" and dependency.state is not FINISHED:
             job.child_failed = True
         del job.waits[dependency.id]
@@ -116,11 +121,25 @@ class Edges(Moves):
             return None
         if job.is_parent:
             return self.end_parent(job)
-        return self.take_place(job) if job.state is DEFERRED else None
+        if job.state is not DEFERRED:
+            return None
+        return self.give(job) if job.spec.task == SIGNAL_TASK else self.take_place(job)
 
-    def canceled_by(self, job: Actor, dependency: Actor) -> None:
+    def end_because_of(self, job: Actor, dependency: Actor) -> None:
+        """Cancel a job because of the end of another, or let it fail, as its edge says."""
+        if what_an_end_does(*job.needs[dependency.id], dependency.state) == "fail":
+            # It was never run, and waits for nothing any more: a redrive runs it at once.
+            job.released = True
+            return self.die(job, "dependency_failed")
         self.end(job, CANCELED, cause_of(dependency.id, dependency.state))
         job.canceled_by = None if dependency.gone else dependency.id
+        return None
+
+    def give(self, job: Actor) -> None:
+        """End a signal with its data, or a wait with those of its signal."""
+        edge = next(iter(job.needs), None)
+        job.result = job.spec.arguments if edge is None else self.jobs[edge].result
+        self.end(job, FINISHED)
 
     # --- when one comes back -----------------------------------------------------------------------------------------
 
@@ -160,8 +179,10 @@ class Edges(Moves):
         unfinished = [child_id for child_id, child in children if child is not None and not child.is_over]
         if any(child is None for _, child in children) or self.waits_for(unfinished, job.id):
             return self.die(job, "failed")
-        strict = outcome.on_child_failure == "fail"
         job.result = job.result if outcome.result is None else outcome.result
+        if outcome.again:
+            return self.await_again(job, unfinished)
+        strict = outcome.on_child_failure == "fail"
         job.is_parent = True
         job.child_failed = strict and any(child.state in {FAILED, CANCELED} for _, child in children if child)
         if not unfinished:
@@ -172,6 +193,27 @@ class Edges(Moves):
         job.state = DEFERRED
         self.awaited.update(unfinished)
         return job.waits.update(dict.fromkeys(unfinished, "child" if strict else "ignored child"))
+
+    def await_again(self, job: Actor, awaited: list[str]) -> None:
+        """Suspend a running job until others are over, however they end, and run it again then, with what they say."""
+        job.attempts -= 1
+        if not awaited:
+            return self.put_back(job, None)
+        self.woven = True
+        self.stop(job)
+        self.vacate(job)
+        job.state = DEFERRED
+        self.awaited.update(awaited)
+        for job_id in awaited:
+            self.hold(job, job_id)
+            job.waits[job_id] = "again"
+        return None
+
+    def hold(self, job: Actor, job_id: str) -> None:
+        """Keep for a running job what another comes to."""
+        job.needs.setdefault(job_id, (Dependency(job_id, "done"), "run"))
+        job.released = False
+        self.awaited.update(job.needs)
 
     def end_parent(self, job: Actor) -> None:
         if job.child_failed:

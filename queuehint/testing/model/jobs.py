@@ -55,6 +55,7 @@ class Actor:
     ``canceled_by`` is the job because of which it is CANCELED, ``part`` the submission in parts it belongs to while
     it is hidden, and ``sent`` its number, or the last of its part if one there depends on a later one.
     ``refused_by`` holds the releases that have given it back as unknown to them, the newest last.
+    ``released`` says that results of those it needs are not kept for it.
     It is ``gone`` when its record is dropped and only its id kept.
     ``alarms`` holds its timers: when, and of which kind; after its end EXPIRY is when it gives up its key.
     """
@@ -69,8 +70,8 @@ class Actor:
         self.inherited = 0
         self.portions = 0
         self.needs = {edge.id: (edge, spec.policy.on_dependency_failure) for edge in spec.depends_on}
-        self.waits: dict[str, Literal["need", "key", "child", "ignored child"]] = {}
-        self.is_parent = self.child_failed = self.to_begin = False
+        self.waits: dict[str, Literal["need", "key", "child", "ignored child", "again"]] = {}
+        self.is_parent = self.child_failed = self.to_begin = self.released = False
         self.canceled_by: str | None = None
         self.part: str | None = None
         self.sent = number
@@ -126,8 +127,8 @@ class Actor:
     def has_key(self, now_ms: int) -> bool:
         return not self.is_over or self.alarms.get(EXPIRY, 0) > now_ms
 
-    def depends_on(self, other: Actor) -> bool:
-        return other.id in self.waits or (other.id in self.needs and self.can_run)
+    def depends_on(self, job_id: str) -> bool:
+        return job_id in self.waits or (job_id in self.needs and self.can_run and not self.released)
 
 
 class Jobs:
@@ -181,7 +182,7 @@ class Jobs:
 
     def is_needed(self, job: Actor) -> bool:
         """Some job that may run yet depends on it."""
-        return job.id in self.awaited and any(other.depends_on(job) for other in self.jobs.values())
+        return job.id in self.awaited and any(other.depends_on(job.id) for other in self.jobs.values())
 
     def waits_for(self, job_ids: Iterable[str], target: str) -> bool:
         """One of these is the target, or waits for it, through however many others."""

@@ -29,6 +29,7 @@ from queuehint.testing.model.jobs import (
 from queuehint.testing.model.places import is_at_or_below
 from queuehint.values.hint import queue_key
 from queuehint.values.record import JobState
+from queuehint.values.spec import WAIT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,12 +164,25 @@ class Moves(Jobs, abc.ABC):
         if not (keep_place and job.claims):
             self.vacate(job)
         self.tell(job)
+        self.let_go(job)
 
     def tell(self, job: Actor) -> None:
         """Queue the resolution of dependents of a job that is over, or whose record is gone."""
         waiting = [other for other in self.jobs.values() if job.id in other.waits]
         if waiting:
             self.agenda.append(partial(self.resolve, job, sorted(waiting, key=lambda other: other.since)))
+
+    def let_go(self, job: Actor) -> None:
+        """Queue the end of the waits for signals that a job that is over, or whose record is gone, has left."""
+        waits = [job_id for job_id in job.needs if job_id.startswith(WAIT_MARK)]
+        if waits:
+            self.agenda.append(partial(self.end_waits, waits))
+
+    def end_waits(self, waits: list[str]) -> None:
+        """Cancel those of some waits that no job waits for any more."""
+        for wait in [self.jobs[job_id] for job_id in waits if job_id in self.jobs]:
+            if not wait.is_over and not self.is_needed(wait):
+                self.end(wait, CANCELED, "nobody waits for it")
 
     @abc.abstractmethod
     def resolve(self, dependency: Actor, waiting: list[Actor]) -> None:
@@ -255,6 +269,7 @@ class Moves(Jobs, abc.ABC):
         job.state, job.cause = CANCELED, "discarded"
         job.alarms[PRUNE] = self.now_ms + self.kept_ms(job)
         self.tell(job)
+        self.let_go(job)
 
     def sweep_flow(self, flow: str, before: int, cause: str) -> None:
         """Cancel what was enqueued before a number in a flow, the last first."""

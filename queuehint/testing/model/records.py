@@ -24,6 +24,7 @@ from queuehint.testing.model.work import Work
 from queuehint.values.hint import queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats, Reason, ReasonKind
+from queuehint.values.spec import OF_SIGNALS
 
 if TYPE_CHECKING:
     from queuehint.values.policy import Retention
@@ -221,7 +222,8 @@ class Records(Work):
     def edge_stats(self) -> EdgeStats:
         jobs = [job for job in self.jobs.values() if not job.gone]
         deferred = sorted((job for job in jobs if job.state is DEFERRED), key=lambda job: job.number)
-        awaited = [self.jobs[job_id] for job in deferred for job_id in job.waits]
+        awaited = {job_id for job in deferred for job_id in job.waits}
+        dead = {job.id for job in jobs if job.state is FAILED}
         return EdgeStats(
             deferred=len(deferred),
             open_edges=sum(len(job.waits) for job in jobs),
@@ -229,8 +231,8 @@ class Records(Work):
             oldest_ms=deferred[0].enqueued if deferred else None,
             looked_at=len(deferred),
             most_blocked=max((len(job.waits) for job in deferred), default=0),
-            most_awaited=max((sum(job.depends_on(other) for job in jobs) for other in awaited), default=0),
-            behind_dead=sum(any(self.jobs[job_id].state is FAILED for job_id in job.waits) for job in deferred),
+            most_awaited=max((sum(job.depends_on(job_id) for job in jobs) for job_id in awaited), default=0),
+            behind_dead=sum(not dead.isdisjoint(job.waits) for job in deferred),
             orphans=(),
         )
 
@@ -255,8 +257,9 @@ class Records(Work):
         assert (reply.job_id, reply.state) == (job.id, job.state), f"{job} is told to be {reply}"
         if job.state is DEFERRED:
             waits = sorted(job.waits)
-            dead = [job_id for job_id in waits if self.jobs[job_id].state is FAILED]
+            dead = [job_id for job_id in waits if job_id in self.jobs and self.jobs[job_id].state is FAILED]
             kind = ReasonKind.DEAD_DEPENDENCY if dead else ReasonKind.DEPENDENCY
+            kind = ReasonKind.SIGNAL if waits and all(each.startswith(OF_SIGNALS) for each in waits) else kind
             needs = 0 if job.ever_started else len(job.needs)
             expected = (kind, tuple((dead or waits)[:10]), bool(dead), len(waits), needs)
             said = (reply.kind, reply.jobs, reply.stuck, reply.open_dependencies, reply.dependencies)
@@ -264,5 +267,5 @@ class Records(Work):
         elif job.is_over:
             assert (reply.kind, reply.detail) == (ReasonKind.OVER, job.cause), f"{job} ended by {job.cause}: {reply}"
         else:
-            others = {ReasonKind.DEPENDENCY, ReasonKind.DEAD_DEPENDENCY, ReasonKind.OVER}
+            others = {ReasonKind.DEPENDENCY, ReasonKind.DEAD_DEPENDENCY, ReasonKind.SIGNAL, ReasonKind.OVER}
             assert reply.kind not in others, f"{job} waits for no job, but {reply}"

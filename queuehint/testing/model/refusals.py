@@ -25,6 +25,7 @@ from queuehint.errors import (
 from queuehint.testing.model.jobs import EXPIRY
 from queuehint.testing.model.places import at_or_below, is_at_or_below
 from queuehint.testing.model.records import Records
+from queuehint.values.spec import SIGNAL_MARK
 
 if TYPE_CHECKING:
     from queuehint.testing.model.jobs import Actor
@@ -86,6 +87,8 @@ class Refusals(Records):
                 new_keys.add(spec.key)
             for edge in spec.depends_on:
                 other = self.existing(edge.id, operation.staged)
+                if edge.id.startswith(SIGNAL_MARK):
+                    continue
                 if other.gone if other is not None else edge.id not in ids:
                     return UnknownDependencyError
             if operation.parent is not None:
@@ -131,6 +134,8 @@ class Refusals(Records):
         job = self.portion_for(operation)
         for edge in operation.edges if job is not None else ():
             other = self.existing(edge.id, operation.staged)
+            if edge.id.startswith(SIGNAL_MARK):
+                continue
             if other is None or other.gone:
                 return UnknownDependencyError
             if job is not None and other.part == job.part and other.sent >= job.number:
@@ -143,6 +148,8 @@ class Refusals(Records):
         for spec in operation.jobs:
             newest = self.newest(spec.key)
             is_there = self.existing(spec.id, operation.staged) is not None
+            if spec.id.startswith(SIGNAL_MARK):
+                continue
             if not is_there and (newest is None or not newest.stands_for_key):
                 new.setdefault(spec.key if spec.key is not None else (spec.id,), spec)
         claims = [claim.path for spec in new.values() for claim in spec.claims]
@@ -174,6 +181,8 @@ def refuses_by_itself(operation: op.Enqueue) -> type[QueueHintError] | None:
         if len({spec.flow for spec in specs.values()}) > 1:
             return InvalidJobError
         if any(spec.key is not None or spec.presence_ms is not None for spec in specs.values()):
+            return InvalidJobError
+        if any(spec.id.startswith(SIGNAL_MARK) for spec in specs.values()):
             return InvalidJobError
     edges = {spec.id: {edge.id for edge in spec.depends_on} & specs.keys() for spec in specs.values()}
     named = [specs[job_id] for ids in edges.values() for job_id in ids]

@@ -10,9 +10,9 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.jobs.closings import cause_of_closing
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
-from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, Actor
+from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, LEASE, PRUNE, Actor
 from queuehint.testing.model.times import Times
-from queuehint.values.spec import JobSpec
+from queuehint.values.spec import SIGNAL_MARK, SIGNAL_TASK, WAIT_MARK, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,7 +29,11 @@ class Submissions(Times):
         hidden = self.hidden.get(job_id)
         if hidden is not None and staged is not None and hidden.part == START_MARK + staged:
             return hidden
-        return self.jobs.get(job_id)
+        job = self.jobs.get(job_id)
+        if job is not None and job_id.startswith(SIGNAL_MARK):
+            # One whose time to be kept is over may be given anew.
+            return job if job.alarms[PRUNE] > self.now_ms or self.is_needed(job) else None
+        return job
 
     def enqueue(self, operation: op.Enqueue, reply: op.Enqueued | None) -> op.Enqueued:
         staged = operation.staged
@@ -46,7 +50,10 @@ class Submissions(Times):
         self.catch_up()
         tokens = [job.presence_token for job in reply.jobs] if reply is not None else []
         tokens += [None] * len(operation.jobs)
-        jobs = [self.take_in(spec, staged, ids, token) for spec, token in zip(operation.jobs, tokens, strict=False)]
+        parent = operation.parent
+        jobs = [
+            self.take_in(spec, staged, ids, token, parent) for spec, token in zip(operation.jobs, tokens, strict=False)
+        ]
         if staged is None and operation.flow is not None and any(job.created for job in jobs):
             self.set_timeout(operation.flow, operation.flow_timeout_ms)
         if staged is not None:
@@ -61,7 +68,14 @@ class Submissions(Times):
             self.agenda.append(partial(self.sweep, [closing.path], self.numbers, cause_of_closing(last)))
             self.agenda.append(partial(self.sweep_shelf, closing.path, self.numbers))
 
-    def take_in(self, spec: JobSpec, staged: str | None, coming: Collection[str], token: int | None) -> op.EnqueuedJob:
+    def take_in(
+        self,
+        spec: JobSpec,
+        staged: str | None,
+        coming: Collection[str],
+        token: int | None,
+        parent: tuple[str, int] | None,
+    ) -> op.EnqueuedJob:
         """Find the job that is asked for, or make it."""
         job = self.existing(spec.id, staged)
         newest = self.newest(spec.key)
@@ -76,6 +90,8 @@ class Submissions(Times):
                 job = self.hide(spec, START_MARK + staged)
             else:
                 job = self.admit(spec, newest if spec.on_conflict == "after" else None, coming, token)
+                if parent is not None and job.id.startswith(WAIT_MARK):
+                    self.hold(self.jobs[parent[0]], job.id)
         presence_token = job.token if job.is_for_a_caller else None
         return op.EnqueuedJob(job.id, job.number, job.state, created, presence_token)
 
@@ -90,11 +106,18 @@ class Submissions(Times):
             if after is not None:
                 job.waits.setdefault(after.id, "key")
                 self.awaited.add(after.id)
-            self.begin(job)
+            self.begin_or_give(job)
         if spec.presence_ms is not None:
             job.token = self.new_token(token)
             job.alarms[LEASE] = self.now_ms + spec.presence_ms
         return job
+
+    def begin_or_give(self, job: Actor) -> None:
+        """Move a new job on; a signal, or a wait for one that was given, is over at once."""
+        if job.spec.task == SIGNAL_TASK and not job.waits:
+            self.give(job)
+        else:
+            self.begin(job)
 
     def new_token(self, token: int | None) -> int:
         """Return a *token* of the queue if it is greater than all before, as each must be; else one that is."""
@@ -190,6 +213,6 @@ class Submissions(Times):
             if not job.is_over and self.bind(job):
                 last = self.last_above(job)
                 if last is None:
-                    self.begin(job)
+                    self.begin_or_give(job)
                 else:
                     self.end(job, CANCELED, cause_of_closing(last))

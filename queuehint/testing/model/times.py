@@ -9,6 +9,7 @@ from queuehint.core.jobs.lifecycle import ID_KEPT_MS, PINNED_LOOK_MAX_MS, PINNED
 from queuehint.core.structures.job import DEADLINE_MARK
 from queuehint.testing.model.edges import Edges
 from queuehint.testing.model.jobs import CANCELED, DEFERRED, EXPIRY, FINISHED, LEASE, PRUNE, QUEUED, Actor
+from queuehint.values.spec import SIGNAL_MARK
 
 if TYPE_CHECKING:
     from queuehint.core.structures.timers import TimerKind
@@ -100,6 +101,9 @@ class Times(Edges):
         job.gone = True
         job.canceled_by = job.result = None
         id_until = max(job.ended + ID_KEPT_MS, job.alarms.get(EXPIRY, 0))
+        if job.id.startswith(SIGNAL_MARK):
+            # It may be given anew.
+            id_until = self.now_ms
         if id_until > self.now_ms:
             job.alarms[PRUNE] = id_until
         else:
@@ -107,3 +111,4 @@ class Times(Edges):
             self.awaited.discard(job.id)
             self.pruned += 1
         self.tell(job)
+        self.let_go(job)

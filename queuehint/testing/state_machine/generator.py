@@ -23,6 +23,8 @@ from queuehint.testing.state_machine.styles import (
     POLICIES,
     SHARED_KEYS,
     SHARED_MS,
+    SIGNALS,
+    WAITS_MS,
     WOVEN_POLICIES,
     Style,
     as_flow,
@@ -33,14 +35,17 @@ from queuehint.testing.state_machine.styles import (
     one_claim,
     pause_of,
     resume_of,
+    signal_of,
     values_of,
+    wait_of,
 )
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.spec import WHEN, Dependency, JobSpec
+from queuehint.values.signal import signal_id
+from queuehint.values.spec import SIGNAL_MARK, WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +88,8 @@ class OperationGenerator:
             *[self.amend] * 2,
         )
         if style.edges:
-            besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow)
+            signals: list[Callable[[], op.Operation[Any]]] = [partial(signal_of, random)] * 2
+            besides = (*[self.redrive] * 5, *[self.push] * 2, *[self.question] * 4, self.cancel_flow, *signals)
             parts = round(34 * style.parts)
             self._moves += (*besides, *[self.part] * parts, *[self.commit] * (parts // 2))
         if style.limited:
@@ -191,6 +197,7 @@ class OperationGenerator:
             final=final,
             children=children or (),
             on_child_failure=random.choice(ON_CHILD_FAILURE),
+            again=children is not None and random.random() < 0.4,
         )
 
     def children(self, job_id: str) -> tuple[str, ...]:
@@ -209,6 +216,8 @@ class OperationGenerator:
     def dependency(self) -> str:
         """Draw ids of dependencies: mostly unfinished jobs, ended ones too, and now and then hidden ones."""
         roll = self.random.random()
+        if roll < 0.08:
+            return signal_id(self.random.choice(SIGNALS))
         jobs = [job for job in self.engine.table.jobs.values() if not job.is_start]
         known = [job for job in jobs if not (job.is_hidden or job.gone)]
         some = [job.id for job in known if job.is_over == (roll > 0.6)]
@@ -218,6 +227,8 @@ class OperationGenerator:
 
     def edge(self, job_id: str) -> Dependency:
         when = self.random.choice(("success", "success", *WHEN))
+        if when == "failure" and job_id.startswith(SIGNAL_MARK):
+            when = "done"
         return Dependency(job_id, when=when, data=when != "failure" and self.random.random() < 0.15)
 
     def weave(self, specs: list[JobSpec], known: list[str]) -> list[JobSpec]:
@@ -247,6 +258,19 @@ class OperationGenerator:
         random.shuffle(woven)
         return woven
 
+    def await_signal(self, specs: list[JobSpec]) -> list[JobSpec]:
+        """Have one of some jobs wait for a signal, now and then, or begin such a wait for whoever makes them."""
+        random = self.random
+        if random.random() >= 0.15:
+            return specs
+        at = random.randrange(len(specs))
+        spec = specs[at]
+        wait = wait_of(random.choice(SIGNALS), spec.id, random.choice(WAITS_MS))
+        if spec.presence_ms is None and (spec.key is None or spec.on_conflict != "replace") and random.random() < 0.8:
+            specs[at] = attrs.evolve(spec, depends_on=(*spec.depends_on, self.edge(wait.id)))
+        specs.insert(random.randint(0, len(specs)), attrs.evolve(wait, flow=spec.flow))
+        return specs
+
     # --- moves -------------------------------------------------------------------------------------------------------
 
     def enqueue(self) -> op.Operation[Any]:
@@ -261,7 +285,7 @@ class OperationGenerator:
             if running and random.random() < 0.25:
                 parent = random.choice(running if random.random() < 0.95 else [*running, *self.grants])
                 specs = [attrs.evolve(spec, parent=parent[0]) for spec in specs]
-            specs = self.weave(specs, [])
+            specs = self.await_signal(self.weave(specs, []))
         self._repeat(specs)
         operation = op.Enqueue(tuple(specs), parent=parent)
         return as_flow(random, operation) if self.style.edges else operation
@@ -294,7 +318,7 @@ class OperationGenerator:
             return self._portion(staged, mine)
         if (others := [job.spec for job in hidden if job.id not in mine]) and random.random() < 0.25:
             specs.append(attrs.evolve(random.choice(others), flow=specs[0].flow if specs else None, depends_on=()))
-        specs = self.weave(specs, mine) if specs else specs
+        specs = self.await_signal(self.weave(specs, mine)) if specs else specs
         if self.specs:
             self._repeat(specs)
         return op.Enqueue(tuple(specs), staged=staged, is_further=random.random() < 0.3)

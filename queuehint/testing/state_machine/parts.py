@@ -55,7 +55,7 @@ claims = (
 delays = st.sampled_from([0, 1, MINUTE, 3 * MINUTE])
 results = st.sampled_from([None, b"1", b"null", b'"\xc3\xa9"'])
 errors = st.sampled_from([None, JobError(type="E", message="no"), JobError(type="é", message="", traceback="\n")])
-conditions = st.sampled_from(["success", "success", "success", "data", "failure", "done"])
+conditions = st.sampled_from(["success", "success", "success", "data", "failure", "done", "must"])
 users = st.sampled_from([None, "u", "v"])
 releases = st.sampled_from(["", "one", "two"])
 times_passed = st.sampled_from([0, 1, MINUTE, LEASE_MS - 1, LEASE_MS, LEASE_MS + 1, 20 * MINUTE])

@@ -37,7 +37,19 @@ from queuehint.testing.state_machine.parts import (
     times_passed,
     users,
 )
-from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PARTS, PLAIN, POOLS, SENT, SHARED_KEYS
+from queuehint.testing.state_machine.styles import (
+    FLOWS,
+    LEASE_MS,
+    MINUTE,
+    PARTS,
+    PLAIN,
+    POOLS,
+    SENT,
+    SHARED_KEYS,
+    SIGNALS,
+    WAITS_MS,
+    wait_of,
+)
 from queuehint.testing.strategies.vocabulary import operations
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
@@ -45,6 +57,7 @@ from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, Outcom
 from queuehint.values.policy import DEFAULT_POLICY, Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
+from queuehint.values.signal import signal_id, signal_spec, wait_id
 from queuehint.values.spec import Dependency, JobSpec
 
 __all__ = ["OperationMachine"]
@@ -300,6 +313,38 @@ class OperationMachine(RuleBasedStateMachine):
     def settle_with_children(self, grant: Held, children: list[str], on_child_failure: Any) -> None:
         fields = {"result": b"1", "children": tuple(children), "on_child_failure": on_child_failure}
         self.exchange(settle=self.ended(grant, CHILDREN, **fields))
+
+    # --- signals -----------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(SIGNALS),
+        data=st.sampled_from([b"1", b"2"]),
+        kept_ms=st.sampled_from([0, MINUTE, 12 * MINUTE]),
+    )
+    def give(self, name: str, data: bytes, kept_ms: int) -> None:
+        self.do(op.Enqueue((signal_spec(name, data, kept_ms),)))
+
+    @rule(
+        target=ids, job=jobs, name=st.sampled_from(SIGNALS), condition=conditions, timeout_ms=st.sampled_from(WAITS_MS)
+    )
+    def enqueue_a_wait(self, job: Any, name: str, condition: str, timeout_ms: int | None) -> Any:
+        wait = wait_of(name, str(len(self._specs) + 1), timeout_ms)
+        waiting = self.spec(*job, depends_on=(edge_of(wait.id, condition),))
+        return self.submit([wait, waiting])
+
+    @rule(target=ids, job=jobs, name=st.sampled_from(SIGNALS))
+    def enqueue_for_a_signal(self, job: Any, name: str) -> Any:
+        return self.submit([self.spec(*job, depends_on=(Dependency(signal_id(name)),))])
+
+    @rule(grant=live, name=st.sampled_from(SIGNALS), timeout_ms=st.sampled_from(WAITS_MS))
+    def begin_a_wait(self, grant: Held, name: str, timeout_ms: int | None) -> None:
+        """As a handler does, before it leaves."""
+        self.submit([wait_of(name, grant[0], timeout_ms)], parent=grant)
+
+    @rule(grant=consumes(live), name=st.sampled_from(SIGNALS), others=st.lists(ids, max_size=1))
+    def leave(self, grant: Held, name: str, others: list[str]) -> None:
+        awaited = tuple(dict.fromkeys([wait_id(name, grant[0]), *others]))
+        self.exchange(settle=self.ended(grant, CHILDREN, children=awaited, again=True))
 
     @rule(grant=grants, kind=st.sampled_from(OutcomeKind))
     def settle_again(self, grant: Held, kind: OutcomeKind) -> None:

@@ -21,6 +21,7 @@ from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
 from queuehint.values.record_filter import RecordFilter
+from queuehint.values.signal import signal_spec, wait_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from queuehint.core.engine import Engine
     from queuehint.values.hint import Mode, Path
     from queuehint.values.policy import OnDependencyFailure
+    from queuehint.values.spec import JobSpec
 
 MINUTE = 60_000
 LEASE_MS = 4 * MINUTE
@@ -38,6 +40,9 @@ TIMEOUTS_MS = (None, 1, MINUTE, 2 * MINUTE, 60 * MINUTE)
 """Timeouts of flows."""
 KEYLESS: dict[str, Any] = {"key": None, "max_delay_ms": None}
 """The fields of a job that no other one stands for."""
+SIGNALS = ("s", "t")
+WAITS_MS = (None, 1, MINUTE, 3 * MINUTE)
+"""Timeouts of waits for signals."""
 SHARED_KEYS = ("k", "l")
 SHARED_MS = 5 * MINUTE
 PARTS = ("S", "T")
@@ -138,6 +143,18 @@ def end_of_parts(random: Random, engine: Engine) -> op.Commit | op.Withdraw:
     if flow is None or random.random() < 0.5:
         return commit
     return attrs.evolve(commit, flow=flow, flow_timeout_ms=random.choice(TIMEOUTS_MS))
+
+
+def signal_of(random: Random) -> op.Enqueue:
+    """Return what gives one of a few signals, with one of a few data, for a time."""
+    kept_ms = random.choice((0, MINUTE, 12 * MINUTE))
+    return op.Enqueue((signal_spec(random.choice(SIGNALS), random.choice((b"1", b"1", b"2")), kept_ms),))
+
+
+def wait_of(name: str, job_id: str, timeout_ms: int | None) -> JobSpec:
+    """Return the wait of a job for a signal, whose record is kept for as long as others are."""
+    spec = wait_spec(name, job_id, timeout_ms)
+    return attrs.evolve(spec, policy=attrs.evolve(spec.policy, retention_ms=12 * MINUTE))
 
 
 def pause_of(random: Random, path: Path) -> op.Operation[Any]:

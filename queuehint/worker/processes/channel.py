@@ -15,6 +15,7 @@ the process says
 ``{"begun": true}``                   the module is imported, and the arguments are read
 ``{"note": …}``, maybe bytes          progress, a log line, fields of a partial result, a log record
 ``{"ask": …}`` and bytes              enqueue jobs: `Enqueue` operations; the answer comes by a socket of its own
+``{"wait": true}`` and bytes          begin a wait for a signal: an `Enqueue` of it; the answer comes by the same socket
 ``{"end": …}``, maybe bytes           how the attempt has ended, see `ends`
 ====================================  ==============================================================================
 

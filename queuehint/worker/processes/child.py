@@ -37,6 +37,7 @@ from queuehint.handlers.remote import MAIN, MAIN_OF_CHILD, HandlerStopped
 from queuehint.operations import Enqueue
 from queuehint.operations.wire import decode_grant, encode, error_of
 from queuehint.values.ids import this_process
+from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency
 from queuehint.worker.dependency_results import DependencyResults
 from queuehint.worker.processes.channel import Channel
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuehint.handlers.codec import Codec
+    from queuehint.handlers.signals.waits import WaitState
     from queuehint.values.outcome import Grant, Progress
     from queuehint.values.spec import JobSpec
     from queuehint.worker.processes.channel import Frame
@@ -108,6 +110,23 @@ class Host:
             raise error_of(frame[0]["error"])
         return [(job_id, created) for job_id, created in frame[0]["jobs"]]
 
+    def ask_wait(self, spec: JobSpec) -> WaitState:
+        """
+        Have the worker begin a wait for a signal; return what it has come to.
+
+        Raises:
+            QueueHintError: what the worker's scheduler has raised.
+        """
+        with self._lock:
+            self._channel.send({"wait": True}, encode(Enqueue((spec,))))
+            frame = self._answers.receive()
+        if frame is None:
+            raise HandlerStopped("the worker has ended")
+        head, data = frame
+        if "error" in head:
+            raise error_of(head["error"])
+        return JobState(head["state"]), data if head["has_data"] else None, head["cause"]
+
 
 class ContextInProcess(JobContext[Any]):
     """`JobContext` in the process of a handler."""
@@ -136,6 +155,14 @@ class ContextInProcess(JobContext[Any]):
     async def _enqueue_many(self, job: Any, calls: Any) -> list[Any]:
         """Do as `enqueue_many_sync`."""
         return self.enqueue_many_sync(job, calls)
+
+    def ask_wait_sync(self, spec: JobSpec) -> WaitState:
+        """Return what a wait has come to; the worker asks."""
+        return self._own_host.ask_wait(spec)
+
+    async def ask_wait(self, spec: JobSpec) -> WaitState:
+        """Do as `ask_wait_sync`."""
+        return self.ask_wait_sync(spec)
 
     def _made(self, job: Any, specs: list[JobSpec]) -> list[Any]:
         handles = []

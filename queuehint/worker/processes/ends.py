@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import UnknownToReleaseError
-from queuehint.handlers.context import Children, Discard, Fail, RaisedAnswer, Retry, Snooze, raised_answer
+from queuehint.handlers.context import Children, Discard, Fail, Leave, RaisedAnswer, Retry, Snooze, raised_answer
 from queuehint.handlers.remote import (
     MAIN,
     MAIN_OF_CHILD,
@@ -57,6 +57,8 @@ def _end_of_answer(answer: RaisedAnswer) -> Frame:
         end |= {"after_ms": answer.after_ms, "reason": answer.reason}
     elif isinstance(answer, Snooze):
         end["after_ms"] = answer.delay_ms
+    elif isinstance(answer, Leave):
+        end["wait_id"] = answer.wait_id
     elif isinstance(answer, (Fail, Discard)):
         end["reason"] = answer.reason
     if answer.__traceback__ is not None:
@@ -135,4 +137,6 @@ def _answer(head: dict[str, Any]) -> RaisedAnswer:
     if kind == "Snooze":
         assert after is not None
         return Snooze(after)
+    if kind == "Leave":
+        return Leave(head["wait_id"])
     return Fail(head["reason"]) if kind == "Fail" else Discard(head["reason"])

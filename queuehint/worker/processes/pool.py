@@ -122,6 +122,8 @@ class ProcessPool:
                     loop.call_soon_threadsafe(begun)
             elif "ask" in head:
                 process.answer(enqueued(slot, scheduler, head, data))
+            elif "wait" in head:
+                process.answer(*awaited(slot, scheduler, data))
             else:
                 take_note(slot.context, head, data)
 
@@ -205,6 +207,18 @@ def enqueued(slot: Slot, scheduler: Any, head: dict[str, Any], data: bytes) -> d
     except QueueHintError as error:
         return {"error": error_facts(error)}
     return {"jobs": [[handle.id, handle.created] for handle in handles]}
+
+
+def awaited(slot: Slot, scheduler: Any, data: bytes) -> Frame:
+    """Begin the wait of a handler for a signal; return what it has come to."""
+    try:
+        operation = decode(data)
+        assert isinstance(operation, Enqueue)
+        parent = (slot.context.id, slot.context.token)
+        state, result, cause = scheduler.ask_wait_sync(operation.jobs[0], parent)
+    except QueueHintError as error:
+        return {"error": error_facts(error)}, b""
+    return {"state": state, "has_data": result is not None, "cause": cause}, result or b""
 
 
 def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:

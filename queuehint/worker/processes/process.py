@@ -119,11 +119,11 @@ class HandlerProcess:
         """Return whether it has died by itself before code of a job began, so that another one may run the job."""
         return self._has_ended and not self._has_begun and not self._is_stopped
 
-    def answer(self, head: dict[str, Any]) -> None:
+    def answer(self, head: dict[str, Any], data: bytes = b"") -> None:
         """Answer what it has asked; it may have died meanwhile."""
         assert self._answers is not None
         with contextlib.suppress(OSError):
-            self._answers.send(head)
+            self._answers.send(head, data)
 
     def _open(self) -> Channel:
         with self._lock:

@@ -185,7 +185,8 @@ def outcome_args(outcome: Outcome) -> Sequence[Any]:
         return _result(outcome.result)
     if kind is OutcomeKind.CHILDREN:
         letter, *result = _result(outcome.result)
-        return ("c", letter, *(result or [""]), outcome.on_child_failure[0], "\n".join(outcome.children))
+        then = "a" if outcome.again else outcome.on_child_failure[0]
+        return ("c", letter, *(result or [""]), then, "\n".join(outcome.children))
     if kind is OutcomeKind.FAILED:
         return ("x", *_error(outcome.error), outcome.delay_ms, int(outcome.final))
     if kind is OutcomeKind.SNOOZED:

@@ -73,7 +73,7 @@ local function moves(job)
     local reason = reason_of(at)
     -- If no job could be named, it may wait for any job that moves.
     local is_lost = reason.kind == 'place' and #reason.jobs == 0 and not anything_moves()
-    if reason.stuck or is_lost or known[at.id] == false then
+    if reason.stuck or is_lost or reason.kind == 'signal' or known[at.id] == false then
       known[job.id] = false
       return false
     end

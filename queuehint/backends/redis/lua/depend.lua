@@ -20,7 +20,7 @@ local function refusal(ids)
   for _, id in ipairs(ids) do
     local other = jobs.of(id)
     local is_part = other and other[STAGED] == staged
-    if not other or other[GONE] or (jobs.is_hidden(other) and not is_part) then return 'UNKNOWN_DEPENDENCY 0 ' .. id end
+    if not jobs.is_signal(id) and (not other or other[GONE] or (jobs.is_hidden(other) and not is_part)) then return 'UNKNOWN_DEPENDENCY 0 ' .. id end
     if is_part and other[CAME] >= job[NUMBER] then return 'CYCLE 0 ' .. id end
   end
 end
@@ -28,7 +28,7 @@ end
 if is_next then
   local ids = {}
   for line in string.gmatch(ARGV[12], '[^\n]+') do
-    if not string.find(line, '^[dwc][dwc][dwc]k .') then args.refuse('needs') end
+    if not string.find(line, '^[dwcf][dwcf][dwcf]k .') then args.refuse('needs') end
     ids[#ids + 1] = string.sub(line, 6)
   end
   jobs.prefetch(ids)

@@ -53,6 +53,8 @@ end
 local function existing_of(id)
   local job = jobs.of(id)
   if job and jobs.is_hidden(job) and job[STAGED] ~= staged then return false, job end
+  -- A signal whose time to be kept is over may be given anew.
+  if job and jobs.is_signal(id) and job[TIMER] == PRUNE and job[TIMER_MS] <= NOW and not edges.has_dependents(job) then return false end
   return job
 end
 
@@ -91,7 +93,7 @@ local function needs_of(ask)
   if not needs then
     needs = {}
     for line in string.gmatch(text, '[^\n]+') do
-      if not string.find(line, '^[dwcn][dwcn][dwcn][k-] .') then args.refuse('needs') end
+      if not string.find(line, '^[dwcnf][dwcnf][dwcnf][k-] .') then args.refuse('needs') end
       needs[#needs + 1] = {string.sub(line, 6), string.sub(line, 1, 4)}
     end
     needs_asked[text] = needs
@@ -114,7 +116,8 @@ local function refused_edges(index, ask, seen)
   for at, need in ipairs(needs_of(ask)) do
     local job = jobs.of(need[1])
     local is_there = job and (not jobs.is_hidden(job) or job[STAGED] == staged)
-    if (job and job[GONE]) or (not is_there and not ids[need[1]]) then
+    -- A signal may be given later.
+    if not jobs.is_signal(need[1]) and ((job and job[GONE]) or (not is_there and not ids[need[1]])) then
       return 'UNKNOWN_DEPENDENCY ' .. index - 1 .. ' ' .. need[1]
     end
     above[at] = need[1]
@@ -161,7 +164,8 @@ local function too_many()
   for index, ask in ipairs(asked) do
     local key = ask[P_KEY]
     local found = key and newest(key)
-    if not existing_of(ask[ID]) and not (key and (keys[key] or (found and jobs.stands_for_key(found)))) then
+    -- A signal is over as soon as it is there.
+    if not existing_of(ask[ID]) and not jobs.is_signal(ask[ID]) and not (key and (keys[key] or (found and jobs.stands_for_key(found)))) then
       if key then keys[key] = true end
       local full = add('-', '-', index - 1, -1, 0)
       for claim_at, claim in ipairs(form.claims(ask[P_CLAIMS])) do
@@ -274,17 +278,25 @@ local function admit(ask, after, start)
     return job
   end
   S[ENQUEUED_IN_ALL] = S[ENQUEUED_IN_ALL] + 1
-  local needs, blocked, canceled_by, state = nil, {}, nil, nil
+  local needs, blocked, canceled_by, state, action = nil, {}, nil, nil, nil
   if ask[P_NEEDS] ~= '' then
     needs = needs_of(ask)
-    blocked, canceled_by, state = lifecycle.evaluate(needs, ids)
+    blocked, canceled_by, state, action = lifecycle.evaluate(needs, ids)
   end
   local job = make(id, ask)
   if needs then job[NEEDS], edges.told[id] = KNOWN, ask[P_NEEDS] end
   if canceled_by then
     job[STATE] = DEFERRED
     event_log.note(job, 'enqueued', false)
-    lifecycle.cancel_because_of(job, canceled_by, state)
+    lifecycle.let_go(job)
+    lifecycle.end_because_of(job, canceled_by, state, false, action)
+    return job
+  end
+  if ask[P_TASK] == SIGNAL_TASK and #blocked == 0 then
+    job.is_plain, job[STATE] = false, DEFERRED
+    if jobs.is_signal(id) and redis.call('EXISTS', store.waiting(id)) == 1 then job[AWAITED] = true end
+    event_log.note(job, 'enqueued', false)
+    lifecycle.give(job)
     return job
   end
   if after then
@@ -397,8 +409,10 @@ for _, ask in ipairs(asked) do
   if existing then
     token = existing[PRESENCE] and existing[TOKEN] or ''
   else
+    if ask[P_TASK] == SIGNAL_TASK and jobs.is_signal(ask[ID]) and jobs.of(ask[ID]) then lifecycle.delete(jobs.of(ask[ID])) end
     job = admit(ask, after, start)
     made[#made + 1] = job
+    if parent_id ~= '' and jobs.is_wait(job.id) then transitions.hold(jobs.of(parent_id), {{job.id, AWAITED_AGAIN}}) end
     if job[PRESENCE] then
       job[TOKEN] = epoch.next_token()
       token = job[TOKEN]

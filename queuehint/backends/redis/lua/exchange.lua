@@ -10,7 +10,7 @@
   ARGV[16..]        pools, then for each outcome its id, token and kind: f finished, result; n finished, null;
                     z finished, none; x failed, error, delay_ms, final; s snoozed, delay_ms; r released; u unknown
                     task; l lost, error; d discarded, reason; c children: f, n or z and a result as above, whether a child
-                    that fails fails it (f) or not (i), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
+                    that fails fails it (f) or not (i), or it is run again then (a), and their ids, one a line. An error is "" or "e", type, message, and the traceback,
                     "" for none, else with "t" before it
   Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, how many records were
     dropped before their time, a head for each grant, then a spec for each.
@@ -142,7 +142,7 @@ while at <= #ARGV do
   local job, token, kind = jobs.of(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
   local parts = PARTS[kind] or args.refuse(at + 2)
   args.count(at + 2 + parts, 1)
-  if kind == 'c' and not (string.find(ARGV[at + 3], '^[fnz]$') and string.find(ARGV[at + 5], '^[fi]$')) then args.refuse(at + 3) end
+  if kind == 'c' and not (string.find(ARGV[at + 3], '^[fnz]$') and string.find(ARGV[at + 5], '^[fia]$')) then args.refuse(at + 3) end
   if job and job[STATE] == STARTED and job[TOKEN] == token then
     S[SETTLED_IN_ALL] = S[SETTLED_IN_ALL] + 1
     settle(job, kind, at + 3)

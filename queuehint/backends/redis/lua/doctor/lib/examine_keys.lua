@@ -94,7 +94,7 @@ end
 -- Return whether an edge leads to a job that is over or lost, and no leftover will apply its policy.
 local function is_unresolved(id, edge)
   local job = examine.head(id)
-  if job == nil or not edge then return false end
+  if job == nil or not edge or (not job and jobs.is_signal(id)) then return false end
   if jobs.is_start(id) then return not job or (OVER[job[STATE]] and not examine.is_left('k', id) and not examine.is_left('x', id)) end
   if job and not OVER[job[STATE]] then return false end
   local action = job and not job[GONE] and edges.edge_action(edge, job[STATE])

@@ -18,7 +18,7 @@ local function look_at_deferred()
     for at = 1, math.min(#blocked, left) do
       local other = jobs.of(blocked[at])
       most_awaited = math.max(most_awaited, redis.call('ZCARD', store.waiting(blocked[at])))
-      is_orphan = is_orphan or not other or not redis.call('ZSCORE', store.waiting(blocked[at]), id)
+      is_orphan = is_orphan or (not other and not jobs.is_signal(blocked[at])) or not redis.call('ZSCORE', store.waiting(blocked[at]), id)
       is_behind_dead = is_behind_dead or (other and other[STATE] == FAILED)
     end
     left = left - math.min(#blocked, left)

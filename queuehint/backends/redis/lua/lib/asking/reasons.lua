@@ -264,17 +264,21 @@ local function reason_of(job)
   if state == SCHEDULED then return {kind = 'time', until_ms = job[DUE_AT]} end
   if state == DEFERRED then
     local named, dead, ids = {}, {}, edges.some_open(job)
+    local waits_for_signals, until_ms = #ids > 0, job[EXPIRY_MS] or nil
     jobs.prefetch(ids)
     -- A staged job waits for the commit, which has no name.
     for _, id in ipairs(ids) do
       local other = jobs.of(id) or {id = id}
       named[#named + 1] = other
       if other[STATE] == FAILED then dead[#dead + 1] = other end
+      waits_for_signals = waits_for_signals and (jobs.is_signal(id) or other[TASK] == SIGNAL_TASK)
+      if other[EXPIRY_MS] then until_ms = math.min(until_ms or other[EXPIRY_MS], other[EXPIRY_MS]) end
     end
     local ahead, some = #dead > 0 and dead or named, {}
     for at = 1, math.min(#ahead, JOBS_NAMED_MAX) do some[at] = ahead[at] end
     return {
-      kind = #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0,
+      kind = waits_for_signals and 'signal' or #dead > 0 and 'dead_dependency' or 'dependency', jobs = some, stuck = #dead > 0,
+      until_ms = waits_for_signals and until_ms or nil,
       open = job[BLOCKED] - (job[STAGED] and 1 or 0), told = job[STARTED_AT] and 0 or edges.count_needs(job),
     }
   end

@@ -55,15 +55,43 @@ function dependents.go_through(sweep, budget)
   return used, false
 end
 
+-- Cancel those of some waits for signals that no job waits for any more; return the units used.
+local function end_waits(ids)
+  local used = 0
+  for _, id in ipairs(ids) do
+    local wait = jobs.of(id)
+    if wait and not OVER[wait[STATE]] and not jobs.is_hidden(wait) and not edges.has_dependents(wait) then
+      used = used + CANCEL_UNITS + lifecycle.finish(wait, CANCELED, 'nobody waits for it', false)
+    end
+  end
+  return used
+end
+
+local function add_waits(ids, needs)
+  for _, need in ipairs(needs) do
+    if jobs.is_wait(need[1]) then ids[#ids + 1] = need[1] end
+  end
+  return ids
+end
+
 -- Remove all edges of a job that cannot run any more, of portions one at a time: item[3] of them are removed.
 function dependents.release(item)
   local job = jobs.of(item[2])
   local released = item[3] or 0
   if job and job[PORTIONS] and job[NEEDS] == HELD and released <= job[PORTIONS] then
     item[3] = released + 1
-    return edges.release_portion(job, released), true
+    local waits = add_waits({}, edges.portion_of(job, released))
+    return edges.release_portion(job, released) + end_waits(waits), true
   end
-  return job and edges.release(job) or 0, false
+  if not job then return 0, false end
+  local needs = job[NEEDS] == HELD and edges.needs_of(job) or job[NEEDS] and edges.all_needs(job) or {}
+  local waits, blocked = add_waits({}, needs), {}
+  for id in pairs(edges.open_of(job)) do
+    if jobs.is_wait(id) then blocked[#blocked + 1] = id end
+  end
+  table.sort(blocked, form.less)
+  for _, id in ipairs(blocked) do waits[#waits + 1] = id end
+  return edges.release(job) + end_waits(waits), false
 end
 
 -- Bring back, in order of number, the jobs that were canceled because of one that was brought back itself. One that is

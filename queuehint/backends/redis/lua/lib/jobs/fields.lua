@@ -31,6 +31,8 @@ local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, L
 local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY, TOLD, REFUSED_BY = 52, 53, 54, 55, 56, 57, 58, 59 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 local DEADLINE_MARK = '  ' -- @const
+-- The task of signals that were given and of waits for one: records that take no place and need no worker.
+local SIGNAL_TASK = 'queuehint.signal' -- @const
 
 local SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = 'S', 'D', 'Q', 'R', 'F', 'X', 'C' -- @const
 local OVER = {F = true, X = true, C = true}

@@ -3,6 +3,8 @@
   are dropped, it keeps the submitted spec, or a digest if the spec is longer than the limit stored there. ]]
 local DIGEST_FROM, DIGEST_MARK, IDENTITY_MARK, LOADED_AT_ONCE = 256, '\1', 2, 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}, specs = {}}
+-- What is written beside the heads (lib/request/write).
+local plan = {results = {}, progress = {}, asked = {}, logs = {}}
 -- The head of a job, with its id at .id; false where there is none.
 function jobs.of(id)
   local job = jobs.all[id]
@@ -93,6 +95,12 @@ end
 
 -- Whether a head is no job but what a submission in parts waits for, or the deadline of a flow.
 function jobs.is_start(id) return string.byte(id) == 32 end
+
+-- Whether an id is that of a signal: one that is given is over, any other may be given yet.
+function jobs.is_signal(id) return string.sub(id, 1, 7) == 'signal:' end
+
+-- Whether an id is that of a job's wait for a signal.
+function jobs.is_wait(id) return string.sub(id, 1, 12) == 'signal-wait:' end
 
 -- Whether a job belongs to a submission in parts that is not committed, or is the start of one.
 function jobs.is_hidden(job)

@@ -114,7 +114,8 @@ end
 
 -- Let a job that has run be over when its children are; FAILED if it would, or may, wait for ever.
 function lifecycle.await_children(job, ids, on_failure)
-  local edge = on_failure == 'f' and 'dnn-' or AFTER
+  local is_again = on_failure == 'a'
+  local edge = is_again and AWAITED_AGAIN or on_failure == 'f' and 'dnn-' or AFTER
   local failed, children, child_ids, named = false, {}, {}, {}
   for id in string.gmatch(ids, '[^\n]+') do
     if not named[id] then
@@ -135,7 +136,9 @@ function lifecycle.await_children(job, ids, on_failure)
   if has_cycle == nil then return lifecycle.fail(job, 'queuehint.errors.DependencyError', UNSEARCHABLE) end
   if has_cycle then return lifecycle.fail(job, 'queuehint.errors.CycleError', 'a child waits for this job') end
   if failed then job[CHILD_FAILED] = failed end
-  if #children > 0 then return transitions.await_children(job, children) end
+  if is_again then job[ATTEMPTS] = job[ATTEMPTS] - 1 end
+  if #children > 0 then return transitions.await_children(job, children, is_again) end
+  if is_again then return transitions.put_back(job, false, 'released') end
   return lifecycle.end_parent(job)
 end
 
@@ -157,6 +160,38 @@ function lifecycle.cancel_because_of(job, id, state, gone)
   return CANCEL_UNITS + left
 end
 
+-- End a job because of another one's end as the action of its edge says: CANCELED or FAILED; return the units used.
+function lifecycle.end_because_of(job, id, state, gone, action)
+  if action ~= TO_FAIL then return lifecycle.cancel_because_of(job, id, state, gone) end
+  lifecycle.record_error(job, 'dependency_failed', 'dependency ' .. id .. HAS_ENDED[state], false)
+  local left = lifecycle.die(job, 'dependency_failed')
+  -- It has never run: a redrive runs it at once, with what it finds.
+  if job[NEEDS] == HELD and job[BLOCKED] == 0 then work.push({'p', job.id}) end
+  return CANCEL_UNITS + left
+end
+
+-- Have the waits for signals of a job looked at that is over and was never bound to them.
+function lifecycle.let_go(job)
+  if job[NEEDS] == HELD then return end
+  for _, need in ipairs(edges.all_needs(job)) do
+    if jobs.is_wait(need[1]) then return work.push({'p', job.id}) end
+  end
+end
+
+-- End a signal with its data, or a wait with those of its signal; return the gates left.
+function lifecycle.give(job)
+  local need, data = job[NEEDS] and edges.needs_of(job)[1], nil
+  if need then
+    data = plan.results[need[1]] or redis.call('HGET', store.results, need[1]) or ''
+  else
+    local spec = jobs.specs[job.id] or heads.spec(job)
+    local _, plain = jobs.identity(spec)
+    data = string.sub(plain or spec, string.find(plain or spec, '\n', 1, true) + 1)
+  end
+  plan.results[job.id], job[RESULT] = data, 's'
+  return lifecycle.finish(job, FINISHED, false, false)
+end
+
 -- Count how long a job has waited for its last edge to be resolved.
 local function count_delay(delay_ms)
   S[RESOLVED], S[RESOLVED_SUM] = S[RESOLVED] + 1, S[RESOLVED_SUM] + delay_ms
@@ -167,18 +202,20 @@ end
 -- state of a dropped dependency is false. If its record is gone, dependents whose edge says to keep waiting find it expired.
 function lifecycle.resolve(job, id, state, gone, since_ms)
   local edge = edges.of(job, id)
-  if not edge then return 0 end
+  -- One that was redriven before its edges were released waits for nothing.
+  if not edge or job[STATE] == QUEUED or job[STATE] == STARTED then return 0 end
   local action = edges.edge_action(edge, state or CANCELED)
   -- A dependent of a record that is gone would wait for ever, also by an edge that the doctor took from its list.
   if gone and (action == TO_WAIT or not state and string.sub(edge, 4) == IS_KEPT) then return lifecycle.cancel_because_of(job, id, false) end
   state = state or CANCELED
   if action == TO_WAIT then return 0 end
-  if action == TO_CANCEL then return lifecycle.cancel_because_of(job, id, state, gone) end
+  if action == TO_CANCEL or action == TO_FAIL then return lifecycle.end_because_of(job, id, state, gone, action) end
   if action == TO_NOTE and not job[CHILD_FAILED] then job[CHILD_FAILED] = state .. id end
   edges.close(job, id)
   if job[BLOCKED] > 0 then return 0 end
   if job[PARENT] then return lifecycle.end_parent(job) end
   if job[STATE] ~= DEFERRED then return 0 end
+  if job[TASK] == SIGNAL_TASK then return lifecycle.give(job) end
   local last = lifecycle.last_above(job)
   if last then return shut_out(job, last) end
   count_delay(NOW - since_ms)
@@ -198,11 +235,14 @@ function lifecycle.evaluate(needs, coming, is_late)
   for _, need in ipairs(needs) do
     local job = jobs.of(need[1])
     local waits = true
-    if not job or job[GONE] or jobs.is_hidden(job) or (is_late and is_late(job)) then
+    if jobs.is_signal(need[1]) then
+      -- One that was given, at any time, is over for good; any other may be given yet.
+      waits = not job or job[GONE]
+    elseif not job or job[GONE] or jobs.is_hidden(job) or (is_late and is_late(job)) then
       if job or not coming[need[1]] then return {}, need[1], false end
     elseif OVER[job[STATE]] then
       local action = edges.edge_action(need[2], job[STATE])
-      if action == TO_CANCEL then return {}, need[1], job[STATE] end
+      if action == TO_CANCEL or action == TO_FAIL then return {}, need[1], job[STATE], action end
       waits = action == TO_WAIT
     end
     if waits then blocked[#blocked + 1] = need end
@@ -221,14 +261,18 @@ function lifecycle.begin(job, sweep)
   local needs = edges.portion_of(job, at)
   local is_cut = #needs > first + EDGES_AT_ONCE
   if #needs > EDGES_AT_ONCE then needs = {unpack(needs, first + 1, math.min(first + EDGES_AT_ONCE, #needs))} end
-  local blocked, canceled_by, state = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
+  local blocked, canceled_by, state, action = lifecycle.evaluate(needs, {}, function(other) return edges.is_late(job, other) end)
   if not canceled_by and (is_cut or at < (job[PORTIONS] or 0)) then
     transitions.bind(job, needs, blocked)
     sweep[5], sweep[6] = job[NUMBER], is_cut and bound + NEXT_SLICE or at + 1
     return EDGE_UNITS * #needs
   end
   local commit_ms = staging.unstage(job)
-  if canceled_by then return EDGE_UNITS * #needs + lifecycle.cancel_because_of(job, canceled_by, state) end
+  if canceled_by then
+    lifecycle.let_go(job)
+    return EDGE_UNITS * #needs + lifecycle.end_because_of(job, canceled_by, state, false, action)
+  end
+  if job[TASK] == SIGNAL_TASK and #blocked == 0 then return EDGE_UNITS * #needs + lifecycle.give(job) end
   local last = lifecycle.last_above(job)
   if last then return EDGE_UNITS * #needs + shut_out(job, last) end
   return EDGE_UNITS * #needs + staging.begin(job, needs, blocked, commit_ms)
@@ -338,6 +382,11 @@ end
 -- Drop a record before its time; false if the job is not over, or a dependent may still read its result.
 function lifecycle.delete(job)
   if not OVER[job[STATE]] or (job[STATE] == FINISHED and edges.has_dependents(job)) then return false end
+  if jobs.is_signal(job.id) then
+    timers.drop(job)
+    archive.prune(job)
+    return true
+  end
   -- Of what follows from its end something may be left over, which comes first: its id goes when its turn comes.
   forget(job, 0)
   return true
@@ -352,6 +401,11 @@ function lifecycle.prune(job)
   local has_dependents = edges.has_dependents(job)
   if job[STATE] == FINISHED and not job[GONE] and has_dependents then
     timers.set(job, PRUNE, NOW + math.min(math.max(transitions.kept_ms(job, FINISHED), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS))
+    return 0
+  end
+  if jobs.is_signal(job.id) then
+    -- It may be given anew.
+    archive.prune(job)
     return 0
   end
   local is_woven = not job[GONE] and (job[NEEDS] == HELD or has_dependents)

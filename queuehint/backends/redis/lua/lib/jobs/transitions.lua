@@ -208,19 +208,36 @@ function transitions.bind(job, needs, blocked)
   for _, need in ipairs(blocked) do edges.add(job, need[1], need[2]) end
 end
 
--- Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED.
-function transitions.await_children(job, children)
+-- Keep for a job that runs what others have come to, or will, until it cannot run any more.
+function transitions.hold(job, needs)
+  local known, told = {}, job[NEEDS] and (edges.told[job.id] or redis.call('HGET', store.needs, job.id)) or ''
+  for _, need in ipairs(edges.all_needs(job)) do
+    known[need[1]] = true
+    if job[NEEDS] ~= HELD then edges.keep(job, need[1]) end
+  end
+  for _, need in ipairs(needs) do
+    if not known[need[1]] then told = told .. (told == '' and '' or '\n') .. need[2] .. ' ' .. need[1] end
+    edges.keep(job, need[1])
+  end
+  edges.told[job.id], job[NEEDS] = told, HELD
+  jobs.dirty[job.id] = job
+end
+
+-- Let a STARTED job give up its lease and its place, and wait for its children: -> DEFERRED. One that is run again when they are
+-- over is told to depend on them, so that what they have come to is kept for it.
+function transitions.await_children(job, children, is_again)
   transitions.stop(job, 'deferred')
   gates.vacate(job)
   transitions.become(job, DEFERRED)
   event_log.note(job, 'deferred', STARTED)
-  job[PARENT] = true
+  job[PARENT] = not is_again
   local held = {}
   if job[NEEDS] == HELD and job[PORTIONS] then
     for _, child in ipairs(children) do held[child[1]] = redis.call('ZSCORE', store.waiting(child[1]), job.id) and true end
   elseif job[NEEDS] == HELD then
     for _, need in ipairs(edges.needs_of(job)) do held[need[1]] = true end
   end
+  if is_again then transitions.hold(job, children) end
   for _, child in ipairs(children) do
     edges.add(job, child[1], held[child[1]] and string.sub(child[2], 1, 3) .. IS_KEPT or child[2])
   end

@@ -46,7 +46,8 @@ local function parse_common(text, at)
     [P_PRESENCE] = presence_ms ~= '' and args.whole(presence_ms, at), [P_POLICY] = policy,
     [P_FLOW] = tab and string.sub(flow, 1, tab - 1) or flow, [P_PARENT] = tab and string.sub(flow, tab + 1) or false,
     [P_FACTS] = heads.facts_text(priority, pool, user, task, service, policy),
-    [P_IS_PLAIN] = key == '' and delay_ms == '' and run_at_ms == '' and presence_ms == '' and flow == '' and not within_ms,
+    [P_IS_PLAIN] = key == '' and delay_ms == '' and run_at_ms == '' and presence_ms == '' and flow == '' and not within_ms
+      and task ~= SIGNAL_TASK,
   }
   return {__index = common}
 end

@@ -23,9 +23,9 @@ end
 function memory.is_refused(result) return #result > RESULT_BYTES_MAX and memory.used_share() >= 1 end
 
 -- Rank the loss of a record: 1 if nothing refers to it, 2 if it ended a moment ago, 3 if it had waiters, holds a place or keeps its key;
--- false if it must be kept.
+-- false if it must be kept, as a signal must, which was given to whoever comes to wait for it.
 local function loss_of(job)
-  if job[TIMER] ~= PRUNE or jobs.dirty[job.id] or job[NEEDS] == HELD or edges.has_dependents(job) then return false end
+  if job[TIMER] ~= PRUNE or jobs.dirty[job.id] or jobs.is_signal(job.id) or job[NEEDS] == HELD or edges.has_dependents(job) then return false end
   local is_late = job[ENDED] + ID_KEPT_MS <= NOW
   if job[WATCHERS] and job[ENDED] + READ_WITHIN_MS > NOW then return false end
   if job[WALKS] or job[EXPIRY_MS] or (job[WATCHERS] and not is_late) then return 3 end

@@ -3,9 +3,9 @@
   NEEDS, a field for each job, its declared dependencies: a line for each, policy and id. Of a job with more than 1 000
   dependencies that is the first portion; the others have fields of their own, the id, a line end and a number. BLOCKED in a
   head counts the entries of blocked. ]]
-local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, IS_KEPT = 'd', 'w', 'c', 'n', 'k' -- @const
+local TO_DROP, TO_WAIT, TO_CANCEL, TO_NOTE, TO_FAIL, IS_KEPT = 'd', 'w', 'c', 'n', 'f', 'k' -- @const
 local ACTION_AT = {F = 1, X = 2, C = 3}
-local AFTER, START = 'ddd-', 'ddds' -- @const
+local AFTER, START, AWAITED_AGAIN = 'ddd-', 'ddds', 'dddk' -- @const
 local REACH_MAX, SORTED_MAX = 1000, 4000 -- @const
 -- told: the declared dependencies of jobs of this step, by id. coming: ids that jobs of this submission depend on and that come
 -- later in it. canceled_by_others: jobs that were canceled in this step because of another one's end.

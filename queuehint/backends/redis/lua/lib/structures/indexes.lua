@@ -1,6 +1,5 @@
 --[[ indexes: the data derived from heads. Counts, indexes, timers, lines and offers are functions of the heads: each head
   is compared with its value before this step, and the difference is written. ]]
-local plan = {results = {}, progress = {}, asked = {}, logs = {}}
 local indexes = {}
 local AT_ONCE, FIRST_CLAIM = 2000, '1' -- @const
 

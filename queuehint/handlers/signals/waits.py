@@ -1,0 +1,110 @@
+"""Waits of a running job for signals: it leaves its worker and its place, and is run again once a signal is there."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+from queuehint.errors import HandlerError, SignalTimeoutError
+from queuehint.schema.checks import check_optional_duration
+from queuehint.values.record import OVER, JobState
+from queuehint.values.signal import check_signal_name, name_of, wait_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from datetime import timedelta
+
+    from queuehint.values.spec import JobSpec
+
+WaitState: TypeAlias = tuple[JobState, bytes | None, str | None]
+"""What a wait has come to: its state, the data of the signal, and the cause of another end."""
+
+
+_RESULT_OF_ANY: Final = {"result": Any}
+
+
+class JobWaits:
+    """What a `JobContext` has for signals."""
+
+    _host: Any
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The job's id."""
+
+    @property
+    @abstractmethod
+    def token(self) -> int:
+        """The token of this attempt."""
+
+    def wait(self, name: str, *, timeout: float | timedelta | None = None) -> Coroutine[Any, Any, Any]:
+        """
+        Wait for a signal, and return its data.
+
+        If it was given before, its data is returned at once. Else this attempt ends here, by an exception that is no
+        `Exception`: the job is DEFERRED, holds neither a worker nor a place, and the attempt does not count. When the
+        signal is given the job takes a place again, and its code is run from the top; this call then returns the data.
+        So all code above the call is run again.
+
+        Args:
+            name: 1 to 90 bytes, no white space or control characters. Each call for one name is the same wait.
+            timeout: how long the job waits at most, counted from its first call, a timedelta or seconds, 1 ms to 10
+                years; None for as long as it takes.
+
+        Raises:
+            SignalTimeoutError: the signal was not given in time. Each later call of this job for the name raises it
+                too, also if the signal is given by then.
+            HandlerError: called where no event loop runs, as in a plain handler, which writes `wait_sync`.
+            InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
+            LeaseLostError: this attempt no longer holds its job.
+
+        .. versionadded:: 1.0.0
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise HandlerError(
+                "ctx.wait() must be awaited, which a plain handler cannot; write ctx.wait_sync(), "
+                "or make the handler an `async def`"
+            ) from None
+        return self._wait(self._wait_spec(name, timeout))
+
+    async def _wait(self, spec: JobSpec) -> Any:
+        return self._come_to(spec, *await self.ask_wait(spec))
+
+    def wait_sync(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
+        """Like `wait`, for plain functions."""
+        spec = self._wait_spec(name, timeout)
+        return self._come_to(spec, *self.ask_wait_sync(spec))
+
+    def _wait_spec(self, name: object, timeout: object) -> JobSpec:
+        timeout_ms = check_optional_duration(timeout, parameter="timeout", least_ms=1)
+        return wait_spec(check_signal_name(name), self.id, timeout_ms).check()
+
+    def _come_to(self, spec: JobSpec, state: JobState, data: bytes | None, cause: str | None) -> Any:
+        """Return the data that a wait has come to, or leave until it is over."""
+        if state not in OVER:
+            self.leave(spec.id)
+        if state is not JobState.FINISHED:
+            raise SignalTimeoutError(name_of(spec.id) or "", cause)
+        return None if data is None else self.load(data)
+
+    def load(self, payload: bytes) -> Any:
+        """Return the data of a signal, as the codec of the scheduler reads it."""
+        return self._host.scheduler.codec.loads(payload, _RESULT_OF_ANY).get("result")
+
+    async def ask_wait(self, spec: JobSpec) -> WaitState:
+        """Return what a wait of this job has come to; it begins where there is none."""
+        found: WaitState = await self._host.scheduler.ask_wait(spec, (self.id, self.token))
+        return found
+
+    def ask_wait_sync(self, spec: JobSpec) -> WaitState:
+        """Do as `ask_wait`, for plain functions."""
+        found: WaitState = self._host.scheduler.ask_wait_sync(spec, (self.id, self.token))
+        return found
+
+    @abstractmethod
+    def leave(self, job_id: str) -> NoReturn:
+        """End this attempt until a job is over."""
