@@ -134,34 +134,19 @@ QUESTIONS: Final[frozenset[type[Any]]] = frozenset([kind for kind in OPERATIONS 
 
 
 class _Form:
-    """How the values of one class are written and read."""
+    """
+    How the values of one class are written and read.
 
-    __slots__ = ("_defaults", "_get", "_make", "_name", "_names", "_readers")
+    Attributes:
+        dump: returns a value as a JSON object, without fields that have their defaults.
+    """
+
+    __slots__ = ("_make", "_readers", "dump")
 
     def __init__(self, cls: type[Any]) -> None:
-        fields = [field for field in attrs.fields(cls) if field.init]
-        self._name = cls.__name__
-        self._names = [field.name for field in fields]
-        self._defaults = [field.default for field in fields]
-        self._get: Callable[[Any], tuple[Any, ...]] = _getter(self._names)
         self._readers = _READERS.get(cls, {})
         self._make: Callable[..., Any] = _MAKERS.get(cls, cls)
-
-    def dump(self, value: Any) -> dict[str, Any]:
-        """Return a value as a JSON object, without fields that have their defaults."""
-        # 0 and False are equal, and not the same.
-        fields = {
-            name: field
-            for name, field, default in zip(self._names, self._get(value), self._defaults, strict=True)
-            if field is not default and (type(field) is not type(default) or field != default)
-        }
-        for field in fields.values():
-            if type(field) not in _KNOWN:
-                _refuse_objects(field)
-        for name, read in self._readers.items():
-            if name in fields and type(fields[name]) is not OutcomeKind:
-                read(fields[name])
-        return {_CLASS: self._name} | fields
+        self.dump: Callable[[Any], dict[str, Any]] = _dumping(cls, self._readers)
 
     def load(self, pairs: list[tuple[str, Any]]) -> Any:
         """Return the value of an object of JSON, given without its class."""
@@ -172,11 +157,29 @@ class _Form:
         return self._make(**fields)
 
 
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(names) > 1:
-        return attrgetter(*names)
-    one = names[0] if names else None
-    return lambda value: () if one is None else (getattr(value, one),)
+def _dumping(cls: type[Any], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that writes values of a class: what depends on the class alone is decided once."""
+    names: dict[str, Any] = {"known": _KNOWN, "refuse": _refuse_objects, "OutcomeKind": OutcomeKind}
+    lines = ["def dump(value):", f"    found = {{{_CLASS!r}: {cls.__name__!r}}}"]
+    for n, field in enumerate([field for field in attrs.fields(cls) if field.init]):
+        names[f"default{n}"], names[f"type{n}"] = field.default, type(field.default)
+        lines += [
+            f"    field = value.{field.name}",
+            # 0 and False are equal, and not the same.
+            f"    if field is not default{n} and (type(field) is not type{n} or field != default{n}):",
+            "        if type(field) not in known:",
+            "            for each in field if type(field) is tuple else (field,):",
+            "                if type(each) not in known:",
+            "                    refuse(each)",
+        ]
+        if field.name in readers:
+            names[f"read{n}"] = readers[field.name]
+            lines += ["        if type(field) is not OutcomeKind:", f"            read{n}(field)"]
+        lines.append(f"        found[{field.name!r}] = field")
+    source = "\n".join([*lines, "    return found"])
+    exec(compile(source, f"<queuehint {cls.__name__} as JSON>", "exec"), names)  # noqa: S102 - of classes of ours
+    dump: Callable[[Any], dict[str, Any]] = names["dump"]
+    return dump
 
 
 def _refuse_objects(value: Any) -> None:
@@ -228,16 +231,21 @@ _FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await
 _BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
 
 
+def _dump_bytes(value: bytes) -> dict[str, Any]:
+    try:
+        return {_CLASS: _TEXT, _TEXT: value.decode()}
+    except UnicodeDecodeError:
+        return {_CLASS: _BASE64, _BASE64: b64encode(value).decode()}
+
+
+_DUMPS: Final = {bytes: _dump_bytes, **{cls: form.dump for cls, form in _FORMS.items()}}
+
+
 def _dump_value(value: Any) -> dict[str, Any]:
-    form = _FORMS.get(type(value))
-    if form is not None:
-        return form.dump(value)
-    if type(value) is bytes:
-        try:
-            return {_CLASS: _TEXT, _TEXT: value.decode()}
-        except UnicodeDecodeError:
-            return {_CLASS: _BASE64, _BASE64: b64encode(value).decode()}
-    raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+    dump = _DUMPS.get(type(value))
+    if dump is None:
+        raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
+    return dump(value)
 
 
 def _load_value(pairs: list[tuple[str, Any]]) -> Any:
@@ -255,13 +263,8 @@ _encode: Final = json.JSONEncoder(default=_dump_value, separators=(",", ":"), ch
 _decode: Final = json.JSONDecoder(object_pairs_hook=_load_value).decode
 
 
-WIRED: Final = frozenset({*VALUES, Grant, bytes})
-"""Classes of values that replies carry as operations do."""
-
-
-def dump_value(value: Any) -> dict[str, Any]:
-    """Return a value of `WIRED` as a JSON object; what it holds is left to the encoder."""
-    return _dump_value(value)
+WIRED: Final = {cls: _DUMPS[cls] for cls in (*VALUES, Grant, bytes)}
+"""Classes of values that replies carry as operations do, and what writes one; what it holds is left to the encoder."""
 
 
 def load_value(pairs: list[tuple[str, Any]]) -> Any:

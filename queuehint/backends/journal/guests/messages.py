@@ -32,7 +32,6 @@ from queuehint.operations.wire import (
     Await,
     PlaceAnew,
     decode,
-    dump_value,
     encode,
     error_facts,
     error_of,
@@ -285,8 +284,9 @@ def read_answer(answer: bytes, kind: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if type(value) in WIRED:
-        return dump_value(value)
+    dump = WIRED.get(type(value))
+    if dump is not None:
+        return dump(value)
     if attrs.has(type(value)):
         return [getattr(value, field.name) for field in attrs.fields(type(value)) if field.init]
     return str(value)
