@@ -28,6 +28,7 @@ from queuehint.backends.journal.guests import doors as doors_module
 from queuehint.backends.journal.guests import guest as guest_module
 from queuehint.backends.journal.guests import host as host_module
 from queuehint.backends.journal.guests import links as links_module
+from queuehint.backends.journal.guests import messages as messages_module
 from queuehint.backends.journal.guests import server as server_module
 from queuehint.backends.journal.guests import sockets as sockets_module
 from queuehint.backends.journal.guests.messages import (
@@ -363,6 +364,7 @@ def test_another_namespace_and_another_release_are_refused(table: Table, monkeyp
 @pytest.fixture
 def lost(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Have the connection end in place of the first answer to a change."""
+    monkeypatch.setattr(host_module, "THERE_MAX", 0)
     answers: list[bytes] = []
     answer = server_module.Connection.answer
 
@@ -414,6 +416,7 @@ def test_the_next_leader_knows_what_the_one_before_has_answered(table: Table, is
     asking = threading.Thread(target=lambda: claims.append(guest.call_sync(op.Exchange("v", limit=1))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_module.Connection, "answer", die)
+        patch.setattr(host_module, "THERE_MAX", 0)
         asking.start()
         assert begun.wait(LIMIT_S)
     if not is_snapshot:
@@ -756,6 +759,72 @@ def test_more_calls_than_are_done_at_a_time_wait(table: Table, monkeypatch: pyte
         connection.sendall(HERE + b"".join([frame(WAIT, n, b"[{},0.01]") for n in range(1, 30)]))
         assert {call for _, call, _ in heard(connection, 30)} == set(range(30))
     assert leader.call_sync(op.Peek()).first == 1
+
+
+@pytest.mark.parametrize("there", [host_module.THERE_MAX, 0])
+def test_changes_that_wait_for_others_are_begun_when_these_are_answered(
+    table: Table, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    monkeypatch.setattr(host_module, "CALLS_MAX", 2)
+    monkeypatch.setattr(host_module, "THERE_MAX", there)
+    table.have()
+    calls = [frame(CALL, n, line_of(encode(op.Draw(1)), Request(f"s-{n}", 1))) for n in range(1, 50)]
+    with closing(connected(table)) as connection:
+        connection.sendall(HERE + b"".join(calls))
+        assert sorted(call for _, call, _ in heard(connection, 50)) == list(range(50))
+
+
+def test_a_change_is_answered_on_the_thread_that_has_written_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.have()
+    guest = table.open()
+    guest.call_sync(op.Draw(1))
+    threads: list[str] = []
+    answer_now = server_module.Connection.answer_now
+
+    def spy(self: Any, answers: Any) -> bool:
+        threads.append(threading.current_thread().name)
+        return answer_now(self, answers)
+
+    monkeypatch.setattr(server_module.Connection, "answer_now", spy)
+    monkeypatch.setattr(server_module.Server, "call_soon", lambda *_: pytest.fail("the other thread is woken"))
+    assert [guest.call_sync(op.Draw(1)) for _ in range(3)] == [op.Drawn(n) for n in (2, 3, 4)]
+    assert threads == ["queuehint-sqlite"] * 3
+
+
+def test_an_answer_that_goes_out_in_pieces_is_whole(table: Table) -> None:
+    leader = table.have()
+    jobs = [job(f"large{n}", [f"{n}"], arguments=b'{"a":"%b"}' % (b"x" * 900_000)) for n in range(3)]
+    for each in jobs:
+        leader.call_sync(op.Enqueue((each,)))
+    claims = [frame(CALL, n, line_of(encode(op.Exchange("v", limit=1)), Request(f"s-{n}", 1))) for n in range(1, 4)]
+    with closing(connected(table)) as connection:
+        connection.sendall(HERE)
+        heard(connection, 1)
+        for claim in claims:
+            connection.sendall(claim)
+            time.sleep(0.05)  # nobody reads: what does not fit waits at the leader
+        connection.sendall(frame(ASK, 9, encode(op.Peek())))
+        found = heard(connection, 4)
+    assert sorted(call for _, call, _ in found) == [1, 2, 3, 9]
+    grants = [grant for _, call, body in found if call < 9 for grant in read_answer(body, op.Exchanged).grants]
+    assert sorted(grant.spec.id for grant in grants) == ["large0", "large1", "large2"]
+    assert {len(grant.spec.arguments) for grant in grants} == {900_008}
+
+
+def test_an_answer_that_cannot_be_encoded_ends_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, guest = table.have(), table.open()
+    guest.call_sync(op.Draw(1))
+    said = messages_module.replied
+    failures = [ValueError("a fault of ours")]
+
+    def fail_once(reply: object) -> bytes:
+        if failures:
+            raise failures.pop()
+        return said(reply)
+
+    monkeypatch.setattr(host_module, "replied", fail_once)
+    assert guest.call_sync(op.Draw(1)) == op.Drawn(2)
+    assert leader.call_sync(op.Draw(1)) == op.Drawn(3)
 
 
 def test_an_answer_that_takes_long_is_waited_for(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

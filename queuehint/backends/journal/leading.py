@@ -32,7 +32,7 @@ from queuehint.backends.journal.groups import Request, line_of, line_of_row
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.recovery import take_in
-from queuehint.backends.journal.writer import Ticket, under_lock, write
+from queuehint.backends.journal.writer import Ticket, end_all, under_lock, write
 from queuehint.backends.journal.writing import NUDGE, WritingStore
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import (
@@ -232,8 +232,7 @@ class LeadingStore(WritingStore):
             self._fail(batch, error)
         finally:
             self._until_ms = None
-            for ticket in batch:
-                ticket.end()
+            end_all(batch)
 
     def _note_leader(self, leader: Leader) -> None:
         """Learn that another process leads."""
@@ -393,7 +392,7 @@ class LeadingStore(WritingStore):
             self._leave_lead()
         finally:
             while True:
-                ticket.end()
+                end_all((ticket,))
                 try:
                     ticket = self._queue.get_nowait()
                 except queue.Empty:

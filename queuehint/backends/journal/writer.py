@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from queuehint.backends.journal.groups import Request
     from queuehint.operations import Operation
@@ -59,14 +59,15 @@ class Ticket:
         self._done = threading.Lock()
         self._done.acquire()
 
-    def end(self) -> None:
-        """Wake the caller."""
+    def end(self) -> Callable[[], None] | None:
+        """Wake the caller; return what is to be called once, after all tickets of a batch have ended."""
         self._done.release()
         if self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._resolve)
             except RuntimeError:  # the loop that waited has been closed
                 pass
+        return None
 
     def _resolve(self) -> None:
         if self._future is not None and not self._future.done():
@@ -123,6 +124,14 @@ def write(
             end(last)
             return
         tidy_up(is_idle=False)
+
+
+def end_all(batch: Iterable[Ticket]) -> None:
+    """Wake the callers of a batch."""
+    last = dict.fromkeys([ticket.end() for ticket in batch])
+    for call in last:
+        if call is not None:
+            call()
 
 
 async def under_lock(lock: threading.RLock, act: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:

@@ -1,10 +1,16 @@
-"""The calls of one guest, done by the store of the process that leads: frames in, answers out."""
+"""
+The calls of one guest, done by the store of the process that leads: frames in, answers out.
+
+A change is answered on the thread that has written it, without waking that of the server, unless many are answered at
+once or the guest does not read: then the encoding and the rest are that thread's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from queuehint.backends.journal.groups import read_line
@@ -38,7 +44,7 @@ from queuehint.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from queuehint.backends.base import Interest
     from queuehint.backends.journal.groups import Request
@@ -49,6 +55,8 @@ Reply = TypeVar("Reply")
 CALLS_MAX: Final = 1_000
 QUESTIONS_MAX: Final = 16
 """How many calls of one guest are under way, and questions among them; the others wait."""
+THERE_MAX: Final = 4
+"""How many changes are answered on the thread that has written them."""
 
 logger = logging.getLogger("queuehint.journal")
 
@@ -85,6 +93,12 @@ class Way(Protocol):
     def answer(self, call: int, body: bytes) -> None:
         """Send an answer."""
 
+    def answer_now(self, answers: Sequence[tuple[int, bytes]]) -> bool:
+        """Send answers from any thread; return False, and send nothing, if others have to go first."""
+
+    def answered(self) -> None:
+        """Begin what had to wait for answers, from any thread."""
+
     def end(self) -> None:
         """Send what there is to send, and serve the guest no more."""
 
@@ -95,14 +109,18 @@ class GuestTicket(Ticket):
     __slots__ = ("_tell",)
 
     def __init__(
-        self, operation: Operation[Any], request: Request, data: bytes, answer: Callable[[GuestTicket], None]
+        self,
+        operation: Operation[Any],
+        request: Request,
+        data: bytes,
+        answer: Callable[[GuestTicket], Callable[[], None]],
     ) -> None:
         super().__init__(operation, request=request, data=data)
         self._tell = answer
 
-    def end(self) -> None:
+    def end(self) -> Callable[[], None]:
         """Have the guest answered."""
-        self._tell(self)
+        return self._tell(self)
 
 
 class HostedGuest:
@@ -118,7 +136,10 @@ class HostedGuest:
         self._way = way
         self._call_soon = call_soon
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._tickets = self._questions = 0
+        self._questions = 0
+        self._begun = self._answered_here = self._answered_there = 0
+        """Changes: those begun, answered on the thread of the server, and on the one that writes. Each is counted by
+        one thread."""
         self._answered: deque[tuple[int, GuestTicket]] = deque()
         self._is_called = False
         """The thread of the server has been asked to answer, and has not begun."""
@@ -127,7 +148,7 @@ class HostedGuest:
     @property
     def calls(self) -> int:
         """How many calls are under way."""
-        return len(self._tasks) + self._tickets
+        return len(self._tasks) + self._begun - self._answered_here - self._answered_there
 
     @property
     def is_full(self) -> bool:
@@ -180,22 +201,49 @@ class HostedGuest:
         request, data = read_line(body)
         operation = read_operation(data, is_question=False)
 
-        def answer(ticket: GuestTicket) -> None:
-            # The thread is asked once for all tickets of a batch.
+        def answer(ticket: GuestTicket) -> Callable[[], None]:
             self._answered.append((call, ticket))
-            if not self._is_called:
-                self._is_called = True
-                self._call_soon(self._answer_all)
+            return self._answer_there
 
-        self._leading.submit(GuestTicket(operation, request, data, answer))
-        self._tickets += 1
+        self._begun += 1
+        try:
+            self._leading.submit(GuestTicket(operation, request, data, answer))
+        except BaseException:
+            self._begun -= 1
+            raise
+
+    def _answer_there(self) -> None:
+        """Answer what was written together, on the thread that has written it, or have that of the server answer."""
+        if len(self._answered) <= THERE_MAX:
+            some = list(self._taken())
+            # Counted first: what waits for room is begun by whoever sees last that there is some.
+            self._answered_there += len(some)
+            if self._are_sent(some):
+                self._way.answered()
+                return
+            self._answered_there -= len(some)
+            self._answered.extend(some)
+        if not self._is_called:
+            self._is_called = True
+            self._call_soon(self._answer_all)
+
+    def _are_sent(self, some: Sequence[tuple[int, GuestTicket]]) -> bool:
+        """Send answers at once, if they can be; return whether nobody waits for them any more."""
+        try:
+            return self._has_left or self._way.answer_now([(call, self._said(ticket)) for call, ticket in some])
+        except Exception:  # noqa: BLE001 - it is raised again where it ends no more than this guest
+            return False
+
+    def _taken(self) -> Iterator[tuple[int, GuestTicket]]:
+        """Yield what is to be answered; two threads may take, and each has what the other has not."""
+        with suppress(IndexError):
+            while True:
+                yield self._answered.popleft()
 
     def _answer_all(self) -> None:
         self._is_called = False  # before the first is taken: one that comes after the last asks anew
-        answered = self._answered
-        while answered:
-            call, ticket = answered.popleft()
-            self._tickets -= 1
+        for call, ticket in self._taken():
+            self._answered_here += 1
             if not self._has_left:
                 self._way.answer(call, self._said(ticket))
 

@@ -115,6 +115,10 @@ class Connection(asyncio.Protocol):
         self._stuck_s: float | None = None
         """Since when the other end does not read."""
         self._is_known = self._is_paused = False
+        self._writing = threading.RLock()
+        """Taken by each thread that writes."""
+        self._rest = b""
+        """Of answers that another thread has begun to send: nothing may come between."""
         self._guest: Guest = server.make_guest(self, server.call_soon)
 
     @property
@@ -192,9 +196,39 @@ class Connection(asyncio.Protocol):
             self._write(b"".join(out))
             self.adjust()
 
-    def _write(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(data if self._cipher is None else self._cipher.sealed(data))
+    def _write(self, data: bytes = b"") -> None:
+        with self._writing:
+            rest, self._rest = self._rest, b""
+            out = rest + (data if self._cipher is None else self._cipher.sealed(data))
+            if out and self._transport is not None:
+                self._transport.write(out)
+
+    def answer_now(self, answers: Sequence[tuple[int, bytes]]) -> bool:
+        """
+        Send answers from any thread; return False, and send nothing, if the thread of the server has to.
+
+        That is so while the guest has not read the answers before, and where there is a cipher, which that thread uses.
+        """
+        if self._cipher is not None:
+            return False
+        data = b"".join([frame(ANSWER, call, body) for call, body in answers])
+        with self._writing:
+            transport = self._transport
+            if transport is None or self._rest or transport.get_write_buffer_size():
+                return False
+            try:
+                sent = self.socket.send(data)
+            except OSError:  # it is full, or has been closed: so the thread of the server finds
+                return False
+            self._rest = data[sent:]
+        if self._rest:
+            self._server.call_soon(self._write)
+        return True
+
+    def answered(self) -> None:
+        """Begin what had to wait for answers, from any thread."""
+        if self._to_take or self._is_paused:
+            self._server.call_soon(self.adjust)
 
     def end(self) -> None:
         """Send what there is to send, and close the connection."""
