@@ -2,13 +2,14 @@
 Jobs in PostgreSQL beside other queues there, in turns on one server; producer and worker share a process.
 
 PgQueuer orders nothing: any two of its jobs may run at once. Procrastinate orders jobs of one lock. Ours stand in order
-over 1 000 paths, and the process that measures leads. No contender waits for the disk.
+over 1 000 paths; the process that measures leads, or one beside it. No contender waits for the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import time
 from abc import ABC, abstractmethod
 from datetime import timedelta
@@ -81,6 +82,25 @@ class Ours(Queue):
 
     async def close(self) -> None:
         await self._sched.close()
+
+
+class Led(Ours):
+    title = "queuehint, led by another process"
+
+    async def open(self) -> None:
+        await super().open()
+        backend: Any = self._sched.backend
+        backend.leaves_lead = True
+        command = [sys.executable, "-m", "queuehint", "lead", self._sched.url, "--log-level=error"]
+        self._leader = await asyncio.create_subprocess_exec(*command)
+        while backend.is_leading:
+            await asyncio.sleep(0.05)
+            await self._sched.stats()
+
+    async def close(self) -> None:
+        await super().close()
+        self._leader.terminate()
+        await self._leader.wait()
 
 
 class PgQueuer(Queue):
@@ -207,7 +227,7 @@ def run(report: Report, *, quick: bool) -> None:
     found: dict[str, dict[str, list[float]]] = {}
     with PostgresServer().running() as server:
         for _ in range(1 if quick else REPEATS):
-            for kind in (Ours, PgQueuer, Procrastinate):
+            for kind in (Ours, Led, PgQueuer, Procrastinate):
                 server.clear()
                 try:
                     rates = asyncio.run(measured(kind, server, jobs))
@@ -219,6 +239,7 @@ def run(report: Report, *, quick: bool) -> None:
     for what, by_title in found.items():
         report.title(f"PostgreSQL, {what}: {jobs:,} jobs (taken in turns)")
         medians = {title: report.add(title, UNITS[what], *values).median for title, values in by_title.items()}
-        for title, median in medians.items():
-            if title != Ours.title:
-                report.add(f"queuehint / {title.partition(',')[0]}", "times", medians[Ours.title] / median)
+        for ours, name in ((Ours.title, "queuehint"), (Led.title, Led.title)):
+            for title, median in medians.items():
+                if title not in {Ours.title, Led.title}:
+                    report.add(f"{name} / {title.partition(',')[0]}", "times", medians[ours] / median)

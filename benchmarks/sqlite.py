@@ -7,6 +7,7 @@ grants. Each figure is of calls that wait for their answer: one after the other,
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
+
+import attrs
 
 from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn, specs_of
 from benchmarks.report import REPEATS, TIMER, Report
@@ -41,6 +44,7 @@ def run(report: Report, *, quick: bool) -> None:
     _calls(report, jobs)
     _guests(report, jobs)
     _workers(report, 2_000 if quick else 20_000)
+    _beside_code(report, 100 if quick else 500)
     _opening(report, 2_000 if quick else 50_000)
 
 
@@ -108,22 +112,28 @@ def _close(store: SqliteBackend, *, with_snapshot: bool) -> None:
 
 # --- other processes ----------------------------------------------------------------------------------------------
 
-WORKER: Final = """
-import asyncio, sys
+APP: Final = """
 from queuehint import Scheduler
 
-sched = Scheduler(sys.argv[1])
+sched = Scheduler()
 
 @sched.job(name="edit", queue_hint=["{doc}", "{section}", "{branch}"])
 async def edit(doc: str, section: str, branch: str) -> None:
     pass
 
-async def main():
-    async with sched.worker(16):
-        await asyncio.sleep(3600)
-
-asyncio.run(main())
+@sched.job(queue_hint=["{doc}"])
+def compute(doc: str, count: int) -> None:
+    while count:
+        count -= 1
 """
+WAYS: Final = {
+    "one process that leads too": ("--lead=inside",),
+    "one process, and one that leads": (),
+    "two processes, and one that leads": ("--processes=2",),
+}
+"""How `queuehint worker` is started."""
+COMPUTE: Final = 60_000_000
+"""A handler that counts so far keeps the interpreter for about two seconds."""
 
 
 def _guests(report: Report, jobs: int) -> None:
@@ -143,38 +153,75 @@ def _guests(report: Report, jobs: int) -> None:
 
 
 def _workers(report: Report, jobs: int) -> None:
-    """Drain a file by the workers of one process and of two, 16 jobs at a time each."""
+    """Drain a file by `queuehint worker`, 16 jobs at a time in each process."""
     report.title(f"Workers in processes of their own, durability=process: {jobs:,} jobs (taken in turns)")
-    rates: dict[int, list[float]] = {1: [], 2: []}
+    rates: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(REPEATS):
-        for processes, found in rates.items():
-            found.append(jobs / _drain(jobs, processes))
-    medians = {each: report.add(f"{each} processes", "jobs/s", *rates[each]).median for each in rates}
-    report.add("2 processes / 1", "times", medians[2] / medians[1])
+        for way, found in rates.items():
+            found.append(jobs / _drain(jobs, way))
+    one, apart, two = [report.add(way, "jobs/s", *found).median for way, found in rates.items()]
+    report.add("one process, and one that leads / one process", "times", apart / one)
+    report.add("two processes, and one that leads / one process", "times", two / one)
 
 
-def _drain(jobs: int, processes: int) -> float:
+def _drain(jobs: int, way: str) -> float:
     with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
         store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
         store.call_sync(Pause(RecordFilter(path=())))
         specs = specs_of(jobs)
         for begin in range(0, jobs, 1000):
             store.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
-        url = f"sqlite:///{folder}/jobs.db?durability=process"
-        workers = [subprocess.Popen([sys.executable, "-c", WORKER, url]) for _ in range(processes)]
-        try:
-            while len(store.call_sync(ListWorkers()).workers) < processes:
-                time.sleep(0.01)
+        with _working(store, Path(folder), way):
             begin_s = TIMER.read_s()
             store.call_sync(Resume(RecordFilter(path=())))
             while store.call_sync(CountJobs()).unfinished:
                 time.sleep(0.01)
             return TIMER.read_s() - begin_s
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-            store.close_sync()
+
+
+@contextmanager
+def _working(store: SqliteBackend, folder: Path, way: str) -> Iterator[None]:
+    """Have `queuehint worker` run the jobs of a file, whose lead a store has, and leaves; both are ended."""
+    (folder / "app.py").write_text(APP)
+    environment = {**os.environ, "QUEUEHINT_URL": f"sqlite:///{folder}/jobs.db?durability=process"}
+    store.leaves_lead = True
+    command = [sys.executable, "-m", "queuehint", "worker", "app:sched", "--log-level=error", *WAYS[way]]
+    worker = subprocess.Popen(command, cwd=folder, env=environment)
+    try:
+        while len(store.call_sync(ListWorkers()).workers) < 1 + ("two" in way) or store.is_leading:
+            time.sleep(0.01)
+        yield
+    finally:
+        worker.terminate()
+        worker.wait()
+        store.close_sync()
+
+
+def _beside_code(report: Report, calls: int) -> None:
+    """Measure calls of another process while a handler of the worker counts, in pure Python."""
+    report.title("A call of another process while a handler computes, durability=process (taken in turns)")
+    waits: dict[str, list[float]] = {way: [] for way in list(WAYS)[:2]}
+    for _ in range(REPEATS):
+        for way, found in waits.items():
+            with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+                store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
+                store.call_sync(CountJobs())
+                specs = specs_of(calls + 1)
+                code = attrs.evolve(specs[-1], task="compute", arguments=b'{"doc":"a","count":%d}' % COMPUTE)
+                with _working(store, Path(folder), way):
+                    store.call_sync(Pause(RecordFilter(path=("doc-000",))))
+                    store.call_sync(Enqueue((code,)))
+                    while not store.call_sync(CountJobs()).started:
+                        time.sleep(0.01)
+                    for spec in specs[:-1]:
+                        begin_s = time.perf_counter()
+                        store.call_sync(Enqueue((spec,)))
+                        found.append((time.perf_counter() - begin_s) * 1000)
+                        time.sleep(0.002)
+    for way, found in waits.items():
+        found.sort()
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            report.add(f"{way}, {name}", "ms", found[int(len(found) * share)])
 
 
 # --- opening -----------------------------------------------------------------------------------------------------
