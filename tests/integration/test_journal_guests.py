@@ -774,6 +774,28 @@ def test_changes_that_wait_for_others_are_begun_when_these_are_answered(
         assert sorted(call for _, call, _ in heard(connection, 50)) == list(range(50))
 
 
+async def test_a_call_is_sent_at_once_if_no_other_is_under_way_and_else_with_those_of_its_turn(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.have()
+    guest = table.open()
+    await guest.call(op.Peek())
+    sent: list[int] = []
+    send = links_module.Link._send
+
+    def spy(self: Any) -> None:
+        sent.append(len(self._out))
+        send(self)
+
+    monkeypatch.setattr(links_module.Link, "_send", spy)
+    assert [(await guest.call(op.Draw(1))).first for _ in range(3)] == [1, 2, 3]
+    assert sent == []
+    drawn = await asyncio.gather(*[guest.call(op.Draw(1)) for _ in range(5)])
+    assert sorted(each.first for each in drawn) == [4, 5, 6, 7, 8]
+    assert sent == [4]
+    await guest.close()
+
+
 def test_a_change_is_answered_on_the_thread_that_has_written_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.have()
     guest = table.open()

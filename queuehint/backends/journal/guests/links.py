@@ -169,14 +169,18 @@ class Link(asyncio.Protocol):
             self._loop.call_soon_threadsafe(self.close)
 
     def _begin(self, call: int, message: bytes) -> None:
-        """Send a frame with all others of this turn of the loop."""
+        """Send a frame: at once if no call is under way, else with all others of this turn of the loop."""
         if self.is_lost:
             raise GoneError
-        if not self._pending:
+        is_alone = not self._pending
+        if is_alone:
             self._heard_s = self._loop.time()
             if self._timer is None:
                 self._timer = self._loop.call_later(_LOOK_S, self._look)
         self._pending[call] = self._loop.create_future()
+        if is_alone and self._transport is not None and not self._out:
+            self._transport.write(self._reached.sealed(message))
+            return
         if not self._out:
             self._loop.call_soon(self._send)
         self._out.append(message)
