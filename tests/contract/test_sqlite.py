@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -25,13 +26,24 @@ class Files(Binding):
         with quick_folder() as self.folder:
             yield
 
+    shared: ClassVar = False
+
     def open(self, clock: FakeClock) -> Backend:
         self.opened += 1
-        address = Address(path=self.folder / f"{self.opened}.db", durability="process")
+        address = Address(path=self.folder / f"{self.opened}.db", durability="process", shared=self.shared)
         return SqliteBackend(address, BackendOptions(clock=clock))
 
 
 class TestSqlite(Files, BackendConformance):
+    def kept(self, backend: Backend) -> object:
+        assert isinstance(backend, SqliteBackend)
+        return list(freeze(backend.engine))
+
+
+@pytest.mark.nightly
+class TestSqliteOfAnApplication(Files, BackendConformance):
+    shared: ClassVar = True
+
     def kept(self, backend: Backend) -> object:
         assert isinstance(backend, SqliteBackend)
         return list(freeze(backend.engine))

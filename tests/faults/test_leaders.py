@@ -31,13 +31,21 @@ KEPT_MS = 2_000
 """For how long a new leader keeps leases: as long as these are."""
 
 
-@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.nightly), "mail"])
+@pytest.fixture(
+    params=[
+        "file",
+        pytest.param("application", marks=pytest.mark.nightly),
+        pytest.param("postgres", marks=pytest.mark.nightly),
+        "mail",
+    ]
+)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param != "file":
+    if request.param not in {"file", "application"}:
         yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
     else:
         with quick_folder() as folder:
-            yield f"sqlite:///{folder}/jobs.db?durability=process"
+            shared = "yes" if request.param == "application" else "no"
+            yield f"sqlite:///{folder}/jobs.db?durability=process&shared={shared}"
 
 
 def started(url: str, log: Path, *, is_far: bool) -> subprocess.Popen[bytes]:

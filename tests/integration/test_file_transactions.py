@@ -21,6 +21,7 @@ from queuehint.backends.sqlite.file import _make_private
 from queuehint.backends.sqlite.inbox import LOOKS_EVERY_S, RESTS_EVERY_S
 from queuehint.backends.sqlite.layout import TABLES, statements
 from queuehint.backends.sqlite.lock import take_lock
+from queuehint.cli.app import app
 from queuehint.client.transactions.sqlite3 import is_outside
 from queuehint.errors import (
     BackendDeniedError,
@@ -33,6 +34,7 @@ from queuehint.errors import (
 )
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
 from queuehint.testing.relaying import inbox_of
+from tests.commands import CliRunner
 from tests.file_doors import FILE_APPS, Aiosqlite, FileDjango, Sqlite, asked, jobs, make_application, rows
 from tests.folders import quick_folder
 from tests.inbox_doors import App, AsyncApp
@@ -421,7 +423,7 @@ def test_a_leader_looks_seldom_into_an_inbox_that_nobody_uses(place: Place, monk
     journal._db.set_trace_callback(None)
     assert set(statements) == {"PRAGMA data_version"}, "where nobody has written there is nothing to read"
     monkeypatch.setattr("queuehint.backends.sqlite.inbox.USED_S", 0)
-    assert journal.looks_every_s == RESTS_EVERY_S
+    until_sync(lambda: journal.looks_every_s == RESTS_EVERY_S, "it rests")
 
 
 # --- the file of an application ---------------------------------------------------------------------------------------
@@ -443,6 +445,18 @@ def test_tables_of_the_application_stay_as_they_are(place: Place) -> None:
     again = place.scheduler()
     again.drain_sync(run=True)
     assert place.ran == [("d1", 0)]
+
+
+def test_commands_take_the_url_and_make_the_tables(place: Place) -> None:
+    run = CliRunner()
+    assert run.invoke(app, ["stats", "--target", place.url]).exit_code == 0
+    with contextlib.closing(sqlite3.connect(place.path)) as db, db:
+        handle = place.save.within(db).enqueue_sync("d1")
+    shown = run.invoke(app, ["show", handle.id, "--target", place.url])
+    assert (shown.exit_code, "QUEUED" in shown.stdout) == (0, True)
+    assert run.invoke(app, ["doctor", place.url]).exit_code == 0
+    asked(place.path, "DELETE FROM queuehint_snapshot")
+    assert run.invoke(app, ["doctor", place.url]).exit_code != 0
 
 
 def test_a_file_of_the_other_kind_is_refused_by_name(place: Place) -> None:
@@ -583,10 +597,16 @@ def test_a_backup_that_is_put_back_under_a_leader_is_what_counts(
         db.backup(kept)
         after = place.save.enqueue_sync("d1", 2)
         kept.backup(db)
+
+    def is_unknown() -> bool:
+        try:
+            return place.sched.get_sync(after.id) is None
+        except JobNotFoundError:
+            return True
+
+    until_sync(is_unknown, "the leader has noticed")
     third = place.save.enqueue_sync("d1", 3)
     assert events(caplog, "sqlite.journal_replaced") == 1
-    with pytest.raises(JobNotFoundError):
-        place.sched.get_sync(after.id)
     place.sched.drain_sync(run=True)
     assert place.ran == [("d1", 1), ("d1", 3)]
     assert (before.result_sync(), third.result_sync()) == ("d1 1", "d1 3")

@@ -43,13 +43,14 @@ from tests.support import until_sync
 LIMIT_S = 60
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["file", pytest.param("application", marks=pytest.mark.nightly), "postgres"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "postgres":
         yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
     else:
         with quick_folder() as folder:
-            yield f"sqlite:///{folder}/jobs.db?durability=process"
+            shared = "yes" if request.param == "application" else "no"
+            yield f"sqlite:///{folder}/jobs.db?durability=process&shared={shared}"
 
 
 @pytest.fixture

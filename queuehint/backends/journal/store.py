@@ -153,15 +153,12 @@ class Journal(Protocol):
         owner: the process that wrote the newest `append` that named one, None if there is none.
     """
 
+    looks_every_s: float | None
     looks_always: bool
     name: str
     number: int
     header: Header | None
     owner: str | None
-
-    @property
-    def looks_every_s(self) -> float | None:
-        """As above."""
 
     def check_there(self) -> None:
         """

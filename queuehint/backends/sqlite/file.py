@@ -117,6 +117,7 @@ class JournalFile(FileRows):
             raise CorruptStateError(f"{self.path}: rows of the journal are missing between {covered} and {last}")
         self.number = covered + count
         self._inbox = Inbox(db, self.path, self._statements) if address.shared else None
+        self.looks_every_s: float | None = None if self._inbox is None else self._inbox.looks_every_s
 
     def _make(self) -> None:
         db = self._db
@@ -128,11 +129,6 @@ class JournalFile(FileRows):
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {TABLES}")
         db.execute("COMMIT")
-
-    @property
-    def looks_every_s(self) -> float | None:
-        """How often to look into the inbox when nothing else is asked for; None if there is none."""
-        return None if self._inbox is None else self._inbox.looks_every_s
 
     def rows(self) -> Iterator[tuple[int, bytes]]:
         """
@@ -252,12 +248,18 @@ class JournalFile(FileRows):
             limit: how many at most.
 
         Raises:
+            DeposedError: another journal is there by now.
             BackendError: as of `rows`.
         """
         if self._inbox is None:
             return ()
         with self._judged():
-            return self._inbox.read(limit)
+            version = self._inbox.version
+            rows = self._inbox.read(limit)
+            if self._inbox.version != version:
+                self._check_newest()
+        self.looks_every_s = self._inbox.looks_every_s
+        return rows
 
     def lost(self) -> Sequence[bytes]:
         """Return nothing."""
@@ -295,7 +297,10 @@ class JournalFile(FileRows):
         self.check_there()
         db = self._db
         with self._judged():
-            self._begin()
+            if not self._is_shared:
+                db.execute("BEGIN IMMEDIATE")
+            else:
+                self._begin_beside_others()
             try:
                 if self._is_shared:
                     self._check_newest()
@@ -319,15 +324,12 @@ class JournalFile(FileRows):
             if not is_sure and db.in_transaction:
                 self._roll_back()
 
-    def _begin(self) -> None:
+    def _begin_beside_others(self) -> None:
         """
         Begin to write, as soon as no other connection does.
 
         SQLite would look for that ten times a second; beside writers that begin anew at once it would never find it.
         """
-        if not self._is_shared:
-            self._db.execute("BEGIN IMMEDIATE")
-            return
         until_s = time.monotonic() + BUSY_S
         self._db.execute("PRAGMA busy_timeout = 0")
         try:
@@ -345,7 +347,7 @@ class JournalFile(FileRows):
 
     def _check_newest(self) -> None:
         """
-        Check that the newest row is that which this process has written or read, within a transaction.
+        Check that the newest row is that which this process has written or read.
 
         Raises:
             DeposedError: the journal was replaced, as by a backup that was put back.

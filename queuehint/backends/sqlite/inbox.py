@@ -47,8 +47,10 @@ class Inbox:
         self._db = db
         self._path = path
         self._statements = statements
+        self.version = 0
+        """Of the database, when it was read last: it is another one after each commit of others."""
         self._empty_at: int | None = None
-        """The version of the database at which there was no row: it is another one after each commit of others."""
+        """The version at which there was no row."""
         self._used_s = -USED_S
 
     @property
@@ -63,11 +65,11 @@ class Inbox:
         Raises:
             sqlite3.Error: the file cannot be read.
         """
-        (version,) = self._db.execute("PRAGMA data_version").fetchone()
-        if version == self._empty_at:
+        (self.version,) = self._db.execute("PRAGMA data_version").fetchone()
+        if self.version == self._empty_at:
             return ()
         rows = self._db.execute(self._statements.inbox, (limit,)).fetchall()
-        self._empty_at = None if rows else version
+        self._empty_at = None if rows else self.version
         if rows:
             self._used_s = time.monotonic()
         # A stranger may have written something else: it is refused as it is read.

@@ -58,29 +58,29 @@ def taking() -> Steps[list[bytes]]:
     return [data for _, data in sorted(rows, key=lambda row: int(row[0]))]
 
 
-def _main(files: list[Any]) -> Path | None:
-    """Return where the main database of a connection is; None if it is in memory."""
+def _main(files: list[Any]) -> str:
+    """Return where the main database of a connection is; an empty text if it is in memory."""
     [path] = [path for _, name, path in files if os.fsdecode(name) == "main"]
-    return Path(os.fsdecode(path)) if path else None
+    return os.fsdecode(path or "")
 
 
 def _check_leads_to(path: Path, files: list[Any], name: str, owner: str) -> None:
     """Refuse a connection to another file."""
     main = _main(files)
-    if main is not None and _is_same(path, main):
+    if _is_same(path, main):
         return
-    others = {os.fsdecode(alias): Path(os.fsdecode(other)) for _, alias, other in files if other}
-    for alias, other in others.items():
-        if _is_same(path, other):
+    for _, alias, other in files:
+        if other and _is_same(path, os.fsdecode(other)):
             raise InvalidJobError(
-                f"{name} has the file of {owner} attached, as {alias!r}: SQLite does not commit two files as one; "
-                "write the job by a connection to that file"
+                f"{name} has the file of {owner} attached, as {os.fsdecode(alias)!r}: SQLite does not commit two files "
+                "as one; write the job by a connection to that file"
             )
-    where = "a database in memory" if main is None else f"{main}"
+    where = main or "a database in memory"
     raise InvalidJobError(f"{name} leads to another database than {owner}, which would never see the job: {where}")
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(one: Path, other: str) -> bool:
+    """Return whether two names lead to one file."""
     with suppress(OSError):
         return one.samefile(other)
     return False
@@ -89,8 +89,8 @@ def _is_same(one: Path, other: Path) -> bool:
 def _committed(files: list[Any]) -> int:
     """Return the number of the last row that was committed, as another connection sees it."""
     path = _main(files)
-    if path is None:
+    if not path:
         return 0
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+    with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as db:
         (number,) = db.execute(_COMMITTED).fetchone()
     return number or 0
