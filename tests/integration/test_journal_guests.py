@@ -31,6 +31,7 @@ from queuehint.backends.journal.guests import links as links_module
 from queuehint.backends.journal.guests import messages as messages_module
 from queuehint.backends.journal.guests import server as server_module
 from queuehint.backends.journal.guests import sockets as sockets_module
+from queuehint.backends.journal.guests.greetings import hello
 from queuehint.backends.journal.guests.messages import (
     ANSWER,
     ANSWER_BYTES_MAX,
@@ -46,7 +47,6 @@ from queuehint.backends.journal.guests.messages import (
     WANT,
     Frames,
     frame,
-    hello,
     read_answer,
 )
 from queuehint.backends.sqlite.backend import SqliteBackend
@@ -352,9 +352,9 @@ def test_another_namespace_and_another_release_are_refused(table: Table, monkeyp
     table.have()
     with pytest.raises(BackendDeniedError, match="the jobs are those of namespace 'default', not 'docs'"):
         table.open(namespace="docs").call_sync(op.Peek())
-    ((kind, call, answer),) = say(table, frame(HELLO, 9, b"queuehint 1.0 default 0"))
+    ((kind, call, answer),) = say(table, frame(HELLO, 9, b"queuehint 1.0 default 0 1-00000000 12"))
     assert (kind, call) == (ANSWER, 9)
-    with pytest.raises(BackendDeniedError, match="cannot be asked by release 1"):
+    with pytest.raises(BackendDeniedError, match=r"cannot be asked by release 1\.0 \(wire 1-00000000\)"):
         read_answer(answer, object)
 
 

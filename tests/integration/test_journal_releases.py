@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from queuehint import operations as op
 from queuehint.backends.base import release
-from queuehint.backends.journal import opening, recovery
-from queuehint.backends.journal.groups import Request
+from queuehint.backends.journal import leading, opening, recovery
+from queuehint.backends.journal.backend import JournalBackend
+from queuehint.backends.journal.groups import DECIDED, Request, unpack
+from queuehint.backends.journal.guests import links
+from queuehint.backends.journal.guests.greetings import wire
+from queuehint.backends.journal.lead import standing as standing_module
+from queuehint.backends.journal.lead.standing import Standby
+from queuehint.backends.journal.snapshots import compaction
+from queuehint.backends.journal.snapshots.snapshot import SCHEMA
+from queuehint.backends.journal.store import Position
 from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.journal.writing import NUDGE
 from queuehint.backends.sqlite import file as file_module
 from queuehint.backends.sqlite.backend import SqliteBackend
 from queuehint.core.engine import Engine
 from queuehint.errors import BackendDeniedError, BackendFullError, CorruptStateError, OutcomeUnknownError
+from queuehint.operations.wire import decode
 from queuehint.testing.driver import Driver
 from queuehint.values.outcome import Grant
 from queuehint.values.record import JobState
 from tests.other_rules import OTHER, other_release
-from tests.sqlite_store import Shelf, claim, claiming, enqueue, events, finish, free, make_shelf, record
+from tests.sqlite_store import Shelf, claim, claiming, enqueue, events, finish, free, leave_journal, make_shelf, record
+from tests.support import until_sync
 
 shelf = pytest.fixture(make_shelf)
 QUEUED, STARTED = JobState.QUEUED, JobState.STARTED
@@ -349,3 +362,265 @@ def test_tokens_of_another_release_are_those_that_it_has_drawn(shelf: Shelf) -> 
         again = shelf.reopen()
         again.call_sync(NUDGE)
         assert [again.engine.table.jobs[each.spec.id].token for each in grants] == [each.token for each in grants]
+
+
+# --- guests of another release ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have guests say that they are of another release, with the wire of this one unless another is given."""
+
+    def say(its_wire: str | None = None, reads: int = SCHEMA) -> None:
+        def hello(namespace: str, aim: int) -> bytes:
+            return f"queuehint {OTHER} {namespace} {aim} {its_wire or wire()} {reads} more".encode()
+
+        monkeypatch.setattr(links, "hello", hello)
+
+    return say
+
+
+def test_a_guest_of_another_release_with_the_same_wire_may_ask_for_everything(
+    shelf: Shelf, foreign: Callable[..., None]
+) -> None:
+    foreign()
+    leader, guest = shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a")
+    (grant,) = claim(guest)
+    assert finish(guest, grant) is op.Verdict.DONE
+    assert record(guest, "a").state is JobState.FINISHED
+    assert leader.is_leading
+
+
+def test_a_guest_with_another_wire_is_refused_by_both_releases(shelf: Shelf, foreign: Callable[..., None]) -> None:
+    foreign("7-00000000")
+    leader, guest = shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a")
+    problem = rf"is of release {re.escape(release())} .*cannot be asked by release {OTHER} \(wire 7-00000000\)"
+    with pytest.raises(BackendDeniedError, match=problem):
+        claim(guest)
+    assert record(leader, "a").state is QUEUED
+
+
+@pytest.mark.parametrize("its_wire", [None, "7-00000000"])
+def test_a_leader_without_a_worker_leaves_another_release_a_snapshot_and_the_lead(
+    shelf: Shelf, foreign: Callable[..., None], its_wire: str | None
+) -> None:
+    free(shelf.open(), "a")
+    shelf.crash()
+    foreign(its_wire)
+    leader, guest = shelf.open(), shelf.open()
+    assert record(leader, "a").state is QUEUED
+    assert shelf.count("snapshot") == 0, "what is read again is no change"
+    guest.adopt(list)
+    (grant,) = claim(guest)
+    assert guest.is_leading
+    assert shelf.count("snapshot") > 0
+    assert claims_of(guest) == [True], "the row of this claim is all there is behind the snapshot"
+    assert finish(guest, grant) is op.Verdict.DONE
+
+
+def claims_of(store: SqliteBackend) -> list[bool]:
+    """Return of each operation after the snapshot whether it is a claim."""
+    assert store._journal is not None
+    lines = [line for _, data in store._journal.rows() for request, line in unpack(data) if request is not DECIDED]
+    return [decode(line).is_claim for line in lines]
+
+
+def test_a_leader_keeps_the_lead_from_a_release_that_cannot_read_its_snapshot(
+    shelf: Shelf, foreign: Callable[..., None]
+) -> None:
+    foreign(reads=SCHEMA - 1)
+    leader, guest = shelf.open(), shelf.open()
+    free(leader, "a")
+    guest.adopt(list)
+    assert len(claim(guest)) == 1, "it goes on as a guest"
+    assert leader.is_leading
+    assert not guest.is_leading
+
+
+def test_many_jobs_are_written_down_beside_the_work_before_another_release_leads(
+    shelf: Shelf, foreign: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (leading, compaction):
+        monkeypatch.setattr(module, "CLOSING_JOBS", 5)
+    monkeypatch.setattr(compaction, "SMALL_JOBS", 5)
+    foreign()
+    leader, guest = shelf.open(), shelf.open()
+    free(leader, *[f"a{n}" for n in range(20)])
+    guest.adopt(list)
+    held = claim(guest, 2)
+    until_sync(lambda: not leader.is_leading, "it has left the lead")
+    held += claim(guest, 2)
+    assert guest.is_leading
+    assert shelf.count("snapshot") > 0
+    assert [finish(guest, grant) for grant in held] == [op.Verdict.DONE] * 4
+    assert {grant.spec.id for grant in held} == {"a0", "a1", "a2", "a3"}
+
+
+def test_two_processes_of_another_release_that_want_the_lead_at_once_get_it_once(
+    shelf: Shelf, foreign: Callable[..., None]
+) -> None:
+    foreign()
+    leader, *guests = shelf.open(), shelf.open(), shelf.open()
+    free(leader, "a", "b")
+    for guest in guests:
+        guest.adopt(list)
+    found: list[Grant] = []
+    asking = [threading.Thread(target=lambda store: found.extend(claim(store)), args=(guest,)) for guest in guests]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join()
+    assert [guest.is_leading for guest in guests].count(True) == 1
+    assert sorted(grant.spec.id for grant in found) == ["a", "b"]
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_of_a_newer_layout_is_refused_before_guests_come_and_is_as_it_was(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SCHEMA", 77)
+    monkeypatch.setattr(compaction, "release", lambda: OTHER)
+    free(shelf.open(), "a")
+    shelf.stores[-1].close_sync()
+    before = shelf.path.read_bytes()
+    older = shelf.open()
+    served: list[Any] = []
+    monkeypatch.setattr(older, "_serve", served.append)
+    said = (
+        f"has a snapshot of layout 77, and this release of queuehint, {release()}, reads {SCHEMA}: have release {OTHER}"
+    )
+    for _ in range(2):
+        with pytest.raises(BackendDeniedError, match=said):
+            older.call_sync(NUDGE)
+    assert not served
+    assert shelf.path.read_bytes() == before
+    monkeypatch.setattr(recovery, "SCHEMA", 77)
+    newer = shelf.open()
+    assert record(newer, "a").state is QUEUED, "the other one has let go of the lead"
+
+
+def test_a_beginning_that_cannot_be_read_is_refused_by_the_release_that_it_names(shelf: Shelf) -> None:
+    shelf.open().call_sync(NUDGE)
+    change(shelf, b'"release":"%b"' % release().encode(), b'"more":1,"release":"%b"' % OTHER.encode())
+    problem = f"was led by release {OTHER}, which has operations that this one does not know, and release {release()}"
+    with pytest.raises(BackendDeniedError, match=re.escape(problem)):
+        shelf.reopen().call_sync(NUDGE)
+
+
+# --- standing by -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def standing() -> Iterator[Callable[[JournalBackend], None]]:
+    """Have backends stand by until the end of the test."""
+    stop, threads = threading.Event(), list[threading.Thread]()
+
+    def begin(backend: JournalBackend) -> None:
+        threads.append(threading.Thread(target=Standby(backend).run, args=(stop,)))
+        threads[-1].start()
+
+    yield begin
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_one_that_stands_by_follows_nothing_of_another_release_and_leads_by_what_was_granted(
+    shelf: Shelf,
+    standing: Callable[[JournalBackend], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "queuehint.journal")
+    leader, ready, worker = shelf.open(), shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a", "b")
+    (grant,) = claim(leader)
+    monkeypatch.setattr(recovery, "release", lambda: OTHER)
+    standing(ready)
+    until_sync(lambda: "journal.standby_waits" in events(caplog), "it waits")
+    leave_journal(leader)
+    leader.close_sync()
+    worker.adopt(list)
+    assert finish(worker, grant) is op.Verdict.DONE
+    assert ready.is_leading, "a worker leaves the lead to it, though it has not followed"
+    assert events(caplog).count("journal.standby_waits") == 1
+    assert "journal.other_release" in events(caplog)
+
+
+def test_one_of_the_same_release_that_stands_by_leads_before_one_of_another(
+    shelf: Shelf, standing: Callable[[JournalBackend], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, same, other = shelf.open(), shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a", "b")
+    waiting = Standby(other)
+    waiting._waits_at = Position(0)
+    monkeypatch.setattr(standing_module, "YIELDS_S", 60.0)
+    leave_journal(leader)
+    leader.close_sync()
+    for _ in range(2):
+        waiting._step()
+        assert not other.is_leading, "for a moment nobody leads"
+    standing(same)
+    until_sync(lambda: same.is_leading, "it leads")
+    monkeypatch.setattr(standing_module, "YIELDS_S", 0.0)
+    leave_journal(same)
+    same.close_sync()
+    waiting._step()
+    assert other.is_leading
+    waiting._forget()
+
+
+def test_one_that_waits_follows_from_a_further_snapshot_on_if_its_own_release_leads(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, other = shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a")
+    waiting = Standby(other)
+    monkeypatch.setattr(recovery, "release", lambda: OTHER)
+    with pytest.raises(recovery.OtherRulesError) as caught:
+        waiting._step()
+    waiting._begin_to_wait(caught.value)
+    monkeypatch.setattr(recovery, "release", release)
+    waiting._step()
+    assert waiting._replica is None, "there is no further snapshot"
+    monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 1)
+    free(leader, "b", "c")
+    waiting._step()
+    assert waiting._replica is not None
+    waiting._forget()
+
+
+def test_an_error_of_one_that_stands_by_is_logged_once_as_long_as_it_is_the_same(
+    shelf: Shelf,
+    standing: Callable[[JournalBackend], None],
+    caplog: pytest.LogCaptureFixture,
+    foreign: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    foreign("7-00000000")
+    monkeypatch.setattr(standing_module, "ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(standing_module, "AGAIN_S", 0.01)
+    leader, other = shelf.open(), shelf.open()
+    leader.adopt(list)
+    free(leader, "a")
+    asked: list[Any] = []
+    take_over = other.take_over
+
+    def count(replica: Any) -> None:
+        asked.append(replica)
+        take_over(replica)
+
+    monkeypatch.setattr(other, "take_over", count)
+    monkeypatch.setattr(recovery, "release", lambda: OTHER)
+    standing(other)
+    until_sync(lambda: len(asked) > 3, "it asks again and again")
+    assert events(caplog).count("journal.standby_failed") == 1

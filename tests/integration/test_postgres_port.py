@@ -24,7 +24,8 @@ import pytest
 from queuehint.backends.base import Interest
 from queuehint.backends.journal.guests import links as links_module
 from queuehint.backends.journal.guests import server as server_module
-from queuehint.backends.journal.guests.messages import ANSWER_BYTES_MAX, HELLO, Frames, frame, hello
+from queuehint.backends.journal.guests.greetings import hello
+from queuehint.backends.journal.guests.messages import ANSWER_BYTES_MAX, HELLO, Frames, frame
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.layout import ddl, grants

@@ -529,7 +529,7 @@ def test_a_second_close_waits_until_the_file_is_closed(shelf: Shelf, monkeypatch
     store = shelf.open()
     enqueue(store, "a")
     go_on = threading.Event()
-    monkeypatch.setattr(compaction.Compaction, "close", lambda *_: go_on.wait(20))
+    monkeypatch.setattr(compaction.Compaction, "close", lambda *_, **__: go_on.wait(20))
 
     async def close() -> None:
         first = asyncio.create_task(store.close())

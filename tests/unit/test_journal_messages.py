@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any, get_args, get_type_hints
 
@@ -9,10 +10,11 @@ import attrs
 import pytest
 
 from queuehint import operations as op
-from queuehint.backends.base import Interest
+from queuehint.backends.base import Interest, release
 from queuehint.backends.journal import doctor
 from queuehint.backends.journal.groups import Request, line_of, read_line
-from queuehint.backends.journal.guests import messages
+from queuehint.backends.journal.guests import greetings, messages
+from queuehint.backends.journal.guests.greetings import Hello, hello, read_hello, wire
 from queuehint.backends.journal.guests.messages import (
     ASK,
     CALL,
@@ -22,16 +24,15 @@ from queuehint.backends.journal.guests.messages import (
     Frames,
     asked,
     frame,
-    hello,
     read_aim,
     read_answer,
-    read_hello,
     read_operation,
     read_waited,
     refused,
     replied,
     waited,
 )
+from queuehint.backends.journal.snapshots.snapshot import SCHEMA
 from queuehint.core.engine import Engine
 from queuehint.errors import (
     BackendDeniedError,
@@ -190,8 +191,39 @@ def test_a_line_that_names_no_request_is_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("aim", [0, LEAD, RUN, LEAD | RUN])
 def test_a_guest_says_who_it_is_and_what_its_process_is_for(aim: int) -> None:
-    assert read_hello(hello("docs", aim), "docs") == aim
+    said = read_hello(hello("docs", aim), "docs")
+    said.check()
+    assert said == Hello(release=release(), wire=wire(), reads=frozenset({SCHEMA}), aim=aim)
     assert read_aim(b"%d" % aim) == aim
+
+
+def test_a_guest_of_a_later_release_may_say_more_of_itself() -> None:
+    said = read_hello(b"queuehint 9.9 docs 1 2-0f 12,13 more and more", "docs")
+    assert said == Hello(release="9.9", wire="2-0f", reads=frozenset({12, 13}), aim=LEAD)
+
+
+def test_a_guest_that_is_not_understood_is_refused_by_both_releases_and_wires() -> None:
+    said = read_hello(b"queuehint 9.9 docs 0 2-0f 12", "docs")
+    with pytest.raises(BackendDeniedError) as caught:
+        said.check()
+    assert f"is of release {release()} (wire {wire()}) and cannot be asked by release 9.9 (wire 2-0f)" in str(
+        caught.value
+    )
+
+
+def test_the_wire_changes_with_each_field_of_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every process it is the same."""
+    before = wire()
+    assert re.fullmatch("1-[0-9a-f]{8}", before)
+    names = {kind.__name__ for kind, _ in greetings._facts()}
+    assert names > {"Interest", "JobSpec", "Grant", "JobRecord", "Verdict", "JobState", "Reason", "Examination"}
+    wire.cache_clear()
+    facts = list(greetings._facts())
+    monkeypatch.setattr(greetings, "_facts", lambda: [*facts[1:], (facts[0][0], facts[0][1] + "x")])
+    assert wire() != before
+    wire.cache_clear()
+    monkeypatch.undo()
+    assert wire() == before
 
 
 @pytest.mark.parametrize("body", [b"", b"4", b"10", b"1 ", b"\xff"])
@@ -206,9 +238,13 @@ def test_a_process_that_is_for_something_else_is_refused(body: bytes) -> None:
         (b"", "is not a request"),
         (b"GET / HTTP/1.1\r\n\r\n", "is not a request"),
         (b"\xff\x00" * 500, "is not a request"),
-        (b"queuehint 9.9 default 0", "cannot be asked by release 9.9"),
+        (b"queuehint 9.9 default 0", "is not a request"),
+        (b"queuehint 9.9 default 4 1-0 12", "is not a request"),
+        (b"queuehint 9.9 default 0 1-0 12,x", "is not a request"),
+        (b"queuehint %b default 0 1-0 12" % (b"9" * 65), "is not a request"),
+        (b"queuehint 9.9 default 0 %b 12" % (b"9" * 65), "is not a request"),
         (hello("docs", LEAD), "are those of namespace 'default', not 'docs'"),
-        (hello("default", LEAD) + b"1", "is not a request"),
+        (hello("default", LEAD) + b"x", "is not a request"),
     ],
 )
 def test_a_guest_of_another_kind_is_refused(body: bytes, problem: str) -> None:

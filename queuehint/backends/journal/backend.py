@@ -226,18 +226,21 @@ class JournalBackend(LeadingStore):
     def _await_ends_sync(self, job_ids: tuple[str, ...]) -> None:
         self.call_sync(Await(job_ids))
 
-    def take_over(self, replica: Replica) -> None:
+    def take_over(self, replica: Replica | None) -> None:
         """
         Lead by what a replica has followed, if nobody does, or who does leaves it to this process.
+
+        Args:
+            replica: None if none has followed, because another release leads.
 
         Raises:
             BackendError: as of `call`.
         """
-        self._replica = replica
+        self._replica, self._stands_by = replica, True
         try:
             self.call_sync(NUDGE)
         finally:
-            self._replica = None
+            self._replica, self._stands_by = None, False
 
     # --- waiting -------------------------------------------------------------------------------------------------
 

@@ -27,11 +27,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import BackendOptions, release
 from queuehint.backends.journal.groups import Request, line_of, line_of_row
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.recovery import take_in
+from queuehint.backends.journal.snapshots.compaction import CLOSING_JOBS
+from queuehint.backends.journal.snapshots.snapshot import SCHEMA
 from queuehint.backends.journal.writer import Ticket, end_all, under_lock, write
 from queuehint.backends.journal.writing import NUDGE, WritingStore
 from queuehint.core.engine import EngineOptions
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from queuehint.backends.base import Interest
+    from queuehint.backends.journal.guests.greetings import Hello
     from queuehint.backends.journal.lead.leadership import Lead, Leader
     from queuehint.backends.journal.store import Service, Store
     from queuehint.backends.waiters import Waiter
@@ -185,14 +188,20 @@ class LeadingStore(WritingStore):
         if self._is_open:
             await super().wait(interest, timeout_s)
 
-    def hand_over(self) -> bool:
-        """Leave the lead to a process that is to lead; return False if this one is."""
-        if self._holds_lead:
+    def hand_over(self, guest: Hello) -> bool:
+        """
+        Leave the lead to a process that is to lead.
+
+        Return False if this one is, if the other one could not read the snapshot that is left, and while one that takes
+        long is made for another release.
+        """
+        if self._holds_lead or SCHEMA not in guest.reads:
             return False
         self._is_wanted = True
+        self._is_left_to_other = self._is_left_to_other or guest.release != release()
         with suppress(BackendUnavailableError):
             self.submit(Ticket(NUDGE))  # the writer leaves after it
-        return True
+        return not (self._is_left_to_other and self._is_open and len(self.engine.table.jobs) > CLOSING_JOBS)
 
     def guest_runs(self, *, runs: bool) -> None:
         """Note that the process of a guest runs jobs, or does not any more."""
@@ -375,16 +384,20 @@ class LeadingStore(WritingStore):
 
     def _tidy_up(self, *, is_idle: bool) -> None:
         """Leave the lead if another process is to lead, else go on with the compaction."""
-        if not self._is_wanted:
-            if is_idle and self._is_open:
-                self._do_together([])
-            if self._is_open and self._compaction is not None:
-                self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
-            return
-        self._is_wanted = False
-        if self._is_open and self._lead is not None and not self._holds_lead:
-            self._leave_lead()
-            self._await_next()
+        compaction = self._compaction if self._is_open else None
+        if self._is_wanted:
+            if compaction is None or self._holds_lead:
+                self._is_wanted = self._is_left_to_other = False
+                return
+            if not self._is_left_to_other or compaction.has_followed_up:
+                self._is_wanted = False
+                self._leave_lead()
+                self._await_next()
+                return
+        if is_idle and self._is_open:
+            self._do_together([])
+        if self._is_open and self._compaction is not None:
+            self._is_open = self._compaction.go_on(self._lock, is_idle=is_idle)
 
     def _end(self, ticket: Ticket) -> None:
         """Close the journal, and refuse late callers."""

@@ -18,7 +18,7 @@ from queuehint.backends.journal.answers import Answers
 from queuehint.backends.journal.guests.guest import RETRY_S
 from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
 from queuehint.backends.journal.lead.renewing import Renewing
-from queuehint.backends.journal.recovery import begin_engine, begin_with, recover, without_collector
+from queuehint.backends.journal.recovery import begin_engine, begin_with, check_layout, recover, without_collector
 from queuehint.backends.journal.snapshots.compaction import Compaction
 from queuehint.core.engine import EPOCH_BEGIN_S, Engine, EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError
@@ -77,6 +77,8 @@ class OpenedStore(LocalBackend):
         """How many guests run jobs."""
         self._replica: Replica | None = None
         """What the journal has made, for the next time that this process begins to lead."""
+        self._stands_by = False
+        """This process takes the lead as one that stands by."""
         self.keeps_lead = False
         """It leads for others, and leaves the lead to nobody."""
         self.leaves_lead = options.leaves_lead
@@ -85,6 +87,8 @@ class OpenedStore(LocalBackend):
         """Until when the lead is left to that one, since nobody led."""
         self._is_wanted = False
         """Another process is to lead."""
+        self._is_left_to_other = False
+        """That one is of another release."""
         self._until_ms: int | None = None
         """The time of the operation being written."""
         self._said_gone_s = -SAY_EVERY_S
@@ -155,13 +159,18 @@ class OpenedStore(LocalBackend):
                 time.sleep(RETRY_S)
 
     def _leave_lead(self) -> None:
-        """Let go of the journal, with a last snapshot if that is soon done, and leave the lead."""
+        """
+        Let go of the journal, with a last snapshot if that is soon done, and leave the lead.
+
+        For another release there is one in any case, unless it was just made, of many jobs.
+        """
+        is_for_other, self._is_left_to_other = self._is_left_to_other, False
         try:
             if self._is_open:
                 with suppress(BackendUnavailableError):
                     self._check_there()
                     if self._compaction is not None:
-                        self._compaction.close(self._lock)
+                        self._compaction.close(self._lock, must=is_for_other)
         finally:
             with self._lock:
                 self._is_open = False
@@ -199,16 +208,18 @@ class OpenedStore(LocalBackend):
         if self._lead is None:
             if self.leaves_lead:
                 self._leave_to_other()
-            self._lead = self.store.take_lead(is_ready=self._replica is not None)
+            self._lead = self.store.take_lead(is_ready=self._stands_by)
             self._leaves_until_s = 0.0
             if self._lead.renew_every_s is not None:
                 self._renewing = Renewing(self._lead, self._lead.renew_every_s, self._deposed)
-        self._begin_to_serve(self._lead)
         if self._is_open:
+            self._begin_to_serve(self._lead)
             return
         self._let_go(keep_lead=True)
         try:
             self._journal = self.store.open(self._lead)
+            check_layout(self._journal)  # before guests come: what it cannot read, another release leads
+            self._begin_to_serve(self._lead)
             replica, self._replica = self._replica, None
             taken_over = None if replica is None else replica.taken_over(self._journal)
             with without_collector():

@@ -16,6 +16,7 @@ its layout reads. One that was not closed has rows after it, which say what was 
 from __future__ import annotations
 
 import gc
+import json
 import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -126,6 +127,7 @@ class History:
         try:
             operation = decode(line)
         except CorruptStateError as error:
+            self.writer = _beginner(line) or self.writer
             if self.writer != release():
                 raise self.refused("has operations that this one does not know") from error
             raise
@@ -167,6 +169,15 @@ class History:
             f"{self.name} was led by release {self.writer}, which {problem}, and release {release()} does not guess: "
             f"have release {self.writer} lead it again and hand it over, or close it, in order; nothing was changed"
         )
+
+
+def _beginner(line: bytes) -> str | None:
+    """Return the release that begins to lead by a line that cannot be read, if it says so."""
+    try:
+        said = json.loads(line)
+        return str(said["release"]) if said[""] == Begin.__name__ else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def recover(journal: Journal, options: EngineOptions) -> Recovered:
@@ -213,11 +224,7 @@ def load(journal: Journal | Reader, options: EngineOptions) -> tuple[Engine, Ans
     header = journal.header
     if header is None:
         return Engine(attrs.evolve(options, retention=None)), Answers(), 0
-    if header.layout != SCHEMA:
-        raise BackendDeniedError(
-            f"{journal.name} has a snapshot of layout {header.layout}, and this release of queuehint reads {SCHEMA}: "
-            f"have release {header.release} finish its jobs, or go on with that one"
-        )
+    check_layout(journal)
     begin = decode(header.options.encode())
     if not isinstance(begin, Begin):
         raise CorruptStateError(f"{journal.name} is damaged: its snapshot has no options")
@@ -225,6 +232,21 @@ def load(journal: Journal | Reader, options: EngineOptions) -> tuple[Engine, Ans
     parts = journal.parts()
     answers = Answers.thawed(next(parts, b""))
     return thaw(description, parts, attrs.evolve(options, retention=begin.kept(), budget=begin.budget)), answers, size
+
+
+def check_layout(journal: Journal | Reader) -> None:
+    """
+    Check that this release reads the snapshot of a journal.
+
+    Raises:
+        BackendDeniedError: it has another layout.
+    """
+    header = journal.header
+    if header is not None and header.layout != SCHEMA:
+        raise BackendDeniedError(
+            f"{journal.name} has a snapshot of layout {header.layout}, and this release of queuehint, {release()}, "
+            f"reads {SCHEMA}: have release {header.release} finish its jobs, or go on with that one"
+        )
 
 
 def replay(history: History, engine: Engine, answers: Answers, at_ms: int, data: bytes) -> int:

@@ -13,7 +13,10 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import attrs
+
 from queuehint.backends.journal.groups import read_line
+from queuehint.backends.journal.guests.greetings import read_hello
 from queuehint.backends.journal.guests.messages import (
     ASK,
     CALL,
@@ -27,7 +30,6 @@ from queuehint.backends.journal.guests.messages import (
     WAIT,
     WANT,
     read_aim,
-    read_hello,
     read_operation,
     read_waited,
     refused,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Interest
     from queuehint.backends.journal.groups import Request
+    from queuehint.backends.journal.guests.greetings import Hello
     from queuehint.operations import Operation
 
 Reply = TypeVar("Reply")
@@ -76,8 +79,8 @@ class Leading(Protocol):
     async def wait_here(self, interest: Interest, timeout_s: float) -> None:
         """Wait; return at once if this process leads no more."""
 
-    def hand_over(self) -> bool:
-        """Leave the lead to a process that is to lead; return False if this one is."""
+    def hand_over(self, guest: Hello) -> bool:
+        """Leave the lead to a process that is to lead; return False if this one is, or leaves it later or not."""
 
     def guest_runs(self, *, runs: bool) -> None:
         """Note that the process of a guest runs jobs, or does not any more."""
@@ -144,6 +147,7 @@ class HostedGuest:
         self._is_called = False
         """The thread of the server has been asked to answer, and has not begun."""
         self._runs = self._has_left = False
+        self._who: Hello | None = None
 
     @property
     def calls(self) -> int:
@@ -170,7 +174,8 @@ class HostedGuest:
             elif kind == HELLO:
                 self._greet(call, read_hello(body, self._leading.namespace))
             elif kind == WANT:
-                self._greet(call, read_aim(body))
+                assert self._who is not None, "a greeting comes first"
+                self._greet(call, attrs.evolve(self._who, aim=read_aim(body)))
             else:
                 raise BackendDeniedError("that is not a request")
         except Exception as error:  # noqa: BLE001 - who asked is told
@@ -186,11 +191,13 @@ class HostedGuest:
         if self._runs:
             self._leading.guest_runs(runs=False)
 
-    def _greet(self, call: int, aim: int) -> None:
-        if aim & LEAD and self._leading.hand_over():
+    def _greet(self, call: int, guest: Hello) -> None:
+        if guest.aim & LEAD and self._leading.hand_over(guest):
             self._way.answer(call, GONE)
             return
-        if aim & RUN and not self._runs:
+        guest.check()
+        self._who = guest
+        if guest.aim & RUN and not self._runs:
             self._runs = True
             self._leading.guest_runs(runs=True)
         self._way.answer(call, DONE)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from queuehint.backends.journal.guests.doors import GoneError
+from queuehint.backends.journal.guests.greetings import hello
 from queuehint.backends.journal.guests.messages import (
     ANSWER,
     ANSWER_BYTES_MAX,
@@ -25,7 +26,6 @@ from queuehint.backends.journal.guests.messages import (
     WANT,
     Frames,
     frame,
-    hello,
     read_answer,
 )
 

@@ -2,7 +2,7 @@
 What the leader of a journal and its guests say to one another, as bytes.
 
 A frame is its length in four bytes, big-endian, its kind in one, the number of the call in eight, and a body. A guest
-begins with `HELLO`, which names its release and namespace: only the same release is answered. An operation is encoded
+begins with `HELLO`, see `queuehint.backends.journal.guests.greetings`. An operation is encoded
 as in the journal. An answer is one letter and JSON, read by the type that the operation declares; values that
 operations have, too, stand in it as there, so that little is said of a job that asks for nothing special. The bytes
 choose no class but that which is declared. While calls are under way the leader sends a `BEAT` each second.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_orig
 import attrs
 
 from queuehint import errors
-from queuehint.backends.base import Interest, release
+from queuehint.backends.base import Interest
 from queuehint.backends.journal.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
 from queuehint.operations import CountPending, Get, Operation
@@ -120,34 +120,10 @@ class Frames:
             del pieces[:at]
 
 
-_AIMS: Final = {str(aim): aim for aim in range((LEAD | RUN) + 1)}
+AIMS: Final = {str(aim): aim for aim in range((LEAD | RUN) + 1)}
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
-
-
-def hello(namespace: str, aim: int) -> bytes:
-    """Return how a guest begins."""
-    return f"queuehint {release()} {namespace} {aim}".encode()
-
-
-def read_hello(body: bytes, namespace: str) -> int:
-    """
-    Return what a guest's process is for.
-
-    Raises:
-        BackendDeniedError: it is of another release or another namespace, or that is no beginning.
-    """
-    said = body[:300].decode("ascii", "replace").split(" ")
-    if len(said) != 4 or said[0] != "queuehint" or said[3] not in _AIMS:
-        raise errors.BackendDeniedError("that is not a request")
-    if said[1] != release():
-        raise errors.BackendDeniedError(
-            f"the process that leads is of release {release()} and cannot be asked by release {said[1]}"
-        )
-    if said[2] != namespace:
-        raise errors.BackendDeniedError(f"the jobs are those of namespace {namespace!r}, not {said[2]!r}")
-    return _AIMS[said[3]]
 
 
 def read_aim(body: bytes) -> int:
@@ -157,7 +133,7 @@ def read_aim(body: bytes) -> int:
     Raises:
         BackendDeniedError: that is none.
     """
-    found = _AIMS.get(body[:2].decode("ascii", "replace"))
+    found = AIMS.get(body[:2].decode("ascii", "replace"))
     if found is None:
         raise errors.BackendDeniedError("that is not a request")
     return found

@@ -23,6 +23,7 @@ class Replica:
 
     Attributes:
         position: up to which it has followed.
+        snapshot: up to where that went which it began with.
         is_used: its engine leads, or was to lead.
 
     Raises:
@@ -31,7 +32,7 @@ class Replica:
     """
 
     def __init__(self, reader: Reader, options: EngineOptions) -> None:
-        self.position = reader.refresh()
+        self.position = self.snapshot = reader.refresh()
         try:
             with without_collector():
                 self._engine, self._answers, self._snapshot_bytes = load(reader, options)

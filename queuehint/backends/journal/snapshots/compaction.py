@@ -84,6 +84,8 @@ class Compaction:
         """What the journal has since a snapshot was last begun."""
         self._snapshot_bytes = found.snapshot_bytes
         self._under_way: _UnderWay | None = None
+        self._is_followed_up: bool | None = None
+        """Whether a snapshot has been made for the next leader; None if it is not to be."""
         self._next_s = 0.0
         self._wrote_s = time.monotonic()
         self._is_clearing = True
@@ -130,10 +132,30 @@ class Compaction:
             return self._failed(error)
         return True
 
-    def close(self, lock: threading.RLock) -> None:
-        """Make a last snapshot if that is soon done; the journal has all else."""
+    @property
+    def has_followed_up(self) -> bool:
+        """
+        Whether a snapshot is made at the end, or one of many jobs has been made since this was first asked.
+
+        The first time it is asked of many jobs, such a snapshot is begun.
+        """
+        if len(self._engine.table.jobs) <= CLOSING_JOBS:
+            return True
+        if self._is_followed_up is None:
+            self._is_wanted, self._is_followed_up = self._under_way is None, False
+        if not self._is_wanted and self._under_way is None:
+            self._is_followed_up = True
+        return self._is_followed_up
+
+    def close(self, lock: threading.RLock, *, must: bool = False) -> None:
+        """
+        Make a last snapshot if that is soon done; the journal has all else.
+
+        Args:
+            must: also if nothing has changed since this process leads.
+        """
         self.stop()
-        if self.is_changed and len(self._engine.table.jobs) <= CLOSING_JOBS:
+        if (self.is_changed or must) and len(self._engine.table.jobs) <= CLOSING_JOBS:
             try:
                 self._make_at_once(lock)
             except Exception as error:  # noqa: BLE001 - as above
