@@ -175,7 +175,7 @@ def test_calls_are_answered_while_a_handler_holds_the_interpreter_of_the_worker(
     worker = run.worker(url)
     edit, hold = edits(sched), held(sched)
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
-    assert leader_of(sched) in run_by(worker)
+    led_by(sched, lambda: run_by(worker))
     handle = hold.enqueue_sync("doc", COUNT)
     until_sync(lambda: handle.state_sync() is JobState.STARTED, "it runs")
     # The worker cannot say that the job has ended before its code has.
