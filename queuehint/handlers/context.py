@@ -437,7 +437,7 @@ class JobContext(JobWaits, Generic[S_co]):
 
     # --- waits -----------------------------------------------------------------------------------------------------
 
-    def leave(self, job_id: str) -> NoReturn:
+    def _leave(self, job_id: str) -> NoReturn:
         """End this attempt until a wait is over."""
         raise Leave(job_id)
 

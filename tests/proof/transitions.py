@@ -132,7 +132,7 @@ def recorded(patch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
             r.note(job, "Due")
         r.note(job, "Place")
 
-    def before_await(r: Recorder, job: Job, children: Needs) -> None:
+    def before_await(r: Recorder, job: Job, children: Needs, **_: Any) -> None:
         r.open[job.id] = [child for child, _ in children]
         r.note(job, f"Await {r.edges(children)}")
 

@@ -208,6 +208,8 @@ class World:
 LEFT_OUT: dict[str, str] = {
     "Scheduler.submit_checked": "takes specs that were checked as they were made",
     "Scheduler.submit_checked_sync": "the same",
+    "Scheduler.ask_wait": "takes what `JobContext.wait` has checked",
+    "Scheduler.ask_wait_sync": "the same",
     "Scheduler.handler": "answers workers, which ask by the names of jobs",
     "Scheduler.hosts": "takes a worker, from who runs one by themselves",
     "Scheduler.running": "the same",

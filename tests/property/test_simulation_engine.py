@@ -21,6 +21,7 @@ from queuehint.core.jobs.table import JobTable
 from queuehint.core.refusals import Submission
 from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
+from queuehint.core.structures.edges import DependencySets
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.leftovers import CommitSweep
 from queuehint.core.structures.limits import Bucket
@@ -215,7 +216,7 @@ def settle_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def close_cycles(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lifecycle, "_is_cycle", lambda _self, _job, _children: False)
+    patch.setattr(DependencySets, "is_cycle", lambda *_: False)
 
 
 def pause_paths_only(patch: pytest.MonkeyPatch) -> None:

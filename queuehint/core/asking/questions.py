@@ -40,10 +40,10 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
     if job is None or job.state is not JobState.STARTED or (type(question.token), question.token) != (int, job.token):
         return op.Fetched(Verdict.LOST, ())
     extras = job.extras
-    if extras is not None and extras.more_needs:
+    if extras is not None and extras.more_needs and extras.holds:
         declared = {job_id for job_id in question.ids if state.table.edges.depends(job, job_id)}
     else:
-        declared = {job_id for job_id, _ in extras.needs} if extras is not None else set()
+        declared = {job_id for job_id, _ in extras.all_needs()} if extras is not None else set()
     results: list[tuple[JobState | None, bytes | None]] = []
     size = 0
     for job_id in question.ids:

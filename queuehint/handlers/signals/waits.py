@@ -72,12 +72,12 @@ class JobWaits:
         return self._wait(self._wait_spec(name, timeout))
 
     async def _wait(self, spec: JobSpec) -> Any:
-        return self._come_to(spec, *await self.ask_wait(spec))
+        return self._come_to(spec, *await self._ask_wait(spec))
 
     def wait_sync(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
         """Like `wait`, for plain functions."""
         spec = self._wait_spec(name, timeout)
-        return self._come_to(spec, *self.ask_wait_sync(spec))
+        return self._come_to(spec, *self._ask_wait_sync(spec))
 
     def _wait_spec(self, name: object, timeout: object) -> JobSpec:
         timeout_ms = check_optional_duration(timeout, parameter="timeout", least_ms=1)
@@ -86,25 +86,25 @@ class JobWaits:
     def _come_to(self, spec: JobSpec, state: JobState, data: bytes | None, cause: str | None) -> Any:
         """Return the data that a wait has come to, or leave until it is over."""
         if state not in OVER:
-            self.leave(spec.id)
+            self._leave(spec.id)
         if state is not JobState.FINISHED:
             raise SignalTimeoutError(name_of(spec.id) or "", cause)
-        return None if data is None else self.load(data)
+        return None if data is None else self._load(data)
 
-    def load(self, payload: bytes) -> Any:
+    def _load(self, payload: bytes) -> Any:
         """Return the data of a signal, as the codec of the scheduler reads it."""
         return self._host.scheduler.codec.loads(payload, _RESULT_OF_ANY).get("result")
 
-    async def ask_wait(self, spec: JobSpec) -> WaitState:
+    async def _ask_wait(self, spec: JobSpec) -> WaitState:
         """Return what a wait of this job has come to; it begins where there is none."""
         found: WaitState = await self._host.scheduler.ask_wait(spec, (self.id, self.token))
         return found
 
-    def ask_wait_sync(self, spec: JobSpec) -> WaitState:
-        """Do as `ask_wait`, for plain functions."""
+    def _ask_wait_sync(self, spec: JobSpec) -> WaitState:
+        """Do as `_ask_wait`, for plain functions."""
         found: WaitState = self._host.scheduler.ask_wait_sync(spec, (self.id, self.token))
         return found
 
     @abstractmethod
-    def leave(self, job_id: str) -> NoReturn:
+    def _leave(self, job_id: str) -> NoReturn:
         """End this attempt until a job is over."""

@@ -28,6 +28,7 @@ from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
 from queuehint.testing.trace.values import PUT_BACK, InvalidTraceError, TraceEvent, TraceJob
 from queuehint.values.hint import Claim, conflict, queue_key
+from queuehint.values.signal import name_of
 from queuehint.values.spec import Dependency
 
 KEYS_SHOWN = 3
@@ -35,6 +36,7 @@ KEYS_SHOWN = 3
 _ENDS = frozenset({"finished", "failed", "canceled", "ended", "pruned"})
 _FREES = PUT_BACK | _ENDS | {"scheduled", "deferred"}
 """Events that take a job from its worker, or its place away."""
+_BY_EDGE = "dependency_failed"
 _STRANGER = "unknown_task"
 
 _NOT_DESCRIBED = "have events and are not described, so that no conflict of theirs is seen"
@@ -243,7 +245,7 @@ class Checker:
 
     def _finish(self, event: TraceEvent, life: Life) -> None:
         kind = event.kind
-        if kind in {"finished", "failed", "ended"} and not life.is_awaiting:
+        if kind in {"finished", "failed", "ended"} and not life.is_awaiting and not _may_end_unstarted(event, life):
             self._stop(event, life)
         elif life.ran:
             self._halt(life, event)
@@ -318,7 +320,8 @@ class Checker:
 
     def _judge_edges(self, event: TraceEvent, life: Life) -> None:
         job = life.job
-        if job is None:
+        if job is None or ("failed" in life.ended and _must_wait(job)):
+            # One that has failed by an edge is redriven without its edges.
             return
         for edge in job.depends_on:
             if self._is_met(edge, job):
@@ -352,6 +355,8 @@ class Checker:
             return True
         if edge.when == "failure":
             return "failed" in ended
+        if edge.when == "must":
+            return "finished" in ended
         on_failure = job.on_dependency_failure
         return (
             "finished" in ended
@@ -464,6 +469,22 @@ _WHY = {
     "held": "which is dead and holds its place",
 }
 _ENDED = {"finished": "finished", "failed": "failed", "ended": "ended"}
+
+
+def _must_wait(job: TraceJob) -> bool:
+    """Return whether a job fails by another end of a dependency than the one it waits for."""
+    return any(edge.when == "must" for edge in job.depends_on)
+
+
+def _may_end_unstarted(event: TraceEvent, life: Life) -> bool:
+    """Return whether a job that does not run may end so: a signal or a wait for one, or one that fails by an edge."""
+    if life.ran:
+        return False
+    if event.cause is not None:
+        return event.cause == _BY_EDGE
+    return name_of(life.job_id) is not None or (
+        event.kind == "failed" and life.job is not None and _must_wait(life.job)
+    )
 
 
 def _named(life: Life) -> str:

@@ -156,13 +156,13 @@ class ContextInProcess(JobContext[Any]):
         """Do as `enqueue_many_sync`."""
         return self.enqueue_many_sync(job, calls)
 
-    def ask_wait_sync(self, spec: JobSpec) -> WaitState:
+    def _ask_wait_sync(self, spec: JobSpec) -> WaitState:
         """Return what a wait has come to; the worker asks."""
         return self._own_host.ask_wait(spec)
 
-    async def ask_wait(self, spec: JobSpec) -> WaitState:
-        """Do as `ask_wait_sync`."""
-        return self.ask_wait_sync(spec)
+    async def _ask_wait(self, spec: JobSpec) -> WaitState:
+        """Do as `_ask_wait_sync`."""
+        return self._ask_wait_sync(spec)
 
     def _made(self, job: Any, specs: list[JobSpec]) -> list[Any]:
         handles = []

@@ -11,10 +11,10 @@ local FETCH_BYTES_MAX = 4194304 -- @const
 local job = jobs.of(ARGV[9])
 if not job or job[STATE] ~= STARTED or job[TOKEN] ~= ARGV[10] then return {'L'} end
 local declared = {}
-if job[PORTIONS] then
+if job[PORTIONS] and job[NEEDS] == HELD then
   for at = 11, #ARGV do declared[ARGV[at]] = redis.call('ZSCORE', store.waiting(ARGV[at]), job.id) and true end
 elseif job[NEEDS] == HELD or job[NEEDS] == KNOWN then
-  for _, need in ipairs(edges.needs_of(job)) do declared[need[1]] = true end
+  for _, need in ipairs(edges.all_needs(job)) do declared[need[1]] = true end
 end
 local reply, size = {'D'}, 0
 for at = 11, #ARGV do
