@@ -55,7 +55,10 @@ def set_limit(
     namespace: Namespace = None,
     most: Annotated[int | None, typer.Option(help="How many run at once.")] = None,
     each: Annotated[bool, typer.Option("--each", help="For each child of the path by itself.")] = False,
-    rate: Annotated[str | None, typer.Option(metavar="N/TIME", help="How many start in a time: 100/1s.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/TIME", help="How many start in any such time: 100/1s.")] = None,
+    burst: Annotated[
+        int | None, typer.Option(help="Of the rate: how many start at once after a quiet while, then evenly.")
+    ] = None,
     max_pending: Annotated[int | None, typer.Option(help="How many may be unfinished.")] = None,
     task: Task = None,
     pool: Pool = None,
@@ -63,13 +66,14 @@ def set_limit(
 ) -> None:
     """Put a limit on a path, a task or a pool, in place of the one it has; what runs is never stopped."""
     with opened(target, namespace, as_json=as_json) as sched:
-        if most is None and rate is None and max_pending is None:
+        if (most, rate, burst, max_pending) == (None,) * 4:
             raise UsageError("say what is limited: --most, --rate, --max-pending")
         changed = sched.limit_sync(
             None if path is None else place(path),
             most,
             each=each,
             rate=_rate(rate),
+            burst=burst,
             max_pending=max_pending,
             task=task,
             pool=pool,
@@ -122,6 +126,7 @@ def _fields(one: LimitState) -> dict[str, object]:
         "each": limit.each,
         "most": limit.most,
         "rate": rate,
+        "burst": limit.burst,
         "max_pending": limit.max_pending,
         "started": one.started,
         "pending": one.pending,
@@ -135,7 +140,10 @@ def _of(now: int | None, most: int | None) -> str:
 
 
 def _rate_text(limit: Limit) -> str:
-    return "" if limit.rate is None else f"{limit.rate[0]} in {limit.rate[1] / 1000:g} s"
+    if limit.rate is None:
+        return ""
+    burst = "" if limit.burst is None else f", {limit.burst} at once"
+    return f"{limit.rate[0]} in {limit.rate[1] / 1000:g} s{burst}"
 
 
 def _rate(text: str | None) -> tuple[int, timedelta] | None:

@@ -119,6 +119,7 @@ class Restraints(SchedulerBase):
         *,
         each: bool = False,
         rate: tuple[int, float | timedelta] | None = None,
+        burst: int | None = None,
         max_pending: int | None = None,
         task: str | None = None,
         pool: str | None = None,
@@ -135,8 +136,10 @@ class Restraints(SchedulerBase):
             most: how many of them run at once, 1–1 000 000.
             each: the same for each child of the path by itself; a job of the path itself counts under no child. It
                 stands besides a limit of the path as a whole.
-            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: a bucket of 100
-                tokens, refilled evenly, one a start; with *each* every child has a bucket of its own.
+            rate: how many start in a time of up to 24 h, such as ``(100, timedelta(seconds=1))``: at most 100 in any
+                window of a second; with *each* every child counts its own.
+            burst: how many of these come at once after a quiet while, 1–1 000 000: the rate is then a bucket of so many
+                tokens, refilled evenly, one a start. With ``burst=1`` starts are spread evenly.
             max_pending: how many may be unfinished, 1–1 000 000 000: a submission that would leave more is refused
                 with `QueueFullError`. A job counts once a claim, for a task or a pool once.
             task, pool: in place of a path, one of them: all jobs of this task or this pool, with a place or without.
@@ -148,7 +151,7 @@ class Restraints(SchedulerBase):
         Raises:
             InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
         """
-        return await run_steps(self.backend, _mark(_limit(path, most, each, rate, max_pending, task, pool)))
+        return await run_steps(self.backend, _mark(_limit(path, most, each, (rate, burst), max_pending, task, pool)))
 
     def limit_sync(
         self,
@@ -157,12 +160,13 @@ class Restraints(SchedulerBase):
         *,
         each: bool = False,
         rate: tuple[int, float | timedelta] | None = None,
+        burst: int | None = None,
         max_pending: int | None = None,
         task: str | None = None,
         pool: str | None = None,
     ) -> bool:
         """Like `limit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_limit(path, most, each, rate, max_pending, task, pool)))
+        return run_steps_sync(self.backend, _mark(_limit(path, most, each, (rate, burst), max_pending, task, pool)))
 
     async def unlimit(
         self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
@@ -228,8 +232,9 @@ def _path_of(path: Any, task: Any, pool: Any) -> Any:
 
 
 def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any, task: Any, pool: Any) -> SetLimit:
-    path = _path_of(path, task, pool)
-    return SetLimit(check_limit(path, most, each=each, rate=rate, max_pending=max_pending, task=task, pool=pool))
+    path, (rate, burst) = _path_of(path, task, pool), rate
+    limit = check_limit(path, most, each=each, rate=rate, burst=burst, max_pending=max_pending, task=task, pool=pool)
+    return SetLimit(limit)
 
 
 def _unlimit(path: Any, task: Any, pool: Any) -> Steps[bool]:

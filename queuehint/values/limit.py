@@ -42,8 +42,8 @@ class Limit:
             None too with `task` or `pool`.
         each: for each child of the path by itself. Besides it the path may have a limit without.
         most: how many jobs with a claim at or below the path are STARTED at once.
-        rate: how many starts in how many ms: a bucket of so many tokens, refilled evenly; a start takes one. With
-            ``each`` every child has a bucket of its own.
+        rate: how many starts at most in any window of so many ms; with ``each`` every child counts its own.
+        burst: of the rate, a bucket of so many tokens instead, refilled evenly by the rate; a start takes one.
         max_pending: how many jobs may be unfinished at or below the path, or with ``each`` at or below a child of it; a
             job is counted once a claim.
         task: in place of a path: jobs of this task, with a place or without, each counted once.
@@ -57,6 +57,7 @@ class Limit:
     each: bool = False
     most: Annotated[int, Count(1, MOST_MAX)] | None = None
     rate: tuple[Annotated[int, Count(1, MOST_MAX)], Annotated[int, Duration(1, RATE_PER_MAX_MS)]] | None = None
+    burst: Annotated[int, Count(1, MOST_MAX)] | None = None
     max_pending: Annotated[int, Count(1, PENDING_MAX)] | None = None
     task: NameText | None = None
     pool: NameText | None = None
@@ -76,7 +77,7 @@ class Limit:
     @property
     def lifted(self) -> Limit:
         """The limit of nothing in its place."""
-        return attrs.evolve(self, most=None, rate=None, max_pending=None)
+        return attrs.evolve(self, most=None, rate=None, burst=None, max_pending=None)
 
     @property
     def key(self) -> Key:
@@ -107,6 +108,8 @@ class Limit:
         Raises:
             InvalidJobError: naming what does not.
         """
+        if self.burst is not None and self.rate is None:
+            raise InvalidJobError(f"burst goes with rate: how many of its starts come at once; got {self.burst} alone")
         if self.task is not None or self.pool is not None:
             self._check_selection()
         elif self.path is None and (self.holds_back or self.each):
@@ -151,6 +154,7 @@ def check_limit(
     *,
     each: Any = False,
     rate: Any = None,
+    burst: Any = None,
     max_pending: Any = None,
     task: Any = None,
     pool: Any = None,
@@ -167,6 +171,7 @@ def check_limit(
         each=check_bool(each, parameter="each"),
         most=most,
         rate=None if rate is None else _rate(rate),
+        burst=burst,
         max_pending=max_pending,
         task=task,
         pool=pool,

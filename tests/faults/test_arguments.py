@@ -156,7 +156,7 @@ class Shop:
         yield op.Post((op.Note("r0", held, ("a", "b"), Progress(1.0), b"1"), op.Note("r0", held, (), None, b"null")))
         yield op.Amend(job("queued", ["r0"], user="bob", service="s"), 1)
         yield op.Delete(("over",), (self.apply(op.Get(("over",))).records[0].version,))
-        yield from (op.Push("n", "k", b"1", 60_000), op.SetLimit(Limit(path=("y",), rate=(5, 1000))))
+        yield from (op.Push("n", "k", b"1", 60_000), op.SetLimit(Limit(path=("y",), rate=(5, 1000), burst=3)))
         yield from (
             op.SetLimit(Limit(path=("z",), max_pending=9)),
             op.SetLimit(Limit(path=("y",))),
@@ -280,6 +280,7 @@ def wrong_forms(name: str, args: list[Any]) -> Iterator[list[Any]]:
             yield from ([*args[:at], "q", *args[at + 1 :]] for at in (OUTCOME + 3, OUTCOME + 5))
     if name == "set_limit":
         yield [*args[:COMMON], "q", *args[COMMON + 1 :]]
+        yield [*args[: COMMON + 2], "", "", "", 3]
     if name == "exchange":
         yield from ([*args[:at], "q", *args[at + 1 :]] for at in (COMMON + 3, COMMON + 4))
         if args[OUTCOME + 2] in {"x", "l"}:

@@ -710,14 +710,14 @@ def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right
     store.do(op.Enqueue(tuple([job(str(number), "a", str(number)) for number in range(1, jobs)])))
     (grant, *_) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
     assert store.look().is_clean
-    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = value[8] + 2")
+    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[10] = value[10] + 2")
     assert store.put_right() == {"limit_count"}
     store.do(op.Exchange("w", settle=(Outcome(job_id="0", token=grant.token, kind=OutcomeKind.FINISHED),)))
     store.do(op.Enqueue((job("last", "a"),)))
     with pytest.raises(QueueFullError, match=f"has {jobs} unfinished jobs"):
         store.do(op.Enqueue((job("more"),)))
     assert store.look().is_clean
-    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[8] = nil")
+    store.change_packed("limits", "tt" if "task" in kinds else "pdefault", "value[10] = nil")
     assert "limit" in store.put_right()
     store.do(op.Enqueue((job("more"),)))
 
@@ -731,12 +731,16 @@ def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right
         "value[5] = -1",
         "value[5] = 2 ^ 40",
         "value[6] = false",
+        "value[7] = not value[7] and {1, 1} or nil",
         "value = {value[1], value[2], value[3], value[4]}",
         "value = 'x'",
     ],
 )
-def test_a_bucket_of_a_child_that_cannot_be_so_is_found_and_put_right(store: Store, child: str, change: str) -> None:
-    store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000), each=True)))
+@pytest.mark.parametrize("burst", [2, None])
+def test_a_meter_of_a_child_that_cannot_be_so_is_found_and_put_right(
+    store: Store, child: str, change: str, burst: int | None
+) -> None:
+    store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000), burst=burst, each=True)))
     store.do(op.Enqueue((job("1", "t", "runs", "1"), job("2", "t", "runs", "2"), job("3", "t", "idle"))))
     *_, idle = store.do(op.Exchange("w", pools=("default",), limit=5)).grants
     store.do(op.Exchange("w", settle=(Outcome(job_id="3", token=idle.token, kind=OutcomeKind.FINISHED),)))
@@ -746,6 +750,21 @@ def test_a_bucket_of_a_child_that_cannot_be_so_is_found_and_put_right(store: Sto
     assert "gauge" in store.put_right()
     store.drain()
     store.do(op.SetLimit(Limit(path=("t",), each=True)))
+    assert store.look().is_clean
+
+
+@pytest.mark.parametrize(
+    "log", ["5", "{1}", "{1, 1, 0, 1}", "{1, 0, 2, 2}", "{'x', 2}", "{1, 1}", "{3, 'x'}", "{2 ^ 52, 2}"]
+)
+def test_a_log_of_starts_that_cannot_be_so_takes_its_limit_with_it(store: Store, log: str) -> None:
+    store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000))))
+    store.do(op.Enqueue((job("1", "t", "a"), job("2", "t", "b"), job("3", "t", "c"))))
+    assert len(store.do(op.Exchange("w", pools=("default",), limit=5)).grants) == 2
+    assert store.look().is_clean
+    store.change_packed("limits", "=t", f"value[9] = {log}")
+    assert "limit" in store.put_right()
+    assert len(store.do(op.Exchange("w", pools=("default",), limit=5)).grants) == 1
+    store.drain()
     assert store.look().is_clean
 
 

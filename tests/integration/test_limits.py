@@ -80,7 +80,7 @@ def test_an_idle_worker_is_woken_when_a_token_comes(url: str) -> None:
     async def main(sched: Scheduler, clock: FakeClock) -> None:
         work, counts, go = counting(sched)
         go()
-        await sched.limit(["t"], rate=(2, timedelta(seconds=10)))
+        await sched.limit(["t"], rate=(2, timedelta(seconds=10)), burst=2)
         await work.enqueue_many([("a", n) for n in range(4)])
         async with sched.worker(concurrency=10):
             await until(lambda: counts["all"] == 2)
@@ -182,13 +182,13 @@ def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> No
     assert sched.limit_sync(None, max_pending=100)
     assert sched.limit_sync([], 7, each=True)
     assert sched.limit_sync(task="mail", most=5)
-    assert sched.limit_sync(pool="gpu", rate=(1, 1))
+    assert sched.limit_sync(pool="gpu", rate=(1, 1), burst=7)
     assert [state.limit for state in sched.limits_sync()] == [
         Limit(path=None, max_pending=100),
         Limit(path=(), each=True, most=7),
         Limit(path=("b",), most=2, rate=(5, 1000), max_pending=9),
         Limit(task="mail", most=5),
-        Limit(pool="gpu", rate=(1, 1000)),
+        Limit(pool="gpu", rate=(1, 1000), burst=7),
     ]
     assert sched.unlimit_sync(task="mail")
     assert sched.unlimit_sync(pool="gpu")

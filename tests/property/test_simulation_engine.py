@@ -18,13 +18,13 @@ from queuehint.core.engine import EngineOptions
 from queuehint.core.jobs import pauses, revisions, staging
 from queuehint.core.jobs.lifecycle import Lifecycle
 from queuehint.core.jobs.table import JobTable
+from queuehint.core.meters import Meter
 from queuehint.core.refusals import Submission
 from queuehint.core.state import HANDLERS, State
 from queuehint.core.structures import trie as trie_module
 from queuehint.core.structures.edges import DependencySets
 from queuehint.core.structures.job import Job
 from queuehint.core.structures.leftovers import CommitSweep
-from queuehint.core.structures.limits import Bucket
 from queuehint.core.structures.registry import ActiveExecutions
 from queuehint.core.structures.timers import TimerKind, Timers
 from queuehint.core.structures.trie import IS, IX, ONE, Node, PathTrie, Walk
@@ -255,7 +255,7 @@ def commit_what_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def spend_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Bucket, "spend", lambda _self, _rate, _now_ms: None)
+    patch.setattr(Meter, "spend", lambda _self, _limit, _cost, _now_ms: None)
 
 
 def fill_up_to_any_number(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS, Bucket
+from queuehint.core.structures.limits import CALLED_MAX, LOOK_MS
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
 from queuehint.operations import ListLimits, SetLimit
 from queuehint.testing.driver import Queue, job
@@ -110,7 +110,7 @@ def test_no_look_calls_more_than_a_hundred() -> None:
 
 def test_a_start_takes_a_token_and_tokens_come_back_evenly() -> None:
     queue = Limited(*at("a", 8))
-    queue.limit("a", rate=(3, 1000))
+    queue.limit("a", rate=(3, 1000), burst=3)
     assert queue.start() == ["a0", "a1", "a2"]
     assert queue.engine.table.limits.next_ms() == queue.now_ms + 334
     queue.wait(333)
@@ -124,7 +124,7 @@ def test_a_start_takes_a_token_and_tokens_come_back_evenly() -> None:
 
 def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
     queue = Limited(*at("a", 2))
-    queue.limit("a", rate=(1, 5_000))
+    queue.limit("a", rate=(1, 5_000), burst=1)
     queue.start()
     assert queue.engine.table.limits.next_ms() == queue.now_ms + 5_000
     queue.cancel("a1")
@@ -133,7 +133,7 @@ def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
 
 def test_a_bucket_is_kept_for_a_child_until_it_is_full_and_no_longer() -> None:
     queue = Limited(*[job(f"{number}", ["t", str(number)]) for number in range(50)])
-    queue.limit("t", rate=(2, 1000), each=True)
+    queue.limit("t", rate=(2, 1000), burst=2, each=True)
     (limiter,) = queue.engine.table.limits.limiters.values()
     assert len(queue.run(50)) == 50
     assert len(limiter.counters) == 50
@@ -151,7 +151,7 @@ def test_a_bucket_is_kept_for_a_child_until_it_is_full_and_no_longer() -> None:
 
 def test_a_child_whose_bucket_is_full_is_counted_while_its_jobs_run() -> None:
     queue = Limited(job("1", ["t", "a"]), job("2", ["t", "b"]))
-    queue.limit("t", rate=(1, 10), each=True)
+    queue.limit("t", rate=(1, 10), burst=1, each=True)
     assert queue.start() == ["1", "2"]
     (limiter,) = queue.engine.table.limits.limiters.values()
     queue.wait(20)
@@ -162,18 +162,18 @@ def test_a_child_whose_bucket_is_full_is_counted_while_its_jobs_run() -> None:
 
 def test_what_children_have_spent_stays_spent_when_their_rate_changes() -> None:
     queue = Limited(*at("t:a", 3), *at("t:b", 3))
-    queue.limit("t", rate=(2, 1000), each=True)
+    queue.limit("t", rate=(2, 1000), burst=2, each=True)
     assert queue.start() == ["t:a0", "t:a1", "t:b0", "t:b1"]
     queue.finish("t:a0", "t:a1")
     queue.wait(500)
     assert queue.start() == ["t:a2", "t:b2"]
-    queue.limit("t", rate=(3, 3000), each=True)
+    queue.limit("t", rate=(3, 3000), burst=3, each=True)
     (limiter,) = queue.engine.table.limits.limiters.values()
-    assert {place[-1]: counter.bucket.spent for place, counter in limiter.counters.items()} == {"a": 6000, "b": 6000}
+    assert {place[-1]: counter.meter.spent for place, counter in limiter.counters.items()} == {"a": 6000, "b": 6000}
     queue.limit("t", most=1, each=True)
-    queue.limit("t", rate=(1, 1000), each=True)
+    queue.limit("t", rate=(1, 1000), burst=1, each=True)
     (limiter,) = queue.engine.table.limits.limiters.values()
-    assert not any(counter.bucket.spent for counter in limiter.counters.values()), "there was no rate between"
+    assert not any(counter.meter.spent for counter in limiter.counters.values()), "there was no rate between"
 
 
 # --- tasks and pools -------------------------------------------------------------------------------------------------
@@ -302,6 +302,9 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
         ({"path": ["a"], "rate": (0, 1)}, InvalidJobError, "rate must be from 1"),
         ({"path": ["a"], "rate": (1, 0)}, InvalidJobError, "rate: the time must be from 0.001 s to 86400 s"),
         ({"path": ["a"], "rate": (1, timedelta(days=2))}, InvalidJobError, "rate: the time must be"),
+        ({"path": ["a"], "burst": 2}, InvalidJobError, "burst goes with rate: how many .* got 2 alone"),
+        ({"path": ["a"], "rate": (1, 1), "burst": 0}, InvalidJobError, "burst must be from 1 to 1000000, got 0"),
+        ({"path": ["a"], "rate": (1, 1), "burst": 1.5}, InvalidJobTypeError, "burst must be int"),
         ({"path": ["a"], "max_pending": 0}, InvalidJobError, "max_pending must be from 1"),
         ({"path": None, "most": 1}, InvalidJobError, "takes max_pending alone"),
         ({"path": None, "each": True}, InvalidJobError, "takes max_pending alone"),
@@ -327,14 +330,3 @@ def test_the_core_refuses_an_invalid_limit_too() -> None:
         Limited().limit("a", most=0)
     with pytest.raises(InvalidJobError):
         Limited().limit("a", rate=(1, 0))
-
-
-@pytest.mark.parametrize("rate, most", [((10, 1000), 19), ((1, 100), 10), ((100, 1000), 199), ((1, 10), 100)])
-def test_bucket_starts_at_most_its_tokens_and_its_refill_in_a_second(rate: tuple[int, int], most: int) -> None:
-    bucket = Bucket()
-    starts = []
-    for now_ms in range(10_000, 14_000):
-        while bucket.token_ms(rate, now_ms) <= now_ms:
-            bucket.spend(rate, now_ms)
-            starts.append(now_ms)
-    assert max(sum(begin <= at < begin + 1000 for at in starts) for begin in set(starts)) == most

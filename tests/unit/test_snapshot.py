@@ -45,6 +45,7 @@ LAYOUTS = {
     10: "4c53ce839a6a0180",
     11: "c2984c6db2e860d1",
     12: "c2984c6db2e860d1",
+    13: "4544ed1369969d72",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`, as
 another way of writing does."""

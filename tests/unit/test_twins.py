@@ -51,7 +51,7 @@ TWINS = {
     },
     "structures/event_log.py": {"lib/structures/event_log.lua": "note"},
     "structures/limits.py": {
-        "lib/structures/limits.lua": "enter job_left leave park recheck refresh set stops token_ms"
+        "lib/structures/limits.lua": "enter job_left leave park recheck refresh room_ms set stops"
     },
     "structures/ready_queue.py": {"lib/structures/ready_queue.lua": "add remove rerank rotate take"},
     "structures/timers.py": {"lib/structures/timers.lua": "drop next_ms pop_due"},
@@ -59,6 +59,7 @@ TWINS = {
     "asking/blockers.py": {"lib/asking/reasons.lua": "dead_at holders_of"},
     "asking/why.py": {"lib/asking/reasons.lua": "cycle_reason cycle_text reason_of reason_queued"},
     "asking/chain.py": {"why.lua": "finds_stuck"},
+    "meters.py": {"lib/formats/meters.lua": "counted_ms free_ms go_on_from live note room_ms spend"},
     "work.py": {"lib/jobs/work.lua": "follow more"},
     "schedules.py": {"lib/structures/schedules.lua": "fire next_ms"},
 }

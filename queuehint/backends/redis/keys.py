@@ -154,8 +154,8 @@ KEYS: Final = (
     Key(
         "gauges:",
         "hash",
-        "gate -> how many jobs run and wait there by this limit, and its bucket",
-        "their end, a full bucket",
+        "gate -> how many jobs run and wait there by this limit, and the meter of its rate",
+        "their end, that of the time that its rate counts",
         is_prefix=True,
     ),
     Key(

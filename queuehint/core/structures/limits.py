@@ -7,7 +7,7 @@ not start. A limit acts on ready jobs only, when they are claimed, so it never c
 A limit of a task or a pool has one counter, for all jobs of it, with a place or without.
 
 - A claim checks the counters of a job, those of a path from its deepest place up, then its task's and its pool's, and
-  parks the job at the first that has no room: as many jobs run there as may, or the bucket has no token. The next claim
+  parks the job at the first that has no room: as many jobs run there as may, or the rate has none. The next claim
   checks all of them again.
 - When there may be room, a counter *releases* one of its jobs, the first by rank and number, to the ready queue: when
   a job that counts there stops running, when a token comes, and when a job that counts there has left the ready
@@ -18,15 +18,15 @@ A limit of a task or a pool has one counter, for all jobs of it, with a place or
   again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
 The counts follow from the STARTED jobs. Setting a limit counts them; changing one makes a new limiter, and the jobs
-that the old one parked are offered again. Tokens that were spent stay spent.
+that the old one parked are offered again. What was spent of a rate stays spent.
 
-A bucket is counted in parts of a token, ms of its time each, of which so many come back in a ms as it has tokens:
-whole numbers, exact on every backend.  Source: GCRA, ITU-T I.371, as a leaky bucket. With ``each``, every place has a
-bucket of its own, and these invariants hold:
+What is spent of a rate is told by a `queuehint.core.meters.Meter`. With ``each``, every place has one of its own, and
+these invariants hold:
 
-- No counter means a full bucket: one is kept while jobs run or are parked there, or while its bucket is not full.
-- Where nothing runs and nothing is parked, it is checked again when the bucket is full, and dropped then. So there are
-  no more counters than places that had a job in the time in which a bucket fills up, at most 24 h.
+- No counter means that nothing is spent: one is kept while jobs run or are parked there, or something counts.
+- Where nothing runs and nothing is parked, it is checked again when nothing counts any more, and dropped then. So there
+  are no more counters than places that had a job in the time of the rate, at most 24 h; with a burst, in the time in
+  which a bucket fills up.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedDict
 
+from queuehint.core.meters import Meter
 from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.ready_queue import Ranked
 from queuehint.errors import InvalidJobError
@@ -58,57 +59,20 @@ CALLED_MAX = 100
 """How many jobs a counter releases at once, at most."""
 
 
-class Bucket:
-    """The spent part of a bucket of tokens, and when it was that; ``rate`` is its number of tokens and its time."""
-
-    __slots__ = ("at_ms", "spent")
-
-    def __init__(self) -> None:
-        self.spent = self.at_ms = 0
-
-    def spent_at(self, rate: tuple[int, int], now_ms: int) -> int:
-        """Return what is spent of it by now."""
-        return max(0, self.spent - (now_ms - self.at_ms) * rate[0])
-
-    def token_ms(self, rate: tuple[int, int], now_ms: int) -> int:
-        """Return when it has a token: now, or later."""
-        tokens, per_ms = rate
-        return now_ms + _ms_for(self.spent_at(rate, now_ms) - (tokens - 1) * per_ms, tokens)
-
-    def full_ms(self, rate: tuple[int, int], now_ms: int) -> int:
-        """Return when it is full: now, or later."""
-        return now_ms + _ms_for(self.spent_at(rate, now_ms), rate[0])
-
-    def spend(self, rate: tuple[int, int], now_ms: int) -> None:
-        """Take a token."""
-        self.spent, self.at_ms = self.spent_at(rate, now_ms) + rate[1], now_ms
-
-    def go_on_from(self, rate: tuple[int, int], old: Bucket, old_rate: tuple[int, int], now_ms: int) -> None:
-        """Carry spent tokens over from a bucket of another rate; a part of a token counts as a whole one."""
-        spent = -(-old.spent_at(old_rate, now_ms) // old_rate[1])
-        self.spent, self.at_ms = min(spent, rate[0]) * rate[1], now_ms
-
-
-def _ms_for(parts: int, tokens: int) -> int:
-    """Return in how many ms so many parts of a token come back."""
-    return -(-parts // tokens) if parts > 0 else 0
-
-
 class Limiter:
-    """A limit in force: its number, its counters by path, and its bucket, which with ``each`` is every place's own."""
+    """A limit in force: its number, its counters by path, and its meter, which with ``each`` is every place's own."""
 
-    __slots__ = ("bucket", "counters", "limit", "number")
+    __slots__ = ("counters", "limit", "meter", "number")
 
     def __init__(self, limit: Limit, number: int) -> None:
         self.limit = limit
         self.number = number
         self.counters: dict[Path, PlaceCounter] = {}
-        self.bucket = Bucket()
+        self.meter = Meter()
 
     def is_spent(self, now_ms: int) -> bool:
-        """Return whether the bucket that a place without a counter has is without a token."""
-        rate = self.limit.rate
-        return rate is not None and self.bucket.token_ms(rate, now_ms) > now_ms
+        """Return whether a place without a counter has no room by the rate."""
+        return self.limit.rate is not None and self.meter.room_ms(self.limit, 1, now_ms) > now_ms
 
 
 class PlaceCounter:
@@ -116,10 +80,10 @@ class PlaceCounter:
     The counter of one place under one limit.
 
     ``parked`` are the jobs parked here, ``released`` the number it released the last time, and ``look_ms`` when it
-    checks again for room, or whether its bucket is full, None if it need not.
+    checks again for room, or whether its meter counts nothing, None if it need not.
     """
 
-    __slots__ = ("bucket", "limiter", "look_ms", "parked", "path", "released", "started")
+    __slots__ = ("limiter", "look_ms", "meter", "parked", "path", "released", "started")
 
     def __init__(self, limiter: Limiter, path: Path) -> None:
         self.limiter = limiter
@@ -127,7 +91,7 @@ class PlaceCounter:
         self.started = self.released = 0
         self.parked = Ranked()
         self.look_ms: int | None = None
-        self.bucket = Bucket() if limiter.limit.each else limiter.bucket
+        self.meter = Meter() if limiter.limit.each else limiter.meter
 
     @property
     def selection(self) -> RecordFilter | None:
@@ -150,23 +114,23 @@ class PlaceCounter:
         """Whether nothing runs here and nothing is parked."""
         return not (self.started or self.parked)
 
-    def token_ms(self, now_ms: int) -> int:
-        """Return when there is a token: now, or later."""
-        rate = self.limiter.limit.rate
-        return now_ms if rate is None else self.bucket.token_ms(rate, now_ms)
+    def room_ms(self, now_ms: int) -> int:
+        """Return when the rate has room: now, or later."""
+        limit = self.limiter.limit
+        return now_ms if limit.rate is None else self.meter.room_ms(limit, 1, now_ms)
 
     def kept_until_ms(self, now_ms: int) -> int | None:
-        """Return until when it is kept for the sake of its own bucket alone; None if it need not be."""
+        """Return until when it is kept for the sake of its own meter alone; None if it need not be."""
         limit = self.limiter.limit
         if limit.rate is None or not limit.each:
             return None
-        full_ms = self.bucket.full_ms(limit.rate, now_ms)
-        return full_ms if full_ms > now_ms else None
+        free_ms = self.meter.free_ms(limit, now_ms)
+        return free_ms if free_ms > now_ms else None
 
     def until_ms(self, now_ms: int) -> int | None:
         """Return when the next job may start here by time alone; None if one may now, or only after another's end."""
-        token_ms = self.token_ms(now_ms)
-        return None if self.is_full or token_ms <= now_ms else token_ms
+        room_ms = self.room_ms(now_ms)
+        return None if self.is_full or room_ms <= now_ms else room_ms
 
 
 class Limits:
@@ -221,7 +185,7 @@ class Limits:
             self._limits[key] = limit
         if limit.max_pending != old.max_pending:
             self._bound(limit, catalog, last_number)
-        if (limit.most, limit.rate) != (old.most, old.rate):
+        if (limit.most, limit.rate, limit.burst) != (old.most, old.rate, old.burst):
             self._measure(limit, running)
         elif limit.holds_back:
             self._limiter_of[key].limit = limit
@@ -272,14 +236,14 @@ class Limits:
                 self._go_on_from(limiter, old)
 
     def _go_on_from(self, limiter: Limiter, old: Limiter) -> None:
-        """Carry spent tokens over from the limiter that this one replaces; O(places of it)."""
-        rate, old_rate = limiter.limit.rate, old.limit.rate
-        if rate is None or old_rate is None:
+        """Carry over what was spent from the limiter that this one replaces; O(places of it)."""
+        limit, old_limit = limiter.limit, old.limit
+        if limit.rate is None or old_limit.rate is None:
             return
-        limiter.bucket.go_on_from(rate, old.bucket, old_rate, self.now_ms)
-        for place, was in old.counters.items() if limiter.limit.each else ():
+        limiter.meter.go_on_from(limit, old.meter, old_limit, self.now_ms)
+        for place, was in old.counters.items() if limit.each else ():
             counter = self._counter(limiter, place)
-            counter.bucket.go_on_from(rate, was.bucket, old_rate, self.now_ms)
+            counter.meter.go_on_from(limit, was.meter, old_limit, self.now_ms)
             self._refresh(counter, 0)
 
     # --- what jobs do ----------------------------------------------------------------------------------------------
@@ -291,7 +255,7 @@ class Limits:
             if counter is None and not limiter.is_spent(self.now_ms):
                 continue
             counter = counter or self._counter(limiter, place)
-            if counter.is_full or counter.token_ms(self.now_ms) > self.now_ms:
+            if counter.is_full or counter.room_ms(self.now_ms) > self.now_ms:
                 return counter
         return None
 
@@ -309,7 +273,7 @@ class Limits:
             counter = self._counter(limiter, place)
             counter.started += 1
             if limiter.limit.rate is not None:
-                counter.bucket.spend(limiter.limit.rate, self.now_ms)
+                counter.meter.spend(limiter.limit, 1, self.now_ms)
         for (_, place), limiter in found.items():
             self._refresh(limiter.counters[place], 1)
 
@@ -390,7 +354,7 @@ class Limits:
                 assert (counter.limiter, counter.path) == (limiter, path)
                 assert counter.started == started.pop((number, path), 0), f"STARTED jobs miscounted at {path}"
                 assert not counter.is_idle or counter.look_ms is not None, f"{path} counts nothing"
-                assert (counter.bucket is limiter.bucket) != limiter.limit.each
+                assert (counter.meter is limiter.meter) != limiter.limit.each
                 assert all(job.parked is counter.parked for job in counter.parked.items())
                 has_look = counter.is_idle or (counter.parked and not counter.is_full)
                 assert (counter.look_ms is not None) == bool(has_look)
@@ -435,7 +399,7 @@ class Limits:
         released, look_ms = 0, None
         parked = counter.parked
         if parked and not counter.is_full:
-            look_ms = counter.token_ms(self.now_ms)
+            look_ms = counter.room_ms(self.now_ms)
             if look_ms <= self.now_ms:
                 released = min(count, len(parked))
                 for _ in range(released):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint.backends.base import Interest
+from queuehint.core.meters import counted_ms
 from queuehint.errors import QueueFullError
 from queuehint.operations import ListLimits
 from queuehint.testing.contract.limits import at, limit, unlimit
@@ -19,11 +20,11 @@ A_MINUTE_MS = 60_000
 
 
 class RatesOfChildren:
-    """With ``each``, a rate gives every child of the path a bucket of its own."""
+    """With ``each``, a rate counts every child of the path by itself, or gives it a bucket of its own."""
 
     def test_each_child_of_a_path_has_tokens_of_its_own(self, store: Store) -> None:
         store.enqueue(*at("t:a", 4), *at("t:b", 1), job("free"))
-        limit(store, "t", rate=(2, 1000), each=True)
+        limit(store, "t", rate=(2, 1000), burst=2, each=True)
         assert store.start() == ["t:a0", "t:a1", "t:b0", "free"]
         reason = store.why("t:a2")
         assert (reason.kind, reason.path_key) == (ReasonKind.LIMIT, "t:a")
@@ -32,9 +33,31 @@ class RatesOfChildren:
         store.enqueue(*at("t:c", 3))
         assert store.start() == ["t:c0", "t:c1"]
 
+    def test_no_window_has_more_starts_of_a_child_than_its_rate_says(self, store: Store) -> None:
+        store.enqueue(*at("t:a", 5), *at("t:b", 1))
+        limit(store, "t", rate=(2, 1000), each=True)
+        assert store.start(limit=1) == ["t:a0"]
+        store.wait(600)
+        assert store.start() == ["t:a1", "t:b0"]
+        store.finish("t:a0", "t:a1", "t:b0")
+        reason = store.why("t:a2")
+        assert (reason.kind, reason.path_key, reason.until_ms) == (
+            ReasonKind.LIMIT,
+            "t:a",
+            store.began_ms + counted_ms(1000),
+        )
+        store.wait(counted_ms(1000) - 601)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["t:a2"]
+        store.wait(599)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["t:a3"]
+
     def test_a_worker_is_told_when_the_next_token_of_a_child_comes(self, store: Store) -> None:
         store.enqueue(*at("t:a", 2), *at("t:b", 1))
-        limit(store, "t", rate=(1, 1000), each=True)
+        limit(store, "t", rate=(1, 1000), burst=1, each=True)
         assert store.start() == ["t:a0", "t:b0"]
         store.finish("t:b0")
         assert store.tick().next_ms == store.clock.now_ms() + 1000
@@ -48,7 +71,7 @@ class RatesOfChildren:
         self, store: Store
     ) -> None:
         store.enqueue(*[spec for child in "abc" for spec in at(f"t:{child}", 30)])
-        limit(store, "t", rate=(3, 500), each=True)
+        limit(store, "t", rate=(3, 500), burst=3, each=True)
         starts: dict[str, list[int]] = {"a": [], "b": [], "c": []}
         for _ in range(30):
             for job_id in store.start(limit=2):
@@ -62,7 +85,7 @@ class RatesOfChildren:
 
     def test_a_job_of_the_path_itself_takes_no_token_and_one_of_two_children_takes_both(self, store: Store) -> None:
         both = JobSpec(id="both", task="t", claims=(Claim(("t", "a")), Claim(("t", "b"))))
-        limit(store, "t", rate=(1, A_MINUTE_MS), each=True)
+        limit(store, "t", rate=(1, A_MINUTE_MS), burst=1, each=True)
         store.enqueue(job("whole", ["t"]))
         assert store.run() == ["whole"]
         store.enqueue(both)
@@ -73,8 +96,8 @@ class RatesOfChildren:
 
     def test_a_number_and_a_rate_of_each_child_and_a_rate_of_the_whole_hold_together(self, store: Store) -> None:
         store.enqueue(*at("t:a", 4), *at("t:b", 4))
-        limit(store, "t", most=1, rate=(2, 1000), each=True)
-        limit(store, "t", rate=(3, 1000))
+        limit(store, "t", most=1, rate=(2, 1000), burst=2, each=True)
+        limit(store, "t", rate=(3, 1000), burst=3)
         assert store.start() == ["t:a0", "t:b0"]
         store.finish("t:a0", "t:b0")
         assert store.start() == ["t:a1"]
@@ -85,7 +108,7 @@ class RatesOfChildren:
         assert running_at(store, "t", each=True) == running_at(store, "t") == 1
 
     def test_spent_tokens_of_a_child_stay_spent_when_none_of_its_jobs_is_left(self, store: Store) -> None:
-        limit(store, "t", rate=(2, 1000), each=True)
+        limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 2))
         store.finish(*store.start())
         assert store.stats().unfinished == 0
@@ -96,11 +119,11 @@ class RatesOfChildren:
         assert store.start() == ["late"]
 
     def test_spent_tokens_of_a_child_stay_spent_when_the_rate_changes(self, store: Store) -> None:
-        limit(store, "t", rate=(2, 1000), each=True)
+        limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 4))
         store.finish(*store.start())
         store.enqueue(*at("t:b", 3))
-        assert limit(store, "t", rate=(3, 3000), each=True)
+        assert limit(store, "t", rate=(3, 3000), burst=3, each=True)
         assert sorted(store.run(9)) == ["t:a2", "t:b0", "t:b1", "t:b2"]
         assert store.why("t:a3").path_key == "t:a"
         store.wait(999)
@@ -108,14 +131,37 @@ class RatesOfChildren:
         store.wait(1)
         assert store.start() == ["t:a3"]
 
+    def test_the_starts_of_a_child_count_on_when_the_rate_changes_and_when_none_of_its_jobs_is_left(
+        self, store: Store
+    ) -> None:
+        limit(store, "t", rate=(2, 1000), each=True)
+        store.enqueue(*at("t:a", 2), *at("t:b", 1))
+        assert len(store.run(9)) == 3
+        store.wait(500)
+        limit(store, "t", rate=(3, 2000), each=True)
+        store.enqueue(*at("t:c", 3), job("a2", ["t", "a"]), job("a3", ["t", "a"]))
+        assert store.start() == ["t:c0", "t:c1", "t:c2", "a2"]
+        store.finish("t:c0", "t:c1", "t:c2", "a2")
+        assert store.start() == []
+        assert store.why("a3").until_ms == store.began_ms + counted_ms(2000)
+        store.wait(counted_ms(2000) - 501)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["a3"]
+        store.finish("a3")
+        store.wait(counted_ms(2000))
+        next_ms = store.tick().next_ms
+        assert next_ms is None or next_ms > store.clock.now_ms() + 2000, "nothing is kept"
+        limit(store, "t", each=True)
+
     def test_a_bucket_is_used_in_the_step_that_changes_its_rate(self, store: Store) -> None:
-        limit(store, "t", rate=(1, 60_000), each=True)
+        limit(store, "t", rate=(1, 60_000), burst=1, each=True)
         store.enqueue(job("1", ["t", "a"]), job("2", ["t", "a"], start_within_ms=1000), job("b1", ["t", "b"]))
         assert store.start() == ["1", "b1"]
         store.finish("1", "b1")
         assert store.start() == []
         store.advance(2000)
-        assert limit(store, "t", rate=(2, 60_000), each=True), "with this the job that waits expires"
+        assert limit(store, "t", rate=(2, 60_000), burst=2, each=True), "with this the job that waits expires"
         assert store.state("2") == "CANCELED"
         store.enqueue(*[job(f"{child}{n}", ["t", child, str(n)]) for child in "ab" for n in (3, 4)])
         assert store.start() == ["a3", "b3"], "the token that was spent of each is still spent"
@@ -125,7 +171,7 @@ class RatesOfChildren:
         assert store.start() == ["a4", "b4"]
 
     def test_nothing_is_kept_of_a_child_whose_bucket_is_full_again(self, store: Store) -> None:
-        limit(store, "t", rate=(2, 1000), each=True)
+        limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 1))
         assert len(store.run(3)) == 3
         assert store.tick().next_ms == store.clock.now_ms() + 500, "when the bucket of b is full"
@@ -137,7 +183,7 @@ class RatesOfChildren:
         assert unlimit(store, "t")
 
     def test_a_bucket_that_is_full_while_a_job_of_its_child_runs_is_given_up_at_its_end(self, store: Store) -> None:
-        limit(store, "t", rate=(1, 1000), each=True)
+        limit(store, "t", rate=(1, 1000), burst=1, each=True)
         store.enqueue(*at("t:a", 1))
         store.start(lease_ms=A_MINUTE_MS)
         store.wait(2000)

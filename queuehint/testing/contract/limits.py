@@ -8,6 +8,7 @@ import pytest
 
 from queuehint import InvalidJobError, Limit, OutcomeKind, QueueFullError
 from queuehint.backends.base import Interest
+from queuehint.core.meters import counted_ms
 from queuehint.core.structures.limits import LOOK_MS
 from queuehint.operations import STAGED_KEPT_MS, ListLimits, SetLimit
 from queuehint.testing.contract.store import Store
@@ -149,11 +150,43 @@ class LimitsAtOnce:
 
 
 class LimitsInTime:
-    """A start takes a token, and tokens come back evenly."""
+    """A rate counts the starts in any window of its time; with a burst a start takes a token, and they come evenly."""
+
+    def test_no_more_start_than_a_window_may_have_and_why_says_until_when(self, store: Store) -> None:
+        store.enqueue(*at("a", 7))
+        limit(store, "a", rate=(3, 1000))
+        assert store.start(limit=1) == ["a0"]
+        store.wait(700)
+        assert store.start() == ["a1", "a2"]
+        reason = store.why("a3")
+        assert (reason.kind, reason.path_key, reason.stuck) == (ReasonKind.LIMIT, "a", False)
+        assert store.pending().moving
+        # A start counts for the time of the rate and a little more: its code may begin late.
+        assert reason.until_ms == store.tick().next_ms == store.began_ms + counted_ms(1000)
+        store.wait(counted_ms(1000) - 701)
+        assert store.start() == []
+        store.wait(1)
+        assert store.start() == ["a3"]
+        store.settle("a3", OutcomeKind.RELEASED)
+        assert store.start() == [], "a start counts, whatever becomes of it"
+        store.wait(10_000)
+        assert len(store.start()) == 3
+
+    def test_a_rate_that_gets_a_burst_or_loses_it_counts_what_was_spent(self, store: Store) -> None:
+        store.enqueue(*at("a", 9))
+        limit(store, "a", rate=(3, 1000))
+        assert len(store.start(limit=2)) == 2
+        limit(store, "a", rate=(3, 1000), burst=3)
+        assert len(store.start()) == 1
+        store.wait(334)
+        limit(store, "a", rate=(3, 1000))
+        assert len(store.start()) == 1, "one token has come back"
+        limit(store, "a", rate=(3, 1000), burst=1)
+        assert store.start() == []
 
     def test_why_says_when_the_next_token_comes_unless_a_slot_is_missing_too(self, store: Store) -> None:
         store.enqueue(*at("a", 4))
-        limit(store, "a", rate=(2, 1000))
+        limit(store, "a", rate=(2, 1000), burst=2)
         assert store.start() == ["a0", "a1"]
         next_ms = store.clock.now_ms() + 500
         reason = store.why("a2")
@@ -161,7 +194,7 @@ class LimitsInTime:
         assert store.why("a3").until_ms == next_ms
         store.advance(200)
         assert store.why("a3").until_ms == next_ms, "it is the time, not how long from now"
-        limit(store, "a", most=2, rate=(2, 1000))
+        limit(store, "a", most=2, rate=(2, 1000), burst=2)
         assert store.start() == []
         assert (store.why("a2").kind, store.why("a2").until_ms) == (ReasonKind.LIMIT, None)
         store.finish("a0")
@@ -174,7 +207,7 @@ class LimitsInTime:
 
     def test_no_more_start_than_there_are_tokens(self, store: Store) -> None:
         store.enqueue(*at("a", 7))
-        limit(store, "a", rate=(3, 1000))
+        limit(store, "a", rate=(3, 1000), burst=3)
         assert store.start() == ["a0", "a1", "a2"]
         assert store.why("a3").kind is ReasonKind.LIMIT
         assert store.pending().moving

@@ -47,7 +47,7 @@ class LimitsOfJobs:
 
     def test_no_more_jobs_of_a_pool_start_in_a_time_than_its_limit(self, store: Store) -> None:
         store.enqueue(*of("t", "g1", "g2", "g3", pool="gpu"), *of("t", "d1", "d2"))
-        limit_jobs(store, pool="gpu", rate=(2, 1000))
+        limit_jobs(store, pool="gpu", rate=(2, 1000), burst=2)
         assert sorted(store.start(pools=("gpu", "default"))) == ["d1", "d2", "g1", "g2"]
         reason = store.why("g3")
         assert (reason.kind, reason.path_key, reason.selection) == (ReasonKind.LIMIT, None, RecordFilter(pool="gpu"))

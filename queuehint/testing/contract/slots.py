@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuehint.core.meters import counted_ms
 from queuehint.errors import QueueFullError
 from queuehint.operations import ListLimits, SetLimit
 from queuehint.testing.contract.limits import at, limit, unlimit
@@ -137,21 +138,45 @@ class Slots:
 
 
 class Rates:
-    """A rate lets no more start in any time than its tokens and those that came back."""
+    """A rate lets no more start in any window of its time than it says, a bucket no more than it has tokens for."""
 
-    def test_a_rate_never_lets_more_start_in_any_time_than_its_tokens_and_those_that_came_back(
+    @pytest.mark.parametrize("tokens", [7, 100])
+    def test_no_window_of_its_time_has_more_starts_than_a_rate_says(self, store: Store, tokens: int) -> None:
+        store.enqueue(*at("a", 5 * tokens))
+        limit(store, "a", rate=(tokens, 500))
+        starts = []
+        for _ in range(40):
+            starts += [store.clock.now_ms() for _ in store.start(limit=tokens // 2)]
+            store.wait(37)
+        for first in starts:
+            assert sum(first <= at_ms <= first + 500 for at_ms in starts) <= tokens
+        # Each window is used up: its first starts come again as soon as they may.
+        assert len(starts) >= 3 * tokens - 1
+
+    def test_of_many_tokens_the_starts_of_one_part_of_the_time_count_from_the_last(self, store: Store) -> None:
+        store.enqueue(*at("a", 130))
+        limit(store, "a", rate=(65, 6400))
+        assert store.start(limit=1) == ["a0"]
+        store.wait(99)
+        assert len(store.start()) == 64
+        store.wait(counted_ms(6400) - 99)
+        assert store.start() == []
+        store.wait(99)
+        assert len(store.start()) == 65
+
+    def test_a_bucket_never_lets_more_start_in_any_time_than_its_tokens_and_those_that_came_back(
         self, store: Store
     ) -> None:
         store.enqueue(*at("a", 200))
-        limit(store, "a", rate=(7, 500))
+        limit(store, "a", rate=(7, 500), burst=4)
         starts = []
         for _ in range(40):
             starts += [(store.clock.now_ms(), job_id) for job_id in store.start(limit=3)]
             store.wait(37)
         for first, (begin_ms, _) in enumerate(starts):
             for count, (end_ms, _) in enumerate(starts[first:], 1):
-                assert count <= 7 + (end_ms - begin_ms) * 7 / 500
-        assert len(starts) >= 7 + 39 * 37 * 7 // 500 - 1
+                assert count <= 4 + (end_ms - begin_ms) * 7 / 500
+        assert len(starts) >= 4 + 39 * 37 * 7 // 500 - 1
 
     def test_a_rate_and_a_number_at_once_hold_together(self, store: Store) -> None:
         store.enqueue(*at("a", 5))
@@ -159,7 +184,9 @@ class Rates:
         assert store.start() == ["a0", "a1"]
         store.finish("a0", "a1")
         assert store.start() == ["a2"]
-        store.wait(1000)
+        store.wait(counted_ms(1000) - 1)
+        assert store.start() == []
+        store.wait(1)
         assert store.start() == ["a3"]
 
     def test_spent_tokens_stay_spent_when_a_rate_changes(self, store: Store) -> None:
@@ -201,6 +228,8 @@ class LimitsTold:
             (("a",), True, 1, None),
             (("b",), False, 0, None),
         ]
+        limit(store, "b", rate=(1, 1), burst=3)
+        assert [state.limit.burst for state in store.apply(ListLimits()).limits] == [None, None, None, 3]
         assert store.apply(ListLimits()).limits[1].limit.path_key == "a"
         assert store.apply(ListLimits()).limits[0].limit.path_key is None
 

@@ -149,8 +149,10 @@ class Jobs:
         """Closed paths, each with the id of its last job, if it was closed with one."""
         self.limits: dict[Key, Limit] = {}
         self.tokens_left: dict[tuple[Key, Path], tuple[Fraction, int]] = {}
-        self.pending_since: dict[Key, int] = {}
         """Tokens left in the bucket of a limit at a place, and the time of that count; by the limit's key and place."""
+        self.pending_since: dict[Key, int] = {}
+        self.metered: dict[tuple[Key, Path], list[tuple[int, int]]] = {}
+        """The starts that a rate without a burst counts: when, and how many tokens; by the limit's key and place."""
         self.undelivered_cancellations: dict[str, list[str]] = {}
         """Which jobs each worker has still to be told to stop."""
         self.agenda: deque[Callable[[], None]] = deque()

@@ -6,8 +6,6 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
-import attrs
-
 from queuehint.testing.model.jobs import STARTED, Actor, Jobs
 from queuehint.testing.model.places import is_at_or_below
 
@@ -63,28 +61,53 @@ class Limits(Jobs):
         paths = [claim.path for job in self.unfinished() for claim in job.claims if claim.path != limit.path]
         return sum(is_at_or_below(path, limit.path) for path in paths)
 
-    def tokens_of(self, bucket: tuple[Key, Path], rate: tuple[int, int]) -> Fraction:
-        """Return what is in a bucket that holds as many starts as a rate has, and fills up in its time."""
-        left, as_of = self.tokens_left.get(bucket, (Fraction(rate[0]), self.now_ms))
-        return min(Fraction(rate[0]), left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
+    def tokens_of(self, bucket: tuple[Key, Path], limit: Limit) -> Fraction:
+        """Return what is in a bucket that holds a burst, and is refilled by a rate."""
+        rate, burst = limit.rate, Fraction(limit.burst or 0)
+        assert rate is not None
+        left, as_of = self.tokens_left.get(bucket, (burst, self.now_ms))
+        return min(burst, left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
+
+    def starts_of(self, place: tuple[Key, Path], limit: Limit) -> list[tuple[int, int]]:
+        """Return the starts that a rate without a burst counts: those not longer ago than its time, in ms."""
+        assert limit.rate is not None
+        return [(at, cost) for at, cost in self.metered.get(place, []) if self.now_ms - at <= limit.rate[1]]
+
+    def has_room(self, place: tuple[Key, Path], limit: Limit, cost: int = 1) -> bool:
+        """Return whether a rate lets a job start: no window has more than its tokens, or its bucket has as many."""
+        assert limit.rate is not None
+        if limit.burst is not None:
+            return self.tokens_of(place, limit) >= cost
+        return sum(spent for _, spent in self.starts_of(place, limit)) + cost <= limit.rate[0]
 
     def set_limit(self, limit: Limit) -> bool:
         """Put a limit in place of another; what was spent of a rate stays spent, in whole tokens."""
         key = limit.key
-        old = self.limits.pop(key, attrs.evolve(limit, most=None, rate=None, max_pending=None))
+        old = self.limits.pop(key, limit.lifted)
         if limit.holds_back or limit.max_pending is not None:
             self.limits[key] = limit
         if old.max_pending is None:
             # Hidden jobs that are older count towards the limit of a task or a pool once they are committed.
             self.pending_since[key] = self.numbers
-        if (limit.most, limit.rate) != (old.most, old.rate):
-            for bucket in [bucket for bucket in self.tokens_left if bucket[0] == key]:
-                assert old.rate is not None
-                spent = ceil(old.rate[0] - self.tokens_of(bucket, old.rate))
-                del self.tokens_left[bucket]
-                if limit.rate is not None:
-                    self.tokens_left[bucket] = Fraction(max(0, limit.rate[0] - spent)), self.now_ms
+        if (limit.most, limit.rate, limit.burst) != (old.most, old.rate, old.burst):
+            for place in [place for place in {*self.tokens_left, *self.metered} if place[0] == key]:
+                self.carry_over(place, limit, old)
         return limit != old
+
+    def carry_over(self, place: tuple[Key, Path], limit: Limit, old: Limit) -> None:
+        """Go on with what was spent of another rate: starts with their times, whole tokens of a bucket as of now."""
+        assert old.rate is not None
+        starts = self.starts_of(place, old)
+        if old.burst is not None:
+            spent = ceil(old.burst - self.tokens_of(place, old))
+            starts = [(self.now_ms, spent if limit.rate is None else min(spent, limit.rate[0]))]
+        self.tokens_left.pop(place, None)
+        self.metered.pop(place, None)
+        if limit.rate is not None and limit.burst is None:
+            self.metered[place] = starts
+        elif limit.burst is not None:
+            spent = sum(cost for _, cost in starts)
+            self.tokens_left[place] = Fraction(max(0, limit.burst - spent)), self.now_ms
 
     def broken_by(self, job: Actor) -> Limit | None:
         """Return a limit that a job which has just been started breaks."""
@@ -95,14 +118,16 @@ class Limits(Jobs):
             if limit.most is not None and any(started.count(place) > limit.most for place in places):
                 return limit
             if limit.rate is not None:
-                if any(self.tokens_of((limit.key, place), limit.rate) < 1 for place in places):
+                if not all(self.has_room((limit.key, place), limit) for place in places):
                     return limit
         return None
 
     def spend(self, job: Actor) -> None:
-        """Take the tokens of a job that has just been started."""
+        """Count a job that has just been started."""
         for limit in self.limits.values():
-            if limit.rate is not None:
-                for place in self.places(job, limit):
-                    bucket = limit.key, place
-                    self.tokens_left[bucket] = self.tokens_of(bucket, limit.rate) - 1, self.now_ms
+            for place in self.places(job, limit) if limit.rate is not None else ():
+                key = limit.key, place
+                if limit.burst is not None:
+                    self.tokens_left[key] = self.tokens_of(key, limit) - 1, self.now_ms
+                else:
+                    self.metered[key] = [*self.starts_of(key, limit), (self.now_ms, 1)]

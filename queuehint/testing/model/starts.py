@@ -30,6 +30,8 @@ class StartRules:
         self.limits: dict[Key, Limit] = {}
         self._spent: dict[tuple[Key, Path], tuple[int, int]] = {}
         """Spent units of each bucket, and when; a token has as many units as its period has ms."""
+        self._started: dict[tuple[Key, Path], list[int]] = {}
+        """When jobs were started under a rate without a burst."""
 
     def see(self, operation: op.Operation[Any], now_ms: int) -> None:
         """Take in an operation that was accepted, before its starts are checked."""
@@ -54,8 +56,9 @@ class StartRules:
         old = self.limits.pop(limit.key, None)
         if limit.holds_back or limit.max_pending is not None:
             self.limits[limit.key] = limit
-        if old is None or limit.rate != old.rate or limit.most != old.most:
+        if old is None or (limit.rate, limit.burst, limit.most) != (old.rate, old.burst, old.most):
             self._spent = {bucket: spent for bucket, spent in self._spent.items() if bucket[0] != limit.key}
+            self._started = {place: times for place, times in self._started.items() if place[0] != limit.key}
 
     def check_start(self, spec: JobSpec, running: Iterable[JobSpec], now_ms: int) -> None:
         """
@@ -77,15 +80,23 @@ class StartRules:
                     assert counts[place] < limit.most, (
                         f"job {spec.id} was started, and {counts[place]} jobs run at {place}, which may be {limit.most}"
                     )
-            if limit.rate is not None:
-                tokens, per_ms = limit.rate
-                for place in places:
-                    spent, at_ms = self._spent.get((key, place), (0, now_ms))
-                    spent = max(0, spent - (now_ms - at_ms) * tokens)
-                    assert spent <= (tokens - 1) * per_ms, (
-                        f"job {spec.id} was started, and the rate of {key} has no token left at {place}"
-                    )
-                    self._spent[key, place] = spent + per_ms, now_ms
+            for place in places if limit.rate is not None else ():
+                assert self._take((key, place), limit, now_ms), (
+                    f"job {spec.id} was started, and the rate of {key} has no room at {place}"
+                )
+
+    def _take(self, place: tuple[Key, Path], limit: Limit, now_ms: int) -> bool:
+        """Count a start under a rate; return whether it had room."""
+        assert limit.rate is not None
+        tokens, per_ms = limit.rate
+        if limit.burst is None:
+            times = self._started.setdefault(place, [])
+            times.append(now_ms)
+            return sum(now_ms - at_ms <= per_ms for at_ms in times) <= tokens
+        spent, at_ms = self._spent.get(place, (0, now_ms))
+        spent = max(0, spent - (now_ms - at_ms) * tokens)
+        self._spent[place] = spent + per_ms, now_ms
+        return spent <= (limit.burst - 1) * per_ms
 
     def check_room(self, operation: op.Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
         """Assert that no more jobs are unfinished than may be, where an accepted submission has made one."""

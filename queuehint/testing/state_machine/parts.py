@@ -107,6 +107,7 @@ limits = st.sampled_from(
         {"max_pending": 2, "most": 1, "pool": "p", "path": None},
         {"rate": (1, MINUTE)},
         {"rate": (2, 1)},
+        {"rate": (2, MINUTE), "burst": 1},
         {"rate": (3, 3 * MINUTE), "most": 1},
         {},
     ]

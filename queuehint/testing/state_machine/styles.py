@@ -101,12 +101,19 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
         return attrs.evolve(limit, most=most)
     most, roll = random.choice((1, 1, 2, 3)), random.random()
     rate = random.choice((1, 1, 2, 3)), random.choice((1, MINUTE, 2 * MINUTE, 5 * MINUTE))
+    # The same random numbers as ever, so that a seed stands for the same history.
+    rated: dict[str, Any] = {"rate": rate, "burst": rate[0] + 1 if rate[1] == 2 * MINUTE else None}
     if roll < 0.15:
         return Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=most)
     if roll < 0.3:
-        return Limit(path=path[: random.choice((0, 1, 1, 2))], each=True, most=random.choice((None, most)), rate=rate)
+        return Limit(
+            path=path[: random.choice((0, 1, 1, 2))],
+            each=True,
+            most=random.choice((None, most)),
+            **rated,
+        )
     if roll < 0.55:
-        return Limit(path=path[:2], most=random.choice((None, most)), rate=rate)
+        return Limit(path=path[:2], most=random.choice((None, most)), **rated)
     if roll < 0.65:
         return Limit(path=random.choice((None, (), path)), max_pending=random.randint(2, pending_max))
     if roll < 0.7:
@@ -115,7 +122,7 @@ def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: in
         of: dict[str, Any] = random.choice(({"task": "t"}, *[{"pool": pool} for pool in (*POOLS, "default")]))
         if roll < 0.73:
             return Limit(most=random.choice((None, most)), max_pending=random.randint(2, pending_max), **of)
-        return Limit(most=most, **of) if roll < 0.76 else Limit(most=random.choice((None, most)), rate=rate, **of)
+        return Limit(most=most, **of) if roll < 0.76 else Limit(most=random.choice((None, most)), **rated, **of)
     return Limit(path=path, most=most)
 
 

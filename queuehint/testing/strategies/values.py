@@ -142,11 +142,13 @@ def children(*, ids: SearchStrategy[str] = IDS) -> SearchStrategy[Children]:
 def limits(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Limit]:
     """Generate limits on places, tasks and pools. Shrinks towards one for the whole namespace that limits nothing."""
     most = st.none() | st.integers(1, 3)
-    rate = st.none() | st.tuples(st.integers(1, 3), st.sampled_from((1000, 60_000)))
+    timed = st.tuples(st.integers(1, 3), st.sampled_from((1000, 60_000)))
+    rate = st.none() | timed
     return st.one_of(
         st.builds(Limit, path=st.none(), max_pending=most),
         st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most),
         st.builds(Limit, path=paths, most=most, rate=rate, max_pending=most, each=st.just(True)),
+        st.builds(Limit, path=paths, most=most, rate=timed, burst=st.integers(1, 3), each=st.booleans()),
         st.builds(Limit, task=st.just("task"), most=most, rate=rate),
         st.builds(Limit, pool=st.just("default"), most=most, rate=rate),
         st.builds(Limit, task=st.just("task"), most=most, max_pending=most),

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 import attrs
 
+from queuehint.core import meters, state, xcom
 from queuehint.core import schedules as timetable
-from queuehint.core import state, xcom
 from queuehint.core.jobs import lifecycle, pauses, priority, table
 from queuehint.core.structures import edges as dependencies
 from queuehint.core.structures import event_log as journal
@@ -48,7 +48,7 @@ from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
-SCHEMA: Final = 12
+SCHEMA: Final = 13
 
 CONTAINER: Final = -1
 """The shape of rows that have all their items."""
@@ -74,7 +74,7 @@ CLASSES: Final[tuple[type[Any], ...]] = (
     table.JobTable,
     pauses.Pause,
     pauses.Pauses,
-    limits.Bucket,
+    meters.Meter,
     limits.PlaceCounter,
     limits.Limits,
     limits.Limiter,

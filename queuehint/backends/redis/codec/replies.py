@@ -214,10 +214,10 @@ def _pauses(_operation: op.ListPauses, reply: list[Any]) -> op.Pauses:
 @reads(op.Limits)
 def _limits(_operation: op.ListLimits, reply: list[Any]) -> op.Limits:
     states = []
-    for at in range(0, len(reply), 7):
+    for at in range(0, len(reply), 8):
         field = reply[at].decode()
-        numbers = [None if item == b"" else item for item in reply[at + 1 : at + 7]]
-        most, tokens, per_ms, max_pending, started, pending = numbers
+        numbers = [None if item == b"" else item for item in reply[at + 1 : at + 8]]
+        most, tokens, per_ms, burst, max_pending, started, pending = numbers
         limit = Limit(
             path=parse_gate_key(field[1:]) if field[0] in "=/" else None,
             each=field[0] == "/",
@@ -225,6 +225,7 @@ def _limits(_operation: op.ListLimits, reply: list[Any]) -> op.Limits:
             pool=field[1:] if field[0] == "p" else None,
             most=most,
             rate=None if tokens is None or per_ms is None else (tokens, per_ms),
+            burst=burst,
             max_pending=max_pending,
         )
         states.append(LimitState(limit=limit, started=started, pending=pending))

@@ -136,7 +136,8 @@ def _firing(firing: op.Firing) -> str:
 def _set_limit(operation: op.SetLimit) -> Args:
     limit = operation.limit
     tokens, per_ms = limit.rate or (None, None)
-    return [_limited(limit), text_of(limit.most), text_of(tokens), text_of(per_ms), text_of(limit.max_pending)]
+    numbers = (limit.most, tokens, per_ms, limit.max_pending, limit.burst)
+    return [_limited(limit), *[text_of(number) for number in numbers]]
 
 
 def _limited(limit: Limit) -> str:

@@ -282,8 +282,11 @@ function REPAIR.gauge(name, key)
   local started = examine.started_at(place)
   local parked, looks = examine.counter(limiter, place, started)
   local is_read, kept = pcall(cmsgpack.unpack, redis.call('HGET', store[name], key) or '')
-  local counter = {started, parked, 0, looks and NOW, examine.bucket(limiter, is_read and type(kept) == 'table' and kept or {})}
-  if limits.is_each(limiter) and limiter.tokens and not counter[5] then counter[5], counter[6] = 0, 0 end
+  local counter = {started, parked, 0, looks and NOW}
+  if limits.is_each(limiter) and limiter.tokens then
+    local meter = examine.meter(limiter, is_read and type(kept) == 'table' and kept or {}) or {spent = 0, at = 0, log = not limiter.burst and {} or nil}
+    counter[5], counter[6], counter[7] = meter.spent, meter.at, meter.log
+  end
   if started + parked == 0 then counter[4] = (counter[5] or 0) > 0 and NOW end
   if started + parked == 0 and not counter[4] then later('hash', name, key) else later('set', name, key, cmsgpack.pack(counter)) end
   if counter[4] then later('add', 'looks', place, NOW) else later('zset', 'looks', place) end

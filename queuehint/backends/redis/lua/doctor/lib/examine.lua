@@ -106,13 +106,17 @@ end
 function examine.limit(field, packed)
   local is_read, limit = pcall(cmsgpack.unpack, packed or '')
   if not is_read or type(limit) ~= 'table' or type(limit[1]) ~= 'number' then return nil end
-  for at = 2, 7 do
+  for at = 2, 8 do
     if type(limit[at]) ~= 'number' and limit[at] ~= false then return nil end
   end
   -- That of the unfinished jobs of a task or a pool counts them.
   local counts = limit[5] and unfinished.is_of_selection(field)
-  if #limit ~= (counts and 9 or 7) then return nil end
-  if counts and (type(limit[8]) ~= 'number' or type(limit[9]) ~= 'number') then return nil end
+  if #limit ~= (counts and 11 or 9) then return nil end
+  if counts and (type(limit[10]) ~= 'number' or type(limit[11]) ~= 'number') then return nil end
+  -- A meter belongs to a rate; of one for each child, to the counters of these.
+  if limit[8] and not limit[3] or limit[9] and (type(limit[9]) ~= 'table' or not limit[3] or limit[8]) then return nil end
+  local meter, limiter = {spent = limit[6], at = limit[7], log = limit[9] or nil}, {tokens = limit[3], per_ms = limit[4], burst = limit[8]}
+  if limit[3] and not meters.is_sound(meter, limiter) then return nil end
   return limit
 end
 end

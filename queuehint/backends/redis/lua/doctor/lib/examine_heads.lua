@@ -171,7 +171,7 @@ function examine.count_limits()
   for at = 2, #stored, 2 do
     local limit = examine.limit(stored[at - 1], stored[at])
     if limit and limit[1] > 0 then holding = holding + 1 end
-    if limit and limit[8] then holding = holding + 1 end
+    if limit and limit[10] then holding = holding + 1 end
     if limit and limit[5] then watched = watched + 1 end
   end
   return holding, watched
@@ -182,16 +182,14 @@ function examine.each_count(add)
   local stored = redis.call('HGETALL', store.limits)
   for at = 2, #stored, 2 do
     local limit = examine.limit(stored[at - 1], stored[at])
-    if limit and limit[8] then add('unfinished:' .. stored[at - 1], limit[8]) end
+    if limit and limit[10] then add('unfinished:' .. stored[at - 1], limit[10]) end
   end
 end
 
--- The bucket of a child in a counter: tokens spent, and when; nil if its limit has none by child, or the values are impossible.
-function examine.bucket(limiter, counter)
-  local spent, at = counter[5], counter[6]
-  if not limits.is_each(limiter) or not limiter.tokens or type(spent) ~= 'number' or type(at) ~= 'number' then return nil end
-  if spent < 0 or spent > limiter.tokens * limiter.per_ms or at < 0 then return nil end
-  return spent, at
+-- The meter of a child in a counter; nil if its limit has none by child, or the values are impossible.
+function examine.meter(limiter, counter)
+  local meter = {spent = counter[5], at = counter[6], log = counter[7]}
+  return limits.is_each(limiter) and limiter.tokens and meters.is_sound(meter, limiter) and meter or nil
 end
 
 -- How many jobs run at a place, by the heads of all that run.

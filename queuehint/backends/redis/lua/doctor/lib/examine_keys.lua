@@ -215,10 +215,10 @@ CHECK['gauges:'] = function(name, _, key, packed)
   -- How many run is a sum over all heads: it is compared once these are read.
   examine.tell_running(name, key, place, started)
   local parked, looks = examine.counter(limiter, place, started)
-  -- A child where nothing runs or waits is counted as long as its bucket is not full.
-  local spent, is_idle = examine.bucket(limiter, counter), started + parked == 0
+  -- A child where nothing runs or waits is counted as long as its meter counts something.
+  local meter, is_idle = examine.meter(limiter, counter), started + parked == 0
   if counter[2] ~= parked or type(counter[3]) ~= 'number'
-    or (spent == nil) ~= not (limits.is_each(limiter) and limiter.tokens) or (is_idle and (spent or 0) == 0)
+    or (meter == nil) ~= not (limits.is_each(limiter) and limiter.tokens) or (is_idle and (not meter or meter.spent == 0))
     or (counter[4] and true or false) ~= (looks or is_idle)
     or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= counter[4] then
     return 'gauge', key

@@ -2,11 +2,12 @@
   LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace, t and a task, p and a
   pool. A limit of a task or a pool has one counter, whose key is a line end and the field instead of a gate. A limit that
   parks jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
-  time of the next check; for each child by itself also what is spent of its bucket, and when. A limit of the unfinished jobs
+  time of the next check; for each child by itself also its meter. A limit of the unfinished jobs
   of a task or a pool counts them itself, and stores the last job number at the time it began to count. A place is a sortable
   number and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
   under it, by rank. ]]
 -- @include lib/asking/unfinished
+-- @include lib/formats/meters
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local limits = {}
 
@@ -17,7 +18,7 @@ local places_known = {}
 local function read_limiter(field, packed)
   local kept = cmsgpack.unpack(packed)
   return {field = field, number = kept[1], most = kept[2], tokens = kept[3], per_ms = kept[4], pending = kept[5], spent = kept[6], at = kept[7],
-    count = kept[8], since = kept[9]}
+    burst = kept[8], log = kept[9] or nil, count = kept[10], since = kept[11]}
 end
 
 -- Whether a limit is of each child of its path by itself.
@@ -129,9 +130,9 @@ local function counter_at(at)
     local packed = idle and idle.packed or redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
-      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, added = {}, added_ids = {}}
-    -- The bucket of a rate belongs to the limit, or to each child by itself.
-    counter.bucket = limits.is_each(at.limiter) and counter or at.limiter
+      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, log = kept[7] or nil, added = {}, added_ids = {}}
+    -- The meter of a rate belongs to the limit, or to each child by itself.
+    counter.meter = limits.is_each(at.limiter) and counter or at.limiter
     counters[at.place] = counter
     if idle then carried[at.place], counter.was_look_ms, counter.is_changed = nil, false, true end
   end
@@ -140,30 +141,22 @@ end
 
 local function is_full(counter) return counter.limiter.most and counter.started >= counter.limiter.most end
 
--- The tokens spent of a bucket by now, for a rate of so many tokens; a bucket is a limiter or a counter.
-function limits.spent_of(bucket, tokens) return math.max(0, bucket.spent - (NOW - bucket.at) * tokens) end
-
--- When so many parts of a token have come back.
-local function back_ms(parts, tokens) return parts > 0 and NOW + math.ceil(parts / tokens) or NOW end
-
--- When there is a token: now, or later.
-local function token_ms(counter)
-  local limiter = counter.limiter
-  if not limiter.tokens then return NOW end
-  return back_ms(limits.spent_of(counter.bucket, limiter.tokens) - (limiter.tokens - 1) * limiter.per_ms, limiter.tokens)
+-- When the rate has room: now, or later.
+local function room_ms(counter)
+  return counter.limiter.tokens and meters.room_ms(counter.meter, counter.limiter, 1) or NOW
 end
 
--- Until when a counter is kept for the sake of its own bucket alone; false if it need not be.
+-- Until when a counter is kept for the sake of its own meter alone; false if it need not be.
 local function kept_until_ms(counter)
-  if counter.bucket ~= counter or not counter.limiter.tokens then return false end
-  local full_ms = back_ms(limits.spent_of(counter, counter.limiter.tokens), counter.limiter.tokens)
-  return full_ms > NOW and full_ms
+  if counter.meter ~= counter or not counter.limiter.tokens then return false end
+  local free_ms = meters.free_ms(counter, counter.limiter)
+  return free_ms > NOW and free_ms
 end
 
 -- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
 function limits.until_ms(limiter, key, place)
   local counter = counter_at({limiter = limiter, key = key, place = place})
-  local ms = token_ms(counter)
+  local ms = room_ms(counter)
   if ms > NOW and not is_full(counter) then return ms end
 end
 
@@ -210,7 +203,7 @@ end
 local function refresh(counter, count)
   local called, look_ms = 0, false
   if counter.parked > 0 and not is_full(counter) then
-    look_ms = token_ms(counter)
+    look_ms = room_ms(counter)
     if look_ms <= NOW then
       called = math.min(count, counter.parked)
       for _ = 1, called do
@@ -233,7 +226,7 @@ end
 function limits.stops(job)
   for _, at in ipairs(limits.places(job)) do
     local counter = counter_at(at)
-    if is_full(counter) or token_ms(counter) > NOW then return counter end
+    if is_full(counter) or room_ms(counter) > NOW then return counter end
   end
 end
 
@@ -265,9 +258,8 @@ function limits.enter(job)
     local counter, limiter = counter_at(at), at.limiter
     counter.started, counter.is_changed = counter.started + 1, true
     if limiter.tokens then
-      local bucket = counter.bucket
-      bucket.spent, bucket.at = limits.spent_of(bucket, limiter.tokens) + limiter.per_ms, NOW
-      if bucket == limiter then changed_limiters[limiter.field] = true end
+      meters.spend(counter.meter, limiter, 1)
+      if counter.meter == limiter then changed_limiters[limiter.field] = true end
     end
   end
   for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
@@ -333,14 +325,16 @@ function limits.recheck()
   return refresh(counter, count > 0 and count or 1)
 end
 
--- Look again at what was to be looked at later, by a clock that was ahead, and let tokens come from now on.
+-- Look again at what was to be looked at later, by a clock that was ahead, and count what was spent as of now.
 function limits.turn_back(now_ms)
   for _, limiter in ipairs(limits.all()) do
     limiters[limiter.field] = limiter
-    if limiter.at > now_ms then limiter.at, changed_limiters[limiter.field] = now_ms, true end
+    if limiter.at > now_ms then changed_limiters[limiter.field] = true end
+    meters.turn_back(limiter, now_ms)
     for _, key in ipairs(limits.is_each(limiter) and limiter.tokens and redis.call('HKEYS', store.gauges(limiter.number)) or {}) do
       local counter = counter_at({limiter = limiter, key = key, place = form.sortable(limiter.number) .. key})
-      if counter.at > now_ms then counter.at, counter.is_changed = now_ms, true end
+      counter.is_changed = counter.is_changed or counter.at > now_ms
+      meters.turn_back(counter, now_ms)
     end
   end
   local offset = 0
@@ -357,32 +351,26 @@ function limits.turn_back(now_ms)
   until #page == 0
 end
 
--- Stop holding back by a limit: what was parked is offered again. Return its buckets by gate, if each child has one.
+-- Stop holding back by a limit: what was parked is offered again. Return its meters by gate, if each child has one.
 local function retire(limiter)
   S[LIMITS] = S[LIMITS] - 1
-  local looks, buckets, stored = {}, {}, redis.call('HGETALL', store.gauges(limiter.number))
+  local looks, metered, stored = {}, {}, redis.call('HGETALL', store.gauges(limiter.number))
   for at = 1, #stored, 2 do
     local kept = cmsgpack.unpack(stored[at + 1])
     if kept[4] then looks[#looks + 1] = form.sortable(limiter.number) .. stored[at] end
-    if kept[5] then buckets[stored[at]] = {spent = kept[5], at = kept[6]} end
+    if kept[5] then metered[stored[at]] = {spent = kept[5], at = kept[6], log = kept[7] or nil} end
   end
   retired[limiter.number] = looks
   work.push({'u', -limiter.number})
-  return buckets
-end
-
--- Carry spent tokens over from a bucket of the limit that is replaced; a part of a token counts as a whole one.
-local function go_on_from(bucket, limiter, was, old)
-  local spent = math.ceil(limits.spent_of(was, old.tokens) / old.per_ms)
-  bucket.spent, bucket.at = math.min(spent, limiter.tokens) * limiter.per_ms, NOW
+  return metered
 end
 
 -- Begin to hold back, from what runs and what was spent.
-local function measure(limiter, old, buckets)
+local function measure(limiter, old, metered)
   S[PAUSE], S[LIMITS] = S[PAUSE] + 1, S[LIMITS] + 1
   limiter.number = S[PAUSE]
   local goes_on = limiter.tokens and old and old.tokens
-  if goes_on then go_on_from(limiter, limiter, old, old) end
+  if goes_on then meters.go_on_from(limiter, limiter, old, old) end
   for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
     local _, id = form.split(member, 2)
     local job = jobs.known(id, store.leases)
@@ -395,30 +383,30 @@ local function measure(limiter, old, buckets)
   end
   -- Of very many children most are idle: what is kept of these is worked out here, without a counter.
   local before = form.sortable(limiter.number)
-  for key, was in pairs(goes_on and buckets or {}) do
+  for key, was in pairs(goes_on and metered or {}) do
     local place = before .. key
     local counter = counters[place]
-    go_on_from(counter or was, limiter, was, old)
+    meters.go_on_from(counter or was, limiter, was, old)
     if counter then
       refresh(counter, 0)
     elseif was.spent > 0 then
-      local full_ms = back_ms(was.spent, limiter.tokens)
-      carried[place] = {key = key, packed = cmsgpack.pack({0, 0, 0, full_ms, was.spent, was.at}), look_ms = full_ms, number = limiter.number}
+      local free_ms = meters.free_ms(was, limiter)
+      carried[place] = {key = key, packed = cmsgpack.pack({0, 0, 0, free_ms, was.spent, was.at, was.log}), look_ms = free_ms, number = limiter.number}
     end
   end
 end
 
 -- Put a limit in place of that of its field; return whether this changed anything, nil if there are too many limits.
-function limits.set(field, most, tokens, per_ms, pending)
+function limits.set(field, most, tokens, per_ms, pending, burst)
   local old = limits.of(field)
-  local was = old or {most = false, tokens = false, per_ms = false, pending = false}
+  local was = old or {most = false, tokens = false, per_ms = false, burst = false, pending = false}
   local holds_back = most or tokens
-  local is_measured_anew = was.most ~= most or was.tokens ~= tokens or was.per_ms ~= per_ms
+  local is_measured_anew = was.most ~= most or was.tokens ~= tokens or was.per_ms ~= per_ms or was.burst ~= burst
   if not is_measured_anew and was.pending == pending then return false end
   if not old and redis.call('HLEN', store.limits) >= LIMITS_MAX then return nil end
   local change = (pending and 1 or 0) - (was.pending and 1 or 0)
   S[WATCHED] = S[WATCHED] + change
-  local limiter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, spent = 0, at = 0}
+  local limiter = {field = field, number = 0, most = most, tokens = tokens, per_ms = per_ms, pending = pending, burst = burst, spent = 0, at = 0}
   if unfinished.is_of_selection(field) then
     -- While it counts, no plain path is taken (lib/plain/quiet).
     S[LIMITS] = S[LIMITS] + change
@@ -429,11 +417,11 @@ function limits.set(field, most, tokens, per_ms, pending)
   limiters[field] = (holds_back or pending) and limiter
   changed_limiters[field], places_known = true, {}
   if not is_measured_anew then
-    if old then limiter.number, limiter.spent, limiter.at = old.number, old.spent, old.at end
+    if old then limiter.number, limiter.spent, limiter.at, limiter.log = old.number, old.spent, old.at, old.log end
     return true
   end
-  local buckets = old and old.number > 0 and retire(old)
-  if holds_back then measure(limiter, old, buckets) end
+  local metered = old and old.number > 0 and retire(old)
+  if holds_back then measure(limiter, old, metered) end
   return true
 end
 
@@ -453,7 +441,7 @@ function limits.write()
     if limiter then
       redis.call('HSET', store.limits, field,
         cmsgpack.pack({limiter.number, limiter.most, limiter.tokens, limiter.per_ms, limiter.pending, limiter.spent, limiter.at,
-          limiter.count, limiter.since}))
+          limiter.burst, limiter.log or false, limiter.count, limiter.since}))
     else
       redis.call('HDEL', store.limits, field)
     end
@@ -477,7 +465,7 @@ function limits.write()
         redis.call('HDEL', store.gauges(counter.limiter.number), counter.key)
       else
         local kept = {counter.started, counter.parked, counter.calls, counter.look_ms}
-        if counter.limiter.tokens and counter.bucket == counter then kept[5], kept[6] = counter.spent, counter.at end
+        if counter.limiter.tokens and counter.meter == counter then kept[5], kept[6], kept[7] = counter.spent, counter.at, counter.log end
         redis.call('HSET', store.gauges(counter.limiter.number), counter.key, cmsgpack.pack(kept))
       end
       if counter.look_ms ~= counter.was_look_ms then
