@@ -2,25 +2,30 @@
 PostgreSQL backend: what a call costs the leader, and guests by each way to it, measured in turns in one run.
 
 The leader of guests is a process of its own. The server is one of the benchmark, which does not wait for its disk.
+Jobs are run by guests too: drained, from an enqueue to its handler, and enqueued one by one by the process that works.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from unittest import mock
 
 from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn
+from benchmarks.postgres_peers import Ours, measured
 from benchmarks.report import REPEATS, Report
 from benchmarks.servers import PostgresServer, off_the_server_cpu
+from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.postgres import store
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.errors import BackendUnavailableError
 from queuehint.operations import CountJobs
 
 if TYPE_CHECKING:
@@ -28,8 +33,12 @@ if TYPE_CHECKING:
 
 LEADER: Final = "leader"
 SOCKET: Final = "guest by the socket"
-WAYS: Final = {LEADER: "", SOCKET: "", "guest by mail": "", "guest by mail, polled": "&pooled=1"}
+PORT: Final = "guest by the port"
+MAIL: Final = "guest by mail"
+WAYS: Final = {LEADER: "", SOCKET: "", PORT: "", MAIL: "", "guest by mail, polled": "&pooled=1"}
 """What is added to the URL for each."""
+BIND: Final = "&bind=127.0.0.1:0"
+"""What is added to the URL of the leader that has a port open."""
 
 LEADS: Final = """
 import asyncio, sys
@@ -56,6 +65,7 @@ def run(report: Report, *, quick: bool) -> None:
     with server.running(), off_the_server_cpu():
         server.clear()
         _calls(report, f"{server.url}?durability=process", 200 if quick else 2_000)
+        _jobs(report, server, 1_000 if quick else 20_000)
 
 
 def _calls(report: Report, url: str, jobs: int) -> None:
@@ -77,7 +87,8 @@ def _opened(url: str, way: str) -> Iterator[PostgresBackend]:
     options = BackendOptions(namespace=f"bench-{os.getpid()}-{next(_namespaces)}")
     leader: subprocess.Popen[bytes] | None = None
     if way != LEADER:
-        leader = subprocess.Popen([sys.executable, "-c", LEADS, url, options.namespace], stdout=subprocess.PIPE)
+        leads = [sys.executable, "-c", LEADS, url + BIND * (way == PORT), options.namespace]
+        leader = subprocess.Popen(leads, stdout=subprocess.PIPE)
         assert leader.stdout is not None
         leader.stdout.readline()
     here = store.machine() if way in {LEADER, SOCKET} else "elsewhere"
@@ -85,6 +96,7 @@ def _opened(url: str, way: str) -> Iterator[PostgresBackend]:
         backend = PostgresBackend(parse_url(url + WAYS[way]), options)
     try:
         backend.call_sync(CountJobs())
+        assert way != PORT or backend.lead_facts()["reached_by"] == "port"
         yield backend
     finally:
         backend.close_sync()
@@ -93,3 +105,66 @@ def _opened(url: str, way: str) -> Iterator[PostgresBackend]:
             leader.wait()
             assert leader.stdout is not None
             leader.stdout.close()
+
+
+class Guest(Ours):
+    """A process that produces and works, and does not lead."""
+
+    way: ClassVar[str]
+
+    async def open(self) -> None:
+        url = f"{self.url}?namespace=bench-{os.getpid()}-{next(_namespaces)}&durability=process"
+        leads = ["-m", "queuehint", "lead", url + BIND * (self.way == PORT), "--log-level", "error"]
+        self._leader = await asyncio.create_subprocess_exec(sys.executable, *leads)
+        try:
+            await self._begin(await self._reached(f"{url}&lead=no"))
+        except BaseException:
+            self._leader.kill()
+            raise
+
+    async def _reached(self, url: str) -> Scheduler:
+        """Return a scheduler that has reached the leader, which may have to begin first."""
+        with mock.patch.object(store, "machine", return_value=store.machine() if self.way == SOCKET else "elsewhere"):
+            sched = Scheduler(url)
+            backend = sched.backend  # made now
+        assert isinstance(backend, PostgresBackend)
+        while not backend.lead_facts():
+            with suppress(BackendUnavailableError):
+                await sched.stats()
+            await asyncio.sleep(0.05)
+        way = {SOCKET: "socket", PORT: "port", MAIL: "mail"}[self.way]
+        assert backend.lead_facts()["reached_by"] == way
+        return sched
+
+    async def close(self) -> None:
+        await super().close()
+        self._leader.kill()
+        await self._leader.wait()
+
+
+class BySocket(Guest):
+    way = SOCKET
+
+
+class ByPort(Guest):
+    way = PORT
+
+
+class ByMail(Guest):
+    way = MAIL
+
+
+def _jobs(report: Report, server: PostgresServer, jobs: int) -> None:
+    report.title(f"Jobs of a guest that works, of a leader that runs none: {jobs:,} (taken in turns)")
+    kinds = (BySocket, ByPort, ByMail)
+    found: dict[str, list[dict[str, float]]] = {kind.way: [] for kind in kinds}
+    for _ in range(REPEATS):
+        for kind in kinds:
+            found[kind.way].append(asyncio.run(measured(kind, server, jobs)))
+    for what, unit in {"drain": "jobs/s", "one by one": "jobs/s", "p50": "ms"}.items():
+        medians = {
+            way: report.add(f"{way}, {what}", unit, *[each[what] for each in runs]).median
+            for way, runs in found.items()
+        }
+        for way in (PORT, MAIL):
+            report.add(f"{way} / {SOCKET}, {what}", "times", medians[way] / medians[SOCKET])

@@ -61,7 +61,10 @@ class Ours(Queue):
     title = "queuehint, in order over 1 000 paths"
 
     async def open(self) -> None:
-        self._sched = Scheduler(f"{self.url}?namespace=bench{next(_numbers)}&durability=process")
+        await self._begin(Scheduler(f"{self.url}?namespace=bench{next(_numbers)}&durability=process"))
+
+    async def _begin(self, sched: Scheduler) -> None:
+        self._sched = sched
 
         @self._sched.job(name="noop", queue_hint=["{doc}"])
         async def noop(doc: str) -> None:
