@@ -36,12 +36,14 @@ KEPT_MS = 2_000
         "file",
         pytest.param("application", marks=pytest.mark.nightly),
         pytest.param("postgres", marks=pytest.mark.nightly),
+        pytest.param("port", marks=pytest.mark.nightly),
         "mail",
     ]
 )
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param not in {"file", "application"}:
-        yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process"
+        bind = "&bind=127.0.0.1:0" if request.param == "port" else ""
+        yield f"{shared_postgres().url}?namespace={new_namespace()}&durability=process{bind}"
     else:
         with quick_folder() as folder:
             shared = "yes" if request.param == "application" else "no"
@@ -55,7 +57,7 @@ def started(url: str, log: Path, *, is_far: bool) -> subprocess.Popen[bytes]:
 def test_jobs_run_in_order_whichever_process_leads_and_dies(
     url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_far = request.node.callspec.params["url"] == "mail"
+    is_far = request.node.callspec.params["url"] in {"mail", "port"}
     if is_far:
         monkeypatch.setattr(store, "machine", lambda: "elsewhere")
     monkeypatch.setattr(recovery, "KEPT_MS", KEPT_MS)

@@ -165,6 +165,39 @@ async def test_calls_waits_and_questions_go_by_the_port_on_a_loop(place: Place, 
     await guest.close()
 
 
+def test_a_guest_may_run_on_uvloop(place: Place, leader: Caller) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def ask(machine: str | None) -> str | None:
+        guest = place.caller(machine=machine).store
+        await asked(guest, "enqueue", job(f"by-{machine}"))
+        await guest.close()
+        return guest._guest.way
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        for machine in ("elsewhere", None):
+            runner.run(ask(machine))
+            assert leader.find(f"by-{machine}") is not None
+
+
+def test_threads_and_a_loop_use_the_port_at_once(place: Place, leader: Caller) -> None:
+    guest = guest_of(place)
+
+    async def ask(count: int) -> None:
+        await asyncio.gather(*[asked(guest.store, "enqueue", job(f"loop-{n}", ["doc"])) for n in range(count)])
+
+    def ask_sync(thread: int) -> None:
+        for n in range(30):
+            guest.enqueue(job(f"{thread}-{n}", ["doc"]))
+
+    with ThreadPoolExecutor(8) as pool:
+        asking = [pool.submit(ask_sync, thread) for thread in range(8)]
+        asyncio.run(ask(100))
+        for each in asking:
+            each.result()
+    assert (way(guest), leader.stats().unfinished) == ("port", 8 * 30 + 100)
+
+
 def test_a_guest_on_the_machine_of_the_leader_uses_the_socket(place: Place, leader: Caller) -> None:
     guest = place.caller()
     guest.find("nobody")

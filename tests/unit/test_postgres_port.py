@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import ssl
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from queuehint.backends.base import open_backend
 from queuehint.backends.postgres.address import PortOptions
 from queuehint.backends.postgres.port import certificate as certificate_module
 from queuehint.backends.postgres.port import door as door_module
@@ -96,12 +98,16 @@ def test_an_end_of_the_other_end_is_the_end(certificate: Certificate) -> None:
 
 
 def test_the_extra_is_asked_for_by_name_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate_module, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     with pytest.raises(MissingExtraError, match=r"queuehint\[crypto\]"):
         check_can_make(OPTIONS)
     with pytest.raises(MissingExtraError):
         certificate_for(OPTIONS)
     check_can_make(PortOptions(bind=("h", 1), certificate="c", key="k"))
+    url = "postgresql://nobody@127.0.0.1:1/x?bind=127.0.0.1:0"
+    with pytest.raises(MissingExtraError):
+        open_backend(url)
+    open_backend(f"{url}&lead=no").close_sync()
 
 
 def test_the_secret_of_an_offer_is_not_shown() -> None:

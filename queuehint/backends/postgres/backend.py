@@ -51,7 +51,7 @@ class PostgresBackend(JournalBackend):
             MissingExtraError: it asks for a port, and the extra ``crypto`` is not installed.
         """
         address = parse_url(url)
-        if address.port is not None:
+        if address.port is not None and address.may_lead:
             check_can_make(address.port)
         return cls(address, options)
 

@@ -362,6 +362,8 @@ class Server:
         self._sockets.add(connection)
         transport.set_protocol(made)
         made.connection_made(transport)
+        if not self.has_room:
+            asyncio.get_running_loop().remove_reader(self._listener)
 
     def _run(self) -> None:
         try:
@@ -440,7 +442,7 @@ class Server:
         attending = loop.create_task(self._attend(made))
         self._attending.add(attending)
         attending.add_done_callback(self._attending.discard)
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if not self.has_room:
             loop.remove_reader(self._listener)
 
     async def _attend(self, made: Connection) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import secrets
 import ssl
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -39,13 +38,16 @@ class Certificate:
 
 def check_can_make(options: PortOptions) -> None:
     """
-    Check that there is a certificate, or what makes one.
+    Check that there is a certificate, or import what makes one, which would take a while when the lead is taken.
 
     Raises:
         MissingExtraError: the extra ``crypto`` is not installed.
     """
-    if options.certificate is None and find_spec("cryptography") is None:
-        raise MissingExtraError("crypto", "a leader's port without certificate= and key=")
+    if options.certificate is None:
+        try:
+            import cryptography.x509  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("crypto", "a leader's port without certificate= and key=") from None
 
 
 def certificate_for(options: PortOptions) -> Certificate:
