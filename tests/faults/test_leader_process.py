@@ -308,6 +308,17 @@ def test_workers_below_one_parent_have_one_leader_that_ends_with_them(
     assert not lives(leader)
 
 
+def test_workers_whose_parent_was_killed_end_with_their_leader(url: str, run: Commands, sched: Scheduler) -> None:
+    parent = run.worker(url, "--processes=2")
+    until_sync(lambda: leader_of(sched) is not None and len(sched.workers_sync()) == 2, "both are there", LIMIT_S)
+    led_by(sched, lambda: run_by(parent))
+    processes = below(parent.pid)
+    assert len(processes) == 5, "two workers, two that renew leases, and the leader"
+    parent.kill()
+    parent.wait()
+    until_sync(lambda: not any(map(lives, processes)), "all have ended", LIMIT_S)
+
+
 def test_a_worker_leads_inside_its_process_if_it_is_told_to(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--lead=inside")
     assert led_by(sched, lambda: {worker.pid})
