@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from queuehint.backends.base import open_backend
+from queuehint.backends.masks import masked
 from queuehint.backends.sqlite.address import parse_url
 from queuehint.errors import InvalidJobError
 from tests.each import for_each
@@ -45,6 +47,8 @@ def test_a_url_names_a_file(url: str, path: Path, durability: str) -> None:
         ("sqlite:/var/jobs.db", "write sqlite:///jobs.db, or sqlite:////var/lib/jobs.db"),
         ("sqlite:///a%00b", "no zero byte"),
         ("sqlite:///a#b", "write %23 for #"),
+        ("sqlite:///a?shared=1", "shared must be yes or no"),
+        ("sqlite:///a?shared=", "shared must be yes or no"),
         ("sqlite:///a?durability=none", "durability must be full or process"),
         ("sqlite:///a?durability=", "durability must be full or process"),
         ("sqlite:///a?timeout=5&mode=ro", "unknown option 'mode'"),
@@ -54,6 +58,19 @@ def test_what_names_no_file_is_refused_before_anything_is_opened(url: str, said:
     with pytest.raises(InvalidJobError, match="url") as caught:
         open_backend(url)
     assert said in str(caught.value)
+
+
+def test_a_url_says_that_a_file_is_shared_and_shows_it() -> None:
+    found = [parse_url(f"sqlite:///a.db{query}").shared for query in ("", "?shared=no", "?shared=yes")]
+    assert found == [False, False, True]
+    assert masked("sqlite:///a.db?shared=yes") == "sqlite:///a.db?shared=yes"
+
+
+def test_a_shared_file_needs_a_sqlite_that_knows_the_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    assert not parse_url("sqlite:///a.db").shared
+    with pytest.raises(InvalidJobError, match=r"url .*: shared needs SQLite 3\.35"):
+        parse_url("sqlite:///a.db?shared=yes")
 
 
 def test_nothing_is_made_before_the_first_call(tmp_path: Path) -> None:
