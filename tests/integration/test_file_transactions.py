@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,8 +17,11 @@ from typing import Any, cast
 
 import attrs
 import pytest
+from sqlalchemy import text
 
 from queuehint import Claim, Flow, JobState, Scheduler
+from queuehint.backends.sqlite import bell as bell_module
+from queuehint.backends.sqlite.bell import bell_path, ring
 from queuehint.backends.sqlite.file import _make_private
 from queuehint.backends.sqlite.inbox import LOOKS_EVERY_S, RESTS_EVERY_S
 from queuehint.backends.sqlite.layout import TABLES, statements
@@ -35,7 +40,19 @@ from queuehint.errors import (
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
 from queuehint.testing.relaying import inbox_of
 from tests.commands import CliRunner
-from tests.file_doors import FILE_APPS, Aiosqlite, FileDjango, Sqlite, asked, jobs, make_application, rows
+from tests.file_doors import (
+    FILE_APPS,
+    Aiosqlite,
+    FileDjango,
+    FileOrm,
+    FileOrmAsync,
+    FileScopedOrm,
+    Sqlite,
+    asked,
+    jobs,
+    make_application,
+    rows,
+)
 from tests.folders import quick_folder
 from tests.inbox_doors import App, AsyncApp
 from tests.support import until_sync
@@ -424,6 +441,86 @@ def test_a_leader_looks_seldom_into_an_inbox_that_nobody_uses(place: Place, monk
     assert set(statements) == {"PRAGMA data_version"}, "where nobody has written there is nothing to read"
     monkeypatch.setattr("queuehint.backends.sqlite.inbox.USED_S", 0)
     until_sync(lambda: journal.looks_every_s == RESTS_EVERY_S, "it rests")
+
+
+@pytest.mark.parametrize("kind", [FileOrm, FileScopedOrm, FileOrmAsync, FileDjango], ids=lambda kind: kind.name)
+def test_a_commit_of_which_a_library_tells_rings_the_leader(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuehint.backends.sqlite.inbox.RESTS_EVERY_S", 60)
+    monkeypatch.setattr("queuehint.backends.sqlite.inbox.LOOKS_EVERY_S", 60)
+    place.sched.stats_sync()
+    rung: list[int] = []
+    monkeypatch.setattr(bell_module, "_ring", tee(bell_module._ring, rung))
+    with place.app(kind) as app:
+        for n in range(3):
+            app.do(app.begin)
+            app.do(app.enqueue, place.save, "d1", n)
+            app.do(app.enqueue, place.save, "d1", n)
+            app.do(app.rollback)
+        assert not rung, "nothing was committed"
+        app.do(app.begin)
+        app.do(app.enqueue, place.save, "d1", 1)
+        app.do(app.enqueue, place.save, "d1", 2)
+        app.do(app.commit)
+        until_sync(lambda: not rows(place.path), "it is taken")
+    assert 1 <= len(rung) <= 2
+
+
+def tee(call: Callable[[Path], None], calls: list[int]) -> Callable[[Path], None]:
+    """Return a function that counts its calls."""
+
+    def called(where: Path) -> None:
+        calls.append(1)
+        call(where)
+
+    return called
+
+
+def test_a_savepoint_of_a_session_rings_nobody_before_the_commit(place: Place) -> None:
+    from sqlalchemy.orm import Session
+
+    place.made()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell, place.app(FileOrm) as app:
+        bell.bind(os.fspath(bell_path(place.path)))
+        bell.setblocking(False)
+
+        def write() -> None:
+            with Session(app.engine) as session:  # type: ignore[attr-defined]
+                session.execute(text(UPDATE))
+                with session.begin_nested():
+                    place.save.within(session).enqueue_sync("d1", 1)
+                with pytest.raises(BlockingIOError):
+                    bell.recv(1)
+                session.commit()
+
+        app.do(write)
+        assert bell.recv(1) == b"!"
+        with pytest.raises(BlockingIOError):
+            bell.recv(1)
+
+
+def test_a_bell_ends_with_the_leader_and_one_of_a_dead_process_is_replaced(place: Place) -> None:
+    where = bell_path(place.path)
+    ring(place.path)  # nobody hears it
+    where.touch()
+    place.sched.stats_sync()
+    assert where.is_socket()
+    assert where.stat().st_mode & 0o777 == 0o600
+    ring(place.path)
+    place.sched.close_sync()
+    assert not where.exists()
+    until_sync(lambda: "queuehint-bell" not in {thread.name for thread in threading.enumerate()}, "its thread ends")
+
+
+def test_a_leader_without_a_bell_looks_by_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bell_module, "bell_path", lambda path: path.with_name("x" * 200))
+    place.sched.stats_sync()
+    with place.app(FileOrm) as app:
+        app.do(app.begin)
+        app.do(app.enqueue, place.save, "d1")
+        app.do(app.commit)
+        until_sync(lambda: not rows(place.path), "it is taken")
 
 
 # --- the file of an application ---------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ from queuehint.backends.journal.guests.host import HostedGuest
 from queuehint.backends.journal.guests.server import Server
 from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, beside, private
 from queuehint.backends.journal.lead.leadership import Leader, LedElsewhereError
+from queuehint.backends.journal.writer import Ticket
+from queuehint.backends.journal.writing import NUDGE
+from queuehint.backends.sqlite.bell import Bell
 from queuehint.backends.sqlite.file import JournalFile
 from queuehint.backends.sqlite.lock import find_holder, is_locked, lock_path, standby_path, take_lock
 from queuehint.backends.sqlite.rows import FileReader
@@ -101,8 +104,8 @@ class FileStore:
             users.add(self._address.path.stat().st_uid)
         return UnixDoor(leader.address or "", users, self.name)
 
-    def serve(self, lead: Lead, leading: Leading) -> Server:
-        """Begin to serve guests over a socket beside the file."""
+    def serve(self, lead: Lead, leading: Leading) -> Served:
+        """Begin to serve guests over a socket beside the file, and to hear the bell of an application's."""
         try:
             if not HAS_SOCKETS:
                 raise OSError("there are no Unix sockets here")
@@ -117,11 +120,35 @@ class FileStore:
             with suppress(OSError):
                 lead.announce("")
             raise
-        return server
+        bell: Bell | None = None
+        if self._address.shared:
+            with suppress(OSError):  # the leader looks by itself
+                bell = Bell(self._address.path, partial(_look, leading))
+        return Served(server, bell)
 
     def open(self, _lead: Lead) -> JournalFile:
         """Open the database."""
         return JournalFile(self._address, self._namespace)
+
+
+class Served:
+    """What serves the guests of a leader, until `close`."""
+
+    def __init__(self, server: Server, bell: Bell | None) -> None:
+        self._server = server
+        self._bell = bell
+
+    def close(self) -> None:
+        """Serve nobody any more; calls under way may end."""
+        self._server.close()
+        if self._bell is not None:
+            self._bell.close()
+
+
+def _look(leading: Leading) -> None:
+    """Have the writer look into the inbox; nobody waits for it."""
+    with suppress(BackendUnavailableError):
+        leading.submit(Ticket(NUDGE))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -50,6 +50,9 @@ class _Adapter:
                 f"{self.name} leads to {kind}: jobs are written in transactions of {_KINDS[self.kind]}"
             )
         return self
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have something called once the transaction is committed, if the library tells of that."""
 
     def refuse_autocommit(self, way_out: str) -> None:
         """

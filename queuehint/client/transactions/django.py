@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from queuehint.client.transactions.adapter import SyncAdapter, with_percents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def adapt(connection: object, kind: str) -> SyncAdapter | None:
@@ -32,6 +35,11 @@ class DjangoConnection(SyncAdapter):
     def driver(self) -> object:
         """Return the driver's connection; None before the first statement."""
         return self.connection.connection
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have something called by the hook of Django."""
+        if self.connection.in_atomic_block:
+            self.connection.on_commit(call)
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

@@ -11,8 +11,12 @@ from queuehint.client.transactions.file_rows import WHICH_FILES
 from queuehint.client.transactions.sqlite3 import is_outside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection, TextClause
 
+_LISTENS, _WAITS = "queuehint.listens", "queuehint.waits"
+"""In the `info` of a session: its commits are heard of; somebody waits for the next one."""
 WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
 
 
@@ -66,6 +70,23 @@ def _fetch(connection: Connection, statement: str, values: tuple[Any, ...]) -> l
     return [*connection.execute(_bound(statement, values))]
 
 
+def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:
+    """Have something called after the next commit of a session, a scoped one or an asynchronous one."""
+    from sqlalchemy import event
+
+    whole = session if hasattr(session, "info") else session()
+    known = getattr(whole, "sync_session", whole)
+
+    def committed(committed: Any) -> None:
+        if not committed.in_nested_transaction() and committed.info.pop(_WAITS, None):
+            call()
+
+    if _LISTENS not in known.info:
+        known.info[_LISTENS] = True
+        event.listen(known, "after_commit", committed)
+    known.info[_WAITS] = True
+
+
 class SqlalchemyConnection(SyncAdapter):
     """A `Connection` of SQLAlchemy's Core."""
 
@@ -81,6 +102,10 @@ class SqlalchemyConnection(SyncAdapter):
 
 class SqlalchemySession(SyncAdapter):
     """A `Session` of its ORM: the connection that its own statements go by."""
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have something called by an event of the session."""
+        _tell_of_commit(self.connection, call)
 
     def driver(self) -> object:
         """Return the driver's connection."""
@@ -107,6 +132,10 @@ class SqlalchemyAsyncConnection(AsyncAdapter):
 
 class SqlalchemyAsyncSession(AsyncAdapter):
     """An `AsyncSession`: the connection that its own statements go by."""
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have something called by an event of the session."""
+        _tell_of_commit(self.connection, call)
 
     async def driver(self) -> object:
         """Return the driver's connection."""

@@ -8,9 +8,11 @@ found out no sooner: a closed path, a full queue, an id or a key that is taken, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.base import WHICH_DATABASE, FileInbox
+from queuehint.backends.sqlite.bell import ring
 from queuehint.backends.sqlite.layout import PREFIX
 from queuehint.client.handle import JobHandle
 from queuehint.client.submission import operations_at_once
@@ -124,6 +126,7 @@ class RowWriter:
         except Exception as error:
             _note_missing(inbox, error)
             raise
+        _ring_after_commit(adapter, inbox)
 
     def write_sync(self, operations: Sequence[Operation[Any]]) -> None:
         """Like `write`, by a synchronous connection."""
@@ -134,6 +137,7 @@ class RowWriter:
         except Exception as error:
             _note_missing(inbox, error)
             raise
+        _ring_after_commit(adapter, inbox)
 
     def check_async(self) -> AsyncAdapter:
         """Refuse an asynchronous call on a synchronous connection; return the adapter."""
@@ -186,6 +190,12 @@ class RowWriter:
             )
         if inbox.database is not None:
             note_database(driver, inbox.database)
+
+
+def _ring_after_commit(adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddress | FileInbox) -> None:
+    """Have the leader of a file look into its inbox after the commit, if the library tells of that."""
+    if isinstance(inbox, FileInbox) and inbox.path is not None:
+        adapter.after_commit(partial(ring, inbox.path))
 
 
 def table_of(inbox: InboxAddress) -> str:

@@ -1,0 +1,87 @@
+"""
+A bell beside the database of an application: whoever has committed rings, and the leader looks into the inbox at once.
+
+It is a datagram socket with a name. What comes by it is not read, and nobody waits for it: where a bell cannot be made
+or rung, or a library does not tell of commits, the leader looks by itself a little later.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Bell:
+    """
+    A bell that is heard, from its making until `close`.
+
+    Args:
+        path: of the database; this process has its lock.
+        rung: called by a thread after some rings.
+
+    Raises:
+        OSError: there can be none.
+    """
+
+    def __init__(self, path: Path, rung: Callable[[], None]) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("there are no Unix sockets here")
+        self._path = bell_path(path)
+        self._rung = rung
+        self._is_closed = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            with suppress(FileNotFoundError):
+                self._path.unlink()  # that of a process that has died
+            self._socket.bind(os.fspath(self._path))
+            self._path.chmod(0o600)
+            threading.Thread(target=self._listen, daemon=True, name="queuehint-bell").start()
+        except (OSError, RuntimeError) as error:
+            self._socket.close()
+            raise OSError(f"there can be no bell: {error}") from error
+
+    def _listen(self) -> None:
+        with self._socket as heard:
+            while True:
+                try:
+                    heard.recv(1)
+                    with suppress(BlockingIOError):
+                        while True:  # what was rung meanwhile is answered by the same look
+                            heard.recv(1, socket.MSG_DONTWAIT)
+                except OSError:
+                    return
+                if self._is_closed:
+                    return
+                self._rung()
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._is_closed = True
+        _ring(self._path)
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def bell_path(path: Path) -> Path:
+    """Return where the bell of a file is, wherever links to it lead."""
+    real = path.resolve()
+    return real.with_name(real.name + ".bell")
+
+
+def ring(path: Path) -> None:
+    """Ring the bell of a file, if it has one; this takes some µs, and raises nothing."""
+    if hasattr(socket, "AF_UNIX"):
+        _ring(bell_path(path))
+
+
+def _ring(where: Path) -> None:
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.setblocking(False)
+        bell.sendto(b"!", os.fspath(where))
