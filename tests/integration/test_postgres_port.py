@@ -245,6 +245,30 @@ def test_guests_follow_a_leader_that_opens_another_port(place: Place, leader: Ca
     assert offer_of(place).port != before.port
 
 
+def test_the_next_leader_of_a_machine_opens_the_same_port_at_once(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the one before has left the lead to it, with guests connected, or has closed."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    bind = f"bind=127.0.0.1:{port}"
+    leader, following, last = (place.caller(bind) for _ in range(3))
+    leader.find("nobody")
+    guest = guest_of(place)
+    assert way(guest) == "port"
+    following.store.adopt(list)  # it is to run jobs, and so to lead
+    following.find("nobody")
+    assert following.store._is_open
+    guest.enqueue(job("a"))
+    assert (way(guest), offer_of(place).port) == ("port", port)
+    leader.store.close_sync()
+    following.store.close_sync()
+    last.find("nobody")
+    guest.enqueue(job("b"))
+    assert (way(guest), last.find("a") is not None) == ("port", True)
+    assert "journal.port_closed" not in events(caplog)
+
+
 def test_the_certificate_of_the_operator_is_the_one_that_guests_see(place: Place, tmp_path: Path) -> None:
     files = made_by_openssl(tmp_path)
     place.caller(BIND, *files).find("nobody")
