@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.postgres import store
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.operations import Peek
 from queuehint.testing import contract
+from tests.journal_bindings import Leaders, Led
 from tests.postgres_servers import shared_postgres
 from tests.servers import new_namespace
 
 
-class Tables(contract.Binding):
+class Tables(Leaders):
     """A namespace for each store."""
 
     options = ""
@@ -28,21 +26,12 @@ class Tables(contract.Binding):
         return PostgresBackend(address, BackendOptions(clock=clock, namespace=new_namespace()))
 
 
-class Guests(Tables):
+class Guests(Led, Tables):
     """A store beside one that leads."""
 
-    @pytest.fixture(autouse=True)
-    def keep_leaders(self) -> Iterator[None]:
-        self.leaders: list[Backend] = []
-        yield
-        for leader in self.leaders:
-            leader.close_sync()
-
     def open(self, clock: FakeClock) -> Backend:
-        leader = super().open(clock)
+        leader = self.lead(super().open(clock))
         assert isinstance(leader, PostgresBackend)
-        leader.call_sync(Peek())
-        self.leaders.append(leader)
         return PostgresBackend(leader.address, BackendOptions(clock=clock, namespace=leader.namespace))
 
 
@@ -95,39 +84,20 @@ class TestPlacesByPolledMail(GuestsByPolledMail, contract.SerialPath): ...
 
 
 @pytest.mark.nightly
-class TestPostgres(Tables, contract.BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        assert isinstance(backend, PostgresBackend)
-        return list(freeze(backend.engine))
+class TestPostgres(Tables, contract.BackendConformance): ...
 
 
 @pytest.mark.nightly
-class TestPostgresOverTheSocket(Guests, contract.BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        leader = self.leaders[-1]
-        assert isinstance(leader, PostgresBackend)
-        return list(freeze(leader.engine))
+class TestPostgresOverTheSocket(Guests, contract.BackendConformance): ...
 
 
 @pytest.mark.nightly
-class TestPostgresByMail(GuestsByMail, contract.BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        leader = self.leaders[-1]
-        assert isinstance(leader, PostgresBackend)
-        return list(freeze(leader.engine))
+class TestPostgresByMail(GuestsByMail, contract.BackendConformance): ...
 
 
 @pytest.mark.nightly
-class TestPostgresByPort(GuestsByPort, contract.BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        leader = self.leaders[-1]
-        assert isinstance(leader, PostgresBackend)
-        return list(freeze(leader.engine))
+class TestPostgresByPort(GuestsByPort, contract.BackendConformance): ...
 
 
 @pytest.mark.nightly
-class TestPostgresByPolledMail(GuestsByPolledMail, contract.BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        leader = self.leaders[-1]
-        assert isinstance(leader, PostgresBackend)
-        return list(freeze(leader.engine))
+class TestPostgresByPolledMail(GuestsByPolledMail, contract.BackendConformance): ...

@@ -9,19 +9,18 @@ import pytest
 
 from queuehint import Backend, FakeClock
 from queuehint.backends.base import BackendOptions
-from queuehint.backends.journal.snapshots.freezing import freeze
 from queuehint.backends.sqlite.address import Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations import Peek
-from queuehint.testing.contract import BackendConformance, Binding, Store, Tokens
+from queuehint.testing.contract import BackendConformance, Store, Tokens
 from tests.folders import quick_folder
+from tests.journal_bindings import Leaders, Led
 
 
-class Files(Binding):
+class Files(Leaders):
     """A file for each store, which is gone at the end of the test."""
 
     @pytest.fixture(autouse=True)
-    def keep_files(self) -> Iterator[None]:
+    def keep_places(self) -> Iterator[None]:
         self.opened = 0
         with quick_folder() as self.folder:
             yield
@@ -34,45 +33,25 @@ class Files(Binding):
         return SqliteBackend(address, BackendOptions(clock=clock))
 
 
-class TestSqlite(Files, BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        assert isinstance(backend, SqliteBackend)
-        return list(freeze(backend.engine))
+class TestSqlite(Files, BackendConformance): ...
 
 
 @pytest.mark.nightly
 class TestSqliteOfAnApplication(Files, BackendConformance):
     shared: ClassVar = True
 
-    def kept(self, backend: Backend) -> object:
-        assert isinstance(backend, SqliteBackend)
-        return list(freeze(backend.engine))
 
-
-class Guests(Files):
+class Guests(Led, Files):
     """A store beside one that leads."""
 
-    @pytest.fixture(autouse=True)
-    def keep_leaders(self, keep_files: None) -> Iterator[None]:
-        self.leaders: list[Backend] = []
-        yield
-        for leader in self.leaders:
-            leader.close_sync()
-
     def open(self, clock: FakeClock) -> Backend:
-        leader = super().open(clock)
+        leader = self.lead(super().open(clock))
         assert isinstance(leader, SqliteBackend)
-        leader.call_sync(Peek())
-        self.leaders.append(leader)
         return SqliteBackend(leader.address, BackendOptions(clock=clock))
 
 
 @pytest.mark.nightly
-class TestSqliteOverTheSocket(Guests, BackendConformance):
-    def kept(self, backend: Backend) -> object:
-        leader = self.leaders[-1]
-        assert isinstance(leader, SqliteBackend)
-        return list(freeze(leader.engine))
+class TestSqliteOverTheSocket(Guests, BackendConformance): ...
 
 
 class TestTokensOfSqlite(Files, Tokens):
