@@ -159,6 +159,9 @@ def test_rows_are_read_once_however_long_a_transaction_keeps_them(place: Place) 
             writer.execute(PUT, ("n", b"%d" % number))
             assert take(journal) == [b"%d" % number]
             assert take(journal) == []
+            if number % 50 == 10:
+                # As autovacuum does: it tells the planner that no row is alive, and statements are planned anew.
+                place.run("ANALYZE queuehint.inbox, queuehint.journal")
     journal.close()  # a session tells what it has read at its end
     read = "SELECT sum(idx_tup_read)::bigint, (SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'inbox') "
     read += "FROM pg_stat_user_indexes WHERE relname = 'inbox'"

@@ -46,15 +46,18 @@ WITH {{setting}}{_FENCE}, {_BEFORE}, {_PUT}
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM put), ''{{set}}
 """
 # $9 the new owner, $10 and $11 what was taken from the inbox: ids, and when they were written. After a failover of the
-# server an id may be that of another row.
+# server an id may be that of another row. One probe of the index for each: by a join the planner would read all rows,
+# also those that were taken, and that a long transaction keeps.
 _APPEND_TAKEN: Final = f"""
 WITH {{setting}}{_FENCE}, {_BEFORE}, {_PUT},
 named AS (
     UPDATE {{s}}.leader SET owner = $9 WHERE namespace = $1 AND $9::text IS NOT NULL AND EXISTS (SELECT FROM put)),
 gone AS (
-    DELETE FROM {{s}}.inbox i USING unnest($10::bigint[], $11::bigint[]) t (id, written_us)
-    WHERE i.id = t.id AND i.namespace = $1 AND {{written_us}} = t.written_us AND EXISTS (SELECT FROM put)
-    RETURNING i.id
+    DELETE FROM {{s}}.inbox WHERE EXISTS (SELECT FROM put) AND ctid = ANY (ARRAY (
+        SELECT r.ctid FROM unnest($10::bigint[], $11::bigint[]) t (id, written_us) CROSS JOIN LATERAL (
+            SELECT i.ctid FROM {{s}}.inbox i
+            WHERE i.id = t.id AND i.namespace = $1 AND {{written_us}} = t.written_us LIMIT 1) r))
+    RETURNING id
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM put),
     coalesce((SELECT string_agg(id::text, ',') FROM gone), ''){{set}}
