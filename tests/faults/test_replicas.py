@@ -176,6 +176,30 @@ def leader_of(pair: Pair) -> int | None:
 
 
 @pytest.mark.nightly
+def test_a_leader_that_stayed_with_the_old_primary_is_a_guest_once_it_meets_the_new_one(pair: Pair) -> None:
+    """Two primaries at once are two histories, of which one is left: what was answered by the other is gone with it."""
+    sched = pair.scheduler()
+    kept = [sched.jobs["edit"].enqueue_sync("d", n) for n in range(3)]
+    pair.replica.catch_up()
+    pair.replica.lag()
+    pair.replica.promote()
+    pair.replica.run("UPDATE queuehint.leader SET expires_at = '-infinity'")
+    pair.proxies.reverse()
+    other = pair.scheduler()
+    mine, theirs = sched.jobs["edit"].enqueue_sync("d", 9), other.jobs["edit"].enqueue_sync("d", 3)
+    assert mine.state_sync() is theirs.state_sync() is JobState.QUEUED
+    pair.primary.stop(signal.SIGQUIT)
+    pair.primary = pair.replica
+    until_sync(lambda: sched.stats_sync().enqueued == 4, "it is a guest")
+    assert states([sched.handle(each.id) for each in (*kept, theirs)]) == {JobState.QUEUED}
+    with pytest.raises(JobNotFoundError):
+        sched.get_sync(mine.id)
+    sched.jobs["edit"].enqueue_sync("d", 4)
+    other.drain_sync(run=True)
+    assert pair.ran == [("d", n) for n in range(5)]
+
+
+@pytest.mark.nightly
 def test_a_replica_alone_is_refused_and_passed_over_beside_its_primary(pair: Pair) -> None:
     with pytest.raises(BackendUnavailableError, match="is a replica, which takes no changes"):
         Scheduler(pair.replica.url).stats_sync()

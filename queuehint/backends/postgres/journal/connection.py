@@ -27,6 +27,9 @@ class Connection:
     """
     A connection to a server, which may be another one each time it was lost.
 
+    Args:
+        patience_s: how long `ask` tries a server that does not answer; None for `PATIENCE_S`.
+
     Attributes:
         statements: those for its schema.
         turn: another number each time that the server may be another one.
@@ -35,8 +38,9 @@ class Connection:
         BackendDeniedError, BackendUnavailableError: as of `Session`.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, patience_s: float | None = None) -> None:
         self._address = address
+        self._patience_s = patience_s
         self.turn = 0
         self._end_s = math.inf
         self._session: Session
@@ -69,7 +73,8 @@ class Connection:
             try:
                 return self._session.run(statement, *values)
             except LostError as error:
-                until_s = until_s or time.monotonic() + PATIENCE_S
+                patience_s = PATIENCE_S if self._patience_s is None else self._patience_s
+                until_s = until_s or time.monotonic() + patience_s
                 self.connect_again(error, until_s)
             except RefusedError as error:
                 raise self.judgement(error) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.store import BehindError, Others, Position
 from queuehint.backends.postgres.journal.connection import Connection
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from queuehint.backends.postgres.address import Address
+
+
+PATIENCE_S: Final = 1.0
+"""How long a server that does not answer is tried: who reads tries again by itself, unless it is to end."""
 
 
 class PostgresReader(PostgresRows):
@@ -36,7 +40,7 @@ class PostgresReader(PostgresRows):
         self._session = Session(address)
         with self._session.begun():
             prepare(self._session, address)
-            self._connection = Connection(address)
+            self._connection = Connection(address, PATIENCE_S)
         self._said_s = 0.0
 
     def refresh(self) -> Position:
