@@ -272,6 +272,32 @@ class Signals:
         assert sorted(store.run()) == ["j", "k"]
         assert store.record(W).result == b"3"
 
+    def test_a_further_portion_of_dependencies_may_name_a_signal(self, store: Store) -> None:
+        store.stage("p", job("a"), job("j", after=["a"]))
+        assert store.depend("p", "j", 1, S)
+        store.commit("p")
+        store.wait(0)
+        assert store.run() == ["a"]
+        assert store.state("j") is DEFERRED
+        give(store)
+        assert store.run() == ["j"]
+
+    def test_a_job_that_an_edge_fails_before_it_is_bound_to_all_needs_nothing_any_more(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", max_attempts=1))
+        store.stage("p", job("j", after=["a"]))
+        assert store.depend("p", "j", 1, Dependency("b", "must"))
+        store.start()
+        store.finish("a")
+        store.fail("b")
+        store.commit("p")
+        store.wait(0)
+        assert (store.state("j"), store.record("j").cause) == (FAILED, "dependency_failed")
+        store.wait(DAY_MS)
+        assert store.find("a") is None
+        assert store.redrive("j") == [op.Verdict.DONE]
+        assert store.run() == ["j"]
+        assert store.is_clean
+
     def test_a_signal_needs_no_room(self, store: Store) -> None:
         store.apply(op.SetLimit(Limit(max_pending=1)))
         store.enqueue(job("j", after=[S]))
