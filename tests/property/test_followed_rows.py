@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -109,16 +110,19 @@ def test_each_row_of_another_release_comes_to_what_that_one_decided(seed: int, r
 @pytest.mark.parametrize("rules", RULES)
 def test_the_other_rules_would_have_decided_otherwise(rules: str) -> None:
     """Else nothing that is tested here could fail."""
-    found = 0
-    for seed in range(10):
-        history = led(seed, 80)
-        assert [facts(engine) for engine in replayed(history)] == history.facts
-        with other_release(rules, name=release()):
-            try:
-                list(replayed(history))
-            except OtherRulesError:
-                found += 1
-    assert found > 2
+    assert any(map(partial(is_otherwise, rules), range(60)))
+
+
+def is_otherwise(rules: str, seed: int) -> bool:
+    """Return whether a walk of release A is another one by other rules; by its own it is the same."""
+    history = led(seed, 80)
+    assert [facts(engine) for engine in replayed(history)] == history.facts
+    with other_release(rules, name=release()):
+        try:
+            list(replayed(history))
+        except OtherRulesError:
+            return True
+    return False
 
 
 # --- release B goes on -----------------------------------------------------------------------------------------------
