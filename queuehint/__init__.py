@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from queuehint.values.limit import Limit, LimitState
     from queuehint.values.outcome import JobError, Outcome, OutcomeKind, Progress
     from queuehint.values.policy import Backoff, Policy, Retention
-    from queuehint.values.record import Attempt, JobRecord, JobState
+    from queuehint.values.record import Attempt, JobRecord, JobState, StepInfo
     from queuehint.values.report import (
         Delays,
         EdgeStats,
@@ -202,6 +202,7 @@ __all__ = [
     "Snooze",
     "StaleRecordError",
     "Stats",
+    "StepInfo",
     "SystemClock",
     "TemplateError",
     "Transaction",
@@ -292,7 +293,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "values.limit": ("Limit", "LimitState"),
     "values.outcome": ("JobError", "Outcome", "OutcomeKind", "Progress"),
     "values.policy": ("Backoff", "Policy", "Retention"),
-    "values.record": ("Attempt", "JobRecord", "JobState"),
+    "values.record": ("Attempt", "JobRecord", "JobState", "StepInfo"),
     "values.report": (
         "Delays",
         "EdgeStats",

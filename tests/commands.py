@@ -17,7 +17,7 @@ from typer.testing import Result
 from queuehint import Scheduler
 from queuehint.cli.app import app
 from queuehint.operations import Exchange, Note, Post
-from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step
 from tests.servers import shared_server
 
 FINISHED, FAILED = OutcomeKind.FINISHED, OutcomeKind.FAILED
@@ -76,6 +76,10 @@ class System:
 
     def report(self, grant: Grant, progress: Progress) -> None:
         self.sched.backend.call_sync(Post((Note(grant.spec.id, grant.token, progress=progress),)))
+
+    def store_steps(self, grant: Grant, *names: str) -> None:
+        notes = [Note(grant.spec.id, grant.token, step=Step(name, b"1")) for name in names]
+        self.sched.backend.call_sync(Post(tuple(notes)))
 
     def enqueue(self, task: str, *arguments: Any, **options: Any) -> str:
         return self.sched._jobs[task].using(**options).enqueue_sync(*arguments).id

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import datetime as dt
 import itertools
 import logging
 import os
@@ -10,6 +12,8 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from queuehint import (
     Children,
@@ -19,6 +23,8 @@ from queuehint import (
     HandlerError,
     InvalidJobError,
     JobContext,
+    LeaseLostError,
+    PayloadError,
     Retry,
     Scheduler,
     SignalTimeoutError,
@@ -27,6 +33,14 @@ from queuehint import (
 )
 
 sched = Scheduler("memory://")
+
+
+@attrs.frozen
+class Made:
+    """The result of a step."""
+
+    name: str
+    took: dt.timedelta
 
 
 class OddError(ValueError):
@@ -102,6 +116,49 @@ def family(ctx: JobContext) -> Children:
     except DuplicateJobError as error:
         return Children(result=[error.job_id, str(error)])
     raise AssertionError
+
+
+def made(file: str, name: str) -> Made:
+    """Write down that a step was made."""
+    with Path(file).open("a", encoding="utf-8") as out:
+        out.write(f"{name} ")
+    return Made(name, dt.timedelta(seconds=len(name)))
+
+
+@sched.job(
+    process=True, max_attempts=3, retry=[0], upgrade=lambda arguments, steps: steps.update(was="is") or arguments
+)
+def in_steps(ctx: JobContext, file: str) -> list[Any]:
+    """Make steps, and die behind the first two."""
+    first = ctx.step_sync("first", made, file, "first")
+    second = asyncio.run(second_of(ctx, file)) if ctx.attempt == 1 else ctx.step_sync("is", made, file, "not again")
+    if ctx.attempt == 1:
+        os._exit(3)
+    errors = []
+    for name in ("first", "", "too much"):
+        try:
+            ctx.step_sync(name, lambda: "x" * 65536)
+        except (HandlerError, InvalidJobError, PayloadError) as error:
+            errors.append(str(error))
+    names = [step.name for step in ctx.steps]
+    return [first.name, second.name, second.took.total_seconds(), names, errors]
+
+
+async def second_of(ctx: JobContext, file: str) -> Made:
+    return await ctx.step("was", made, file, "second")
+
+
+@sched.job(["lost"], process=True, max_attempts=1)
+def lost_step(ctx: JobContext, file: str) -> str:
+    """Make a step once the job is another's."""
+    write(file, "begun")
+    while Path(file).read_text("utf-8").split() == ["begun"]:
+        time.sleep(0.01)
+    try:
+        ctx.step_sync("late", int)
+    except LeaseLostError as error:
+        write(file, error.job_id, "is lost")
+    return "lost"
 
 
 @sched.job(["spin"], process=True, timeout=0.1, max_attempts=1)

@@ -28,14 +28,14 @@ def install() -> None:
         return
     loads = Handler.loads
 
-    def loads_and_die(self: Handler, *arguments: Any) -> Any:
-        loaded = loads(self, *arguments)
+    def loads_and_die(self: Handler, *arguments: Any, **more: Any) -> Any:
+        loaded = loads(self, *arguments, **more)
         reach("handler")
         return loaded
 
     _install_in(RedisBackend, reach)
     _install_in(RemoteMemoryBackend, reach)
-    Handler.loads = loads_and_die  # type: ignore[method-assign,assignment]
+    Handler.loads = loads_and_die  # type: ignore[method-assign]
 
 
 def _install_in(backend: type[Backend], reach: Callable[[str], None]) -> None:

@@ -30,7 +30,8 @@ from queuehint.backends.redis.connections.resp import open_reader
 from queuehint.backends.redis.connections.sync_link import run
 from queuehint.backends.redis.keys import redis_key
 from queuehint.backends.redis.session import Session
-from queuehint.operations import Enqueue, Exchange, Operation, Tick
+from queuehint.operations import Enqueue, Exchange, Note, Operation, Post, Tick
+from queuehint.values.outcome import Progress, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,6 +119,18 @@ class Client:
         self.do(Enqueue(tuple(specs)))
         return count
 
+    def say(self, what: str) -> int:
+        """Say something of the job that was granted first: progress, a partial result or the result of a step."""
+        self._made += 1
+        grant, payload = self.grants[0], b'{"result":%d}' % self._made
+        said: dict[str, Any] = {
+            "progress": Progress(self._made, None, "of the rows"),
+            "result": payload,
+            "step": Step(f"load-{self._made}", payload),
+        }
+        self.do(Post((Note(grant.spec.id, grant.token, **{what: said[what]}),)))
+        return 0
+
     def exchange(self, limit: int) -> int:
         """Settle what was granted the last time, and claim; return how many were settled."""
         settled = tuple(
@@ -173,6 +186,9 @@ SHAPES: Final = (
 )
 
 
+NOTES: Final = {"progress": "post progress", "result": "post a partial result", "step": "post a step"}
+
+
 def scripts(server: ScriptServer) -> Table:
     """Count what scripts do, by call or by job."""
     table: Table = {}
@@ -196,6 +212,9 @@ def scripts(server: ScriptServer) -> Table:
             client.exchange(limit)
             row(f"exchange {limit}{shape.title}", partial(client.exchange, limit))
         if number == 0:
+            for what, title in NOTES.items():
+                client.say(what)
+                row(title, partial(client.say, what))
             while client.grants or client.exchange(PART):
                 client.exchange(PART)
             row("exchange, nothing there", partial(client.exchange, BATCH))

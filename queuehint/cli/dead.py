@@ -20,6 +20,7 @@ from queuehint.values.record import JobRecord, JobState
 app = typer.Typer(no_args_is_help=True, help="The dead shelf: jobs that have FAILED for good.")
 
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of dead jobs.")]
+DropSteps = Annotated[bool, typer.Option("--drop-steps", help="Make steps again whose results are stored.")]
 
 
 @app.command("ls")
@@ -73,6 +74,7 @@ def retry(
     every: All = False,
     flow: Flow = None,
     downstream: Downstream = False,
+    drop_steps: DropSteps = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +83,7 @@ def retry(
         some = _ids(sched, ids, choose, flow, every=every)
         if some:
             confirm(f"Redrive {_counted(some)} in {namespace_of(sched)}?", yes=yes or bool(ids))
-            apply_each(sched, some, lambda part: Redrive(part, downstream), as_json=as_json)
+            apply_each(sched, some, lambda part: Redrive(part, downstream, drop_steps=drop_steps), as_json=as_json)
         elif not as_json:
             say_none(sched, "dead jobs" if every else "such dead jobs")
 

@@ -62,6 +62,10 @@ def _print_record(printer: Printer, record: JobRecord, reason: Reason | None, *,
         printer.lines(f"{iso(error.at_ms)} attempt {error.attempt}: {error.type}: {error.message}")
         if error.traceback:
             printer.lines(error.traceback.rstrip("\n"), "        ")
+    if record.steps:
+        printer.head("steps")
+    for step in record.steps:
+        printer.lines(f"{iso(step.at_ms)} {step.name}")
     if record.logs:
         printer.head("log, its last lines" if record.logs_truncated else "log")
     for line in record.logs:

@@ -74,6 +74,8 @@ def redrive(state: State, operation: op.Redrive) -> op.Judged:
     follow(state)
     for job in sorted(jobs, key=lambda job: job.number):
         state.lifecycle.redrive(job, downstream=operation.downstream)
+        if operation.drop_steps:
+            job.drop_steps()
     return op.Judged(verdicts, more(state))
 
 

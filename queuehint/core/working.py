@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuehint.core.structures.ready_queue import ReadyQueue
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, FINISHED, _FAILED, CANCELED = JobState
-DONE, _REQUESTED, _REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, _STALE = Verdict
+DONE, _REQUESTED, REFUSED, UNKNOWN, LOST, CANCELED_VERDICT, _STALE = Verdict
 SUCCEEDED = OutcomeKind.FINISHED
 
 UNKNOWN_TASK_PAUSE_MS = 5_000
@@ -230,9 +230,12 @@ def _claim_of(
         # On its last life, see `queuehint.worker.attempts`.
         if job.losses + 1 >= job.spec.policy.max_losses:
             job.need_extras().to_begin = operation.announces
+        steps = 0
         if job.extras is not None:
             job.extras.loop_blocked_ms = None
-        grants.append(new_grant(job.spec, token, job.attempts, job.losses, lease_until_ms))
+            if job.extras.steps is not None:
+                steps = len(job.extras.steps)
+        grants.append(new_grant(job.spec, token, job.attempts, job.losses, lease_until_ms, steps))
 
 
 def _see(state: State, operation: op.Exchange) -> None:
@@ -318,14 +321,21 @@ def announce(state: State, operation: op.Announce) -> op.Announced:
 @handles(op.Post)
 def post(state: State, operation: op.Post) -> op.Posted:
     """Answer `Post`."""
-    return op.Posted(tuple([_store(state, note) for note in operation.notes]))
+    steps: list[tuple[int, bytes | None]] = []
+    verdicts = tuple([_store(state, note, steps) for note in operation.notes])
+    return op.Posted(verdicts, tuple(steps))
 
 
-def _store(state: State, note: op.Note) -> Verdict:
+def _store(state: State, note: op.Note, steps: list[tuple[int, bytes | None]]) -> Verdict:
     token = note.token
     job = state.find(note.job_id) if token is None else state.held(note.job_id, token)
     if job is None:
         return UNKNOWN if token is None else LOST
+    if note.step is not None:
+        kept = job.keep_step(note.step, state.now_ms)
+        if kept is None:
+            return REFUSED
+        steps.append(kept)
     if note.progress is not None:
         job.need_extras().progress = note.progress
     if note.result is not None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     import cattrs
 
+ANNOTATIONS_KEPT = 10_000
+"""So many annotations of handlers and steps are remembered with what is odd about them; one more begins anew."""
 PLACES_MAX = 3
 """So many places that do not fit are named."""
 _SCALARS = tuple(SCALARS)
@@ -214,6 +216,8 @@ class JsonCodec:
         if not annotations:
             return ()
         odd = tuple([name for name, annotation in annotations.items() if not _is_plain(annotation)])
+        if len(self._odd) >= ANNOTATIONS_KEPT:
+            self._odd.clear()
         # The annotations are kept beside the answer, so that their id stays theirs.
         self._odd[id(annotations)] = (annotations, odd)
         return odd

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import itertools
 import threading
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 
 import attrs
 
-from queuehint.errors import HandlerError, InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.handlers.partial_result import PartialResult
 from queuehint.handlers.signals.waits import JobWaits
+from queuehint.handlers.steps.job_steps import JobSteps, StepHost, check_loop
 from queuehint.schema.checks import (
     ID_BYTES_MAX,
     check_choice,
@@ -175,7 +175,7 @@ def _child_id(job: Any) -> str:
     return check_id(job, parameter="children")
 
 
-class AttemptHost(Protocol):
+class AttemptHost(StepHost, Protocol):
     """The worker as a context sees it; thread-safe."""
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
@@ -206,14 +206,14 @@ class _Offspring:
         self.ids: dict[str, None] = {}
 
 
-class JobContext(JobWaits, Generic[S_co]):
+class JobContext(JobSteps, JobWaits, Generic[S_co]):
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
     ``JobContext[Pool]`` says of which type its `state` is.
 
     Progress, log lines and partial results may be given from any thread, as often as a progress bar moves. They are
-    sent together, about five times a second, and before the job is settled.
+    sent together, about five times a second, and before the job is settled. Results of steps are stored at once.
     """
 
     # Defaults that most handlers never change lie in the class.
@@ -374,7 +374,7 @@ class JobContext(JobWaits, Generic[S_co]):
             LeaseLostError: this attempt no longer holds its job.
             CycleError: the child would wait for this job.
         """
-        _check_loop("enqueue")
+        check_loop("enqueue")
         return self._enqueue(job, *args, **kwargs)
 
     async def _enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> H:
@@ -392,7 +392,7 @@ class JobContext(JobWaits, Generic[S_co]):
         self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
     ) -> Coroutine[Any, Any, list[H]]:
         """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
-        _check_loop("enqueue_many")
+        check_loop("enqueue_many")
         return self._enqueue_many(job, calls)
 
     async def _enqueue_many(
@@ -458,17 +458,6 @@ class JobContext(JobWaits, Generic[S_co]):
     def ask_to_stop(self) -> None:
         """Make `canceled` true; called by the worker."""
         self._stop = True
-
-
-def _check_loop(name: str) -> None:
-    """Check that a coroutine can be awaited here: in a plain handler nothing would come of it."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise HandlerError(
-            f"ctx.{name}() must be awaited, which a plain handler cannot; write ctx.{name}_sync(), "
-            "or make the handler an `async def`"
-        ) from None
 
 
 CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)

@@ -28,6 +28,7 @@ from queuehint.handlers.conversion.annotations import Unresolved, is_union, reso
 from queuehint.handlers.conversion.plain_json import encode_flat
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.remote import import_path
+from queuehint.schema.checks import check_name
 from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.policy import POLICY_OPTIONS
 from queuehint.values.spec import JOB_OPTIONS, PAYLOAD_BYTES_MAX
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from queuehint.handlers.codec import Codec
+
+    Upgrade = (
+        Callable[[dict[str, Any]], Mapping[str, Any]] | Callable[[dict[str, Any], dict[str, str]], Mapping[str, Any]]
+    )
 
 USING = POLICY_OPTIONS | JOB_OPTIONS | {"after", "check_arguments", "mode", "queue_hint", "retry", "when"}
 """The options of `Job.using`, which are easily given as arguments of the job."""
@@ -56,7 +61,8 @@ class Handler:
         name: the task's name, used in messages.
         function: async function or plain function; plain ones run in threads.
         rules: which of its exceptions end a job at once.
-        upgrade: makes arguments that do not fit into such that do, both by name and without their annotations.
+        upgrade: makes arguments that do not fit into such that do, both by name and without their annotations. With a
+            second parameter it renames stored steps too, and is called for each attempt of a job that has any.
         process: whether it runs in a process of the worker's own.
 
     Raises:
@@ -68,7 +74,7 @@ class Handler:
         name: str,
         function: Callable[..., Any],
         rules: ErrorRules = _ALL_ARE_RETRIED,
-        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        upgrade: Callable[..., Mapping[str, Any]] | None = None,
         *,
         process: bool = False,
     ) -> None:
@@ -80,6 +86,7 @@ class Handler:
         self.function = function
         self.rules = rules
         self.upgrade = upgrade
+        self.renames_steps = upgrade is not None and _takes_two(upgrade)
         # An object may have an async `__call__`.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         self.import_path = import_path(name, function, is_async=self.is_async) if process else None
@@ -264,9 +271,15 @@ class Handler:
             self._partly_plain[plain] = annotations
         return annotations
 
-    def loads(self, codec: Codec, payload: bytes, *, upgrades: bool = True) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def loads(
+        self, codec: Codec, payload: bytes, *, upgrades: bool = True, steps: dict[str, str] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """
         Return the positional and keyword arguments of a call from bytes; those that do not fit are upgraded.
+
+        Args:
+            upgrades: whether they are.
+            steps: the names of stored steps, each as itself; an upgrade that renames steps puts others in their places.
 
         Raises:
             PayloadError: they do not fit this handler's annotations.
@@ -275,6 +288,8 @@ class Handler:
         """
         if self.is_open:
             self.settle(codec)
+        if steps and self.renames_steps:
+            return self._loads_upgraded(codec, payload, None, steps)
         try:
             try:
                 known, plain_codec = self._plain_by
@@ -339,12 +354,13 @@ class Handler:
                 refuse_unread(name, values[name], check)
 
     def _loads_upgraded(
-        self, codec: Codec, payload: bytes, misfit: Exception
+        self, codec: Codec, payload: bytes, misfit: Exception | None, steps: dict[str, str] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         assert self.upgrade is not None
         arguments = codec.loads(payload, {})
+        steps = {} if steps is None else steps
         try:
-            upgraded = self.upgrade(arguments)
+            upgraded = self.upgrade(arguments, steps) if self.renames_steps else self.upgrade(arguments)
         except Exception as error:
             if isinstance(misfit, UnknownToReleaseError):
                 # It is of a later release, whose arguments the upgrade of this one was not written for.
@@ -352,6 +368,8 @@ class Handler:
             raise
         if not isinstance(upgraded, dict):
             raise HandlerError(f"upgrade of {self.name} must return a dict, got {type(upgraded).__name__}")
+        for step in steps.values():
+            check_name(step, parameter=f"upgrade of {self.name}: the name of a step")
         payload = codec.dumps(upgraded, {}, bytes_max=PAYLOAD_BYTES_MAX)
         return self.loads(codec, payload, upgrades=False)
 
@@ -376,6 +394,15 @@ class Handler:
         if self.is_open:
             self.settle(codec)
         return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Return whether a function can be called with two positional arguments."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _without_answers(annotation: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import MissingExtraError
 from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIMEOUT_S, Measure, Source, timings
+from queuehint.worker.failures import qualified_name
 
 try:
     from opentelemetry import context, metrics, trace
@@ -105,7 +107,8 @@ def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
     A job that this process enqueues has a span, ``create <task>``, below the current one, and its context among the
     job's headers: ``traceparent``, and ``tracestate`` if there is one. Each attempt of this process runs inside a span
     of the same trace, ``process <task>``, with status error if the attempt fails; later attempts link to the first span
-    too. What the handler does is below it, with the jobs that it enqueues.
+    too. What the handler does is below it, with the jobs that it enqueues. So is a span for each step that is made,
+    ``step <name>``, with its storing; one whose result was stored before has none.
 
     A job without such a header, as one that a schedule fires, begins a trace with each attempt.
 
@@ -155,6 +158,26 @@ def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
             span.set_status(Status(StatusCode.ERROR, outcome.error.type))
         span.end()
 
+    @contextmanager
+    def step(job: JobContext, name: str, began_ns: int | None) -> Iterator[None]:
+        opened = open_spans.get((job.id, job.token))
+        parent = None if opened is None else trace.set_span_in_context(opened[0])
+        said = {PREFIX + "step": name, PREFIX + "task": job.task}
+        with tracer.start_as_current_span(
+            f"step {name}",
+            parent,
+            attributes=said,
+            start_time=began_ns,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                span.set_status(Status(StatusCode.ERROR, qualified_name(error)))
+                raise
+
     scheduler.headers_from(create)
+    scheduler.step_hooks.append(step)
     scheduler.before_job(begin)
     scheduler.after_job(end)

@@ -16,6 +16,7 @@ from queuehint.operations.base import (
     Operation,
     Verdict,
 )
+from queuehint.schema.checks import counted
 from queuehint.schema.kinds import AnyCount, Asked, AtMost, JobId, MomentMs, NameText, Token
 from queuehint.values.event import Event, EventFilter
 from queuehint.values.hint import KeyText, Path
@@ -67,26 +68,35 @@ def _sizes(results: tuple[tuple[JobState | None, bytes | None], ...]) -> str:
 @attrs.frozen
 class Fetched:
     """
-    Results of a running job's dependencies.
+    Results of a running job's dependencies, and of its steps.
 
     Args:
         verdict: LOST if the token is not that of the newest grant; then there are no results.
         results: for the first of the ids asked for (at least one, as many as fit into 4 MiB): the state, None for a
             job that is not a dependency or is gone, and the result, None if there is none.
+        steps: the first of the steps asked for (at least one, as many as fit into 4 MiB), in the order in which they
+            were stored: the name, when, and the result.
     """
 
     verdict: Verdict
     results: tuple[tuple[JobState | None, bytes | None], ...] = attrs.field(repr=_sizes)
+    steps: tuple[tuple[str, int, bytes], ...] = attrs.field(default=(), repr=counted)
 
 
 @attrs.frozen
 class Fetch(Operation[Fetched]):
-    """Read results of up to 100 jobs that a running job depends on."""
+    """
+    Read results of up to 100 jobs that a running job depends on, and of its own steps.
+
+    Args:
+        steps_from: read the steps behind the first so many; None for no steps.
+    """
 
     is_question: ClassVar[bool] = True
     job_id: JobId
     token: Token
     ids: Annotated[tuple[JobId, ...], AtMost(FETCH_MAX)]
+    steps_from: AnyCount | None = None
 
 
 @attrs.frozen

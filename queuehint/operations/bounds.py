@@ -152,13 +152,14 @@ def _check_delete(operation: op.Delete) -> None:
 
 
 def _check_redrive(operation: op.Redrive) -> None:
-    if operation.waiting and operation.downstream:
-        raise InvalidJobError("downstream goes with dead jobs, not with waiting ones")
+    for name in ("downstream", "drop_steps"):
+        if operation.waiting and getattr(operation, name):
+            raise InvalidJobError(f"{name} goes with dead jobs, not with waiting ones")
 
 
 def _check_post(operation: op.Post) -> None:
     for note in operation.notes:
-        if note.token is None and (note.progress is not None or note.result is not None):
+        if note.token is None and any(held is not None for held in (note.progress, note.result, note.step)):
             raise InvalidJobError(f"token: a note of {shown(note.job_id)} has none, so it has lines alone")
 
 

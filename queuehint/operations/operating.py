@@ -112,14 +112,16 @@ class Redrive(Operation[Judged]):
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
         waiting: instead of dead jobs, those that wait for a time: it is now. What a job does then it does as if the
             time had come by itself, in bounded steps, in order of enqueue. REFUSED are those that wait for none.
+        drop_steps: drop the stored results of the steps of these jobs; those of revived jobs are kept.
 
     Raises:
-        InvalidJobError: both are asked for.
+        InvalidJobError: *waiting* with another of them.
     """
 
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     downstream: bool = False
     waiting: bool = False
+    drop_steps: bool = False
 
 
 @attrs.frozen

@@ -29,7 +29,7 @@ from queuehint.schema.kinds import AnyCount, DurationMs, JobId, NameText, ShortT
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -59,6 +59,7 @@ VALUES: Final[tuple[type[Any], ...]] = (
     Progress,
     RecordFilter,
     Recurrence,
+    Step,
 )
 """The classes of which operations are made, besides tuples, numbers, texts, bytes, True, False and None."""
 _KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind, *VALUES})

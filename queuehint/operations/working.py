@@ -31,7 +31,7 @@ from queuehint.schema.kinds import (
     ShortText,
     Token,
 )
-from queuehint.values.outcome import RESULT_BYTES_MAX, Grant, Outcome, Progress
+from queuehint.values.outcome import RESULT_BYTES_MAX, Grant, Outcome, Progress, Step
 
 __all__ = [
     "Announce",
@@ -160,7 +160,7 @@ class Renew(Operation[Renewed]):
 @attrs.frozen
 class Note:
     """
-    The messages of one job: lines of its log, its progress, its partial result, or several of these.
+    The messages of one job: lines of its log, its progress, its partial result, the result of a step, or several.
 
     Args:
         token: of the running job's newest grant; None for lines alone, appended to any record that is kept, whatever
@@ -168,6 +168,8 @@ class Note:
         lines: are appended to its log: the last 1 000 are kept, each cut at 4 096 bytes by the caller.
         result: at most 1 MiB, opaque to every backend; a later attempt continues from it. It is replaced by the next,
             and by the result of a job that finishes with one; a job that fails or is canceled has no result.
+        step: the result of one of its steps. The first of a name is kept, until the record is gone. A job has at most
+            1 000, of 16 MiB together: a note with one more is refused, with all that it holds.
     """
 
     job_id: JobId
@@ -175,13 +177,23 @@ class Note:
     lines: tuple[ShortText, ...] = attrs.field(default=(), repr=counted)
     progress: Progress | None = None
     result: Annotated[bytes, Payload(RESULT_BYTES_MAX)] | None = attrs.field(default=None, repr=sized)
+    step: Step | None = None
 
 
 @attrs.frozen
 class Posted:
-    """One verdict for each note: DONE or LOST; of one without a token DONE or UNKNOWN."""
+    """
+    Reply to notes.
+
+    Args:
+        verdicts: one for each note: DONE, LOST, or REFUSED if there is no room for its step; of one without a token
+            DONE or UNKNOWN.
+        steps: for each note that is DONE and holds a step: when the result of that name was stored, and that result if
+            it was stored before; None if it is that of the note.
+    """
 
     verdicts: tuple[Verdict, ...]
+    steps: tuple[tuple[int, bytes | None], ...] = attrs.field(default=(), repr=counted)
 
 
 @attrs.frozen

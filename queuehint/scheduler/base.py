@@ -42,11 +42,13 @@ from queuehint.values.signal import SIGNAL_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from datetime import timedelta
 
     from queuehint.backends.base import Backend
     from queuehint.client.job import Job
     from queuehint.handlers.codec import Codec
+    from queuehint.handlers.context import JobContext
     from queuehint.handlers.handler import Handler
     from queuehint.handlers.signals.waits import WaitState
     from queuehint.operations import Enqueued
@@ -109,6 +111,8 @@ class SchedulerBase:
         self._worker_class: type[Worker] | None = None
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
+        self.step_hooks: list[Callable[[JobContext, str, int | None], AbstractContextManager[Any]]] = []
+        """Return what each step runs in, given its name, and when it began in ns since the epoch if that is over."""
         self.header_sources: list[Callable[[Any], Mapping[str, str] | None]] = []
         self._event_readers = EventReaders(self)
         self._lifespan: Lifespan | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args, overload
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle, id_of
@@ -10,7 +10,7 @@ from queuehint.errors import InvalidJobTypeError, InvalidTransitionError, JobNot
 from queuehint.operations import IDS_MAX, LIST_MAX, Discard, List, Position, Redrive, Verdict
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
-from queuehint.schema.checks import check_bool, check_int, check_items
+from queuehint.schema.checks import check_bool, check_choice, check_int, check_items
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import DEAD_RECORDS
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from queuehint.scheduler.records.queries import Filter, Part, RecordPage
 
 PAGE = 100
+StepsChoice = Literal["keep", "drop"]
+STEPS_CHOICES: tuple[StepsChoice, ...] = get_args(StepsChoice)
 
 
 class DeadShelf:
@@ -68,13 +70,16 @@ class DeadShelf:
             after = page.after
 
     @overload
-    async def redrive(self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False) -> int: ...
+    async def redrive(
+        self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False, steps: StepsChoice = "keep"
+    ) -> int: ...
     @overload
     async def redrive(
         self,
         ids: None = None,
         *,
         downstream: bool = False,
+        steps: StepsChoice = "keep",
         all: bool = False,
         limit: int | None = None,
         **part: Unpack[Part],
@@ -84,6 +89,7 @@ class DeadShelf:
         ids: Any = None,
         *,
         downstream: bool = False,
+        steps: StepsChoice = "keep",
         all: bool = False,
         limit: int | None = None,
         **part: Any,
@@ -96,6 +102,8 @@ class DeadShelf:
             part: those that fit a `Part`: ``redrive(task="send", since=...)``; or
             all: all there are.
             downstream: also revive the jobs that were canceled because of these, on down the graph.
+            steps: ``"keep"`` what the steps of these jobs have stored, so that they are not made again, or ``"drop"``
+                it; jobs that are revived keep theirs.
             limit: at most so many of those that fit, in order of enqueue (of a path in order of their places).
 
         Returns:
@@ -108,16 +116,19 @@ class DeadShelf:
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter; also for a handle of another
                 namespace or another store.
         """
-        return await run_steps(self._client.backend, self._redrive(ids, downstream, all, limit, part))
+        return await run_steps(self._client.backend, self._redrive(ids, downstream, steps, all, limit, part))
 
     @overload
-    def redrive_sync(self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False) -> int: ...
+    def redrive_sync(
+        self, ids: Iterable[str | JobHandle[Any]], *, downstream: bool = False, steps: StepsChoice = "keep"
+    ) -> int: ...
     @overload
     def redrive_sync(
         self,
         ids: None = None,
         *,
         downstream: bool = False,
+        steps: StepsChoice = "keep",
         all: bool = False,
         limit: int | None = None,
         **part: Unpack[Part],
@@ -127,12 +138,13 @@ class DeadShelf:
         ids: Any = None,
         *,
         downstream: bool = False,
+        steps: StepsChoice = "keep",
         all: bool = False,
         limit: int | None = None,
         **part: Any,
     ) -> int:
         """Like `redrive`, for code without a loop."""
-        return run_steps_sync(self._client.backend, self._redrive(ids, downstream, all, limit, part))
+        return run_steps_sync(self._client.backend, self._redrive(ids, downstream, steps, all, limit, part))
 
     @overload
     async def discard(self, ids: Iterable[str | JobHandle[Any]]) -> int: ...
@@ -160,9 +172,16 @@ class DeadShelf:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _redrive(self, ids: object, downstream: object, every: object, limit: object, part: Any) -> Steps[int]:
+    def _redrive(
+        self, ids: object, downstream: object, steps: Any, every: object, limit: object, part: Any
+    ) -> Steps[int]:
         revives = check_bool(downstream, parameter="downstream")
-        return self._order("redrive()", JobState.QUEUED, lambda some: Redrive(some, revives), ids, every, limit, part)
+        drops = check_choice(steps, STEPS_CHOICES, parameter="steps") == "drop"
+
+        def make(some: tuple[str, ...]) -> Redrive:
+            return Redrive(some, revives, drop_steps=drops)
+
+        return self._order("redrive()", JobState.QUEUED, make, ids, every, limit, part)
 
     def _discard(self, ids: object, every: object, limit: object, part: Any) -> Steps[int]:
         return self._order("discard()", JobState.CANCELED, Discard, ids, every, limit, part)

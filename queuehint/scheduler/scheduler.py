@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from queuehint.client.transactions.transaction import Transaction
     from queuehint.handlers.codec import Codec
+    from queuehint.handlers.handler import Upgrade
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,7 +196,7 @@ class Scheduler(Control, Draining, Scheduling):
         depends_on: Sequence[str] | None = None,
         check_arguments: bool = True,
         aliases: Sequence[str] = (),
-        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        upgrade: Upgrade | None = None,
         process: bool = False,
     ) -> _Decorator: ...
     def job(self, function_or_hint: Any = None, /, *, queue_hint: Any = None, **options: Any) -> Any:
@@ -239,7 +240,8 @@ class Scheduler(Control, Draining, Scheduling):
                 the scheduler says.
             aliases: earlier names of the task, up to 100: workers run jobs of these too.
             upgrade: called by workers with the arguments of a job that do not fit the signature, a dictionary of what
-                their JSON says; returns one of those that do.
+                their JSON says; returns one of those that do. With a second parameter, the names of stored steps, each
+                as itself, it is called for each attempt of a job that has some too, and may put others in their places.
             process: run it in a process of the worker's own, which a timeout or a cancellation ends if need be: a plain
                 function at the top of a module. Not in `queuehint.testing.simulate`, where it runs like any other.
 

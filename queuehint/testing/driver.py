@@ -14,7 +14,7 @@ from queuehint.schema.compiled import kinds_of
 from queuehint.schema.kinds import Choice, Kind
 from queuehint.values.hint import Claim, Mode
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy, Retention
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
@@ -132,9 +132,9 @@ class Driver(ABC):
         self._staged.pop(part, None)
         return self.apply(op.Withdraw(part)).changed
 
-    def redrive(self, *ids: str, downstream: bool = False) -> list[op.Verdict]:
+    def redrive(self, *ids: str, downstream: bool = False, drop_steps: bool = False) -> list[op.Verdict]:
         """Bring dead jobs back; a verdict each."""
-        return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream)).verdicts]
+        return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream, drop_steps=drop_steps)).verdicts]
 
     def make_due(self, *ids: str) -> list[op.Verdict]:
         """Let the time be now that jobs wait for; a verdict each."""
@@ -216,7 +216,28 @@ class Driver(ABC):
         result: bytes | None = None,
     ) -> op.Verdict:
         """Post a note of a job."""
-        return self.apply(op.Post((op.Note(id, token, lines, progress, result),))).verdicts[0]
+        return self.post(op.Note(id, token, lines, progress, result)).verdicts[0]
+
+    @staticmethod
+    def steps_of(**results: bytes) -> list[Step]:
+        """Return results of steps, by their names."""
+        return [Step(name, result) for name, result in results.items()]
+
+    def post(self, *notes: op.Note) -> op.Posted:
+        """Post notes."""
+        return self.apply(op.Post(notes))
+
+    def store_steps(self, id: str, token: int, **results: bytes) -> op.Posted:
+        """Store results of steps of a job, by their names, each by a note of its own."""
+        return self.post(*[op.Note(id, token, step=step) for step in self.steps_of(**results)])
+
+    def fetch(self, id: str, *ids: str, token: int | None = None, steps_from: int | None = None) -> op.Fetched:
+        """Read results of jobs that a running job depends on, and those of its steps behind the first so many."""
+        return self.apply(op.Fetch(id, self.grants[id].token if token is None else token, ids, steps_from))
+
+    def fetch_steps(self, id: str, token: int, first: int = 0) -> op.Fetched:
+        """Read the stored results of the steps of a job behind the first so many."""
+        return self.fetch(id, token=token, steps_from=first)
 
     # --- operators ---
 

@@ -1,4 +1,4 @@
-"""Values that workers receive and report: grants, progress, outcomes."""
+"""Values that workers receive and report: grants, progress, results of steps, outcomes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,27 @@ import attrs
 
 from queuehint.schema.checks import sized
 from queuehint.schema.compiled import maker
-from queuehint.schema.kinds import AnyCount, AnyNumber, AtMost, DurationMs, JobId, MomentMs, Payload, ShortText, Token
+from queuehint.schema.kinds import (
+    AnyCount,
+    AnyNumber,
+    AtMost,
+    DurationMs,
+    JobId,
+    MomentMs,
+    NameText,
+    Payload,
+    ShortText,
+    Token,
+)
 from queuehint.values.spec import JobSpec
 
 RESULT_BYTES_MAX = 1 << 20
 CHILDREN_MAX = 1000
+STEPS_MAX = 1000
+"""How many steps of a job are stored."""
+STEP_BYTES_MAX = 64 << 10
+STEPS_BYTES_MAX = 16 << 20
+"""How many bytes the names and results of a job's steps take together."""
 MORE_CHILDREN = "for more, enqueue one job after all of them, with after=, and return that one as the child"
 
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -108,6 +124,7 @@ class Grant:
         attempt: counted attempts including this one, from 1.
         losses: workers lost so far.
         lease_until_ms: when the lease ends unless renewed, by the backend's clock.
+        steps: how many results of its steps are stored.
     """
 
     spec: JobSpec
@@ -115,6 +132,7 @@ class Grant:
     attempt: int
     losses: int
     lease_until_ms: int
+    steps: int = 0
 
 
 new_grant: Final = maker(Grant)
@@ -131,3 +149,17 @@ class Progress:
     def as_text(self) -> str:
         """Return it as a store keeps it: a JSON array."""
         return _dump([self.done, self.total, self.note])
+
+
+@attrs.frozen
+class Step:
+    """
+    The result of one step of a running job.
+
+    Args:
+        name: of the step, once a job.
+        result: at most 64 KiB, opaque to every backend.
+    """
+
+    name: NameText
+    result: Annotated[bytes, Payload(STEP_BYTES_MAX)] = attrs.field(repr=sized)

@@ -111,6 +111,27 @@ def history_of(
     return tuple(found[-ATTEMPTS_KEPT:])
 
 
+@attrs.frozen
+class StepInfo:
+    """
+    A step of a job whose result is stored.
+
+    Args:
+        name: of the step.
+        at_ms: when its result was stored.
+
+    .. versionadded:: 1.0.0
+    """
+
+    name: str
+    at_ms: int
+
+    @property
+    def at(self) -> datetime:
+        """When its result was stored."""
+        return moment(self.at_ms)
+
+
 @attrs.frozen(kw_only=True)
 class JobRecord:
     """
@@ -133,6 +154,7 @@ class JobRecord:
         problem: why this release cannot read its spec, which a later one has written or which is damaged; *spec* then
             has what can be read of it, the rest as by default. None for all others.
         history: its last 20 attempts, oldest first, redrives included, those too that count for nothing.
+        steps: the steps whose results are stored, in the order in which they were.
     """
 
     id: str
@@ -161,6 +183,7 @@ class JobRecord:
     open_dependencies: int = 0
     problem: str | None = None
     history: tuple[Attempt, ...] = ()
+    steps: tuple[StepInfo, ...] = ()
 
     @property
     def path(self) -> Path | None:

@@ -15,10 +15,9 @@ faster: all that wait start within `LAST_LIVES_WITHIN_S`.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,8 @@ from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.operations import Get
 from queuehint.values.ids import this_process
 from queuehint.values.outcome import OutcomeKind
-from queuehint.worker.dependency_results import PAUSE_S, fetch, filled
+from queuehint.worker.calls.threads import Threads
+from queuehint.worker.dependency_results import PAUSE_S, fetch, fetch_steps, filled
 from queuehint.worker.leases.begins import Begins
 from queuehint.worker.outcomes import outcome_of
 from queuehint.worker.processes.pool import ProcessPool
@@ -107,13 +107,12 @@ class AttemptRunner:
         self._threads = state.concurrency
         self._begins = Begins(state)
         self._marks = state.leases.marks
-        self._executor = executor
-        self._own_executor: ThreadPoolExecutor | None = None
         self._uses_processes = uses_processes
         self._processes: ProcessPool | None = None
         self._last_life = asyncio.Lock()
         self._waiting = self._most_waiting = 0
         state.run = self.run
+        state.threads = Threads(self._threads, executor)
 
     async def run(self, slot: Slot) -> Outcome:
         """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
@@ -167,8 +166,7 @@ class AttemptRunner:
         """Shut the threads down, without waiting for running ones, and end the processes that run no handler."""
         if self._processes is not None:
             self._processes.close()
-        if self._own_executor is not None:
-            self._own_executor.shutdown(wait=False)
+        self._state.threads.close()
 
     async def _run_announced(self, slot: Slot, handler: Handler) -> Outcome:
         """Run a job that may lose no worker, once the store is told so: until then a lost worker is no loss."""
@@ -224,12 +222,25 @@ class AttemptRunner:
             if results is None:
                 return outcome_of(grant, OutcomeKind.RELEASED)
             slot.context.bring(results)
+        stored: list[tuple[str, int, bytes]] = []
+        if grant.steps and handler.wants_context:
+            slot.stoppable = True
+            try:
+                found = await fetch_steps(self._backend.call, grant)
+            except asyncio.CancelledError as error:
+                return self._outcomes.of_error(grant, error, slot.why_stop)
+            if found is None:
+                return outcome_of(grant, OutcomeKind.RELEASED)
+            stored = found
         is_apart = handler.import_path is not None and self._uses_processes
         slot.stoppable = handler.is_async or is_apart
         try:
             arguments = filled(spec, results, self._codec) if spec.templates and results is not None else spec.arguments
-            # A process reads them itself.
-            args, kwargs = ((), {}) if is_apart else handler.loads(self._codec, arguments)
+            # A process reads them itself, and what its code calls the steps.
+            names = {name: name for name, _, _ in stored} if stored else None
+            args, kwargs = ((), {}) if is_apart else handler.loads(self._codec, arguments, steps=names)
+            if names is not None:
+                slot.context.bring_steps(stored, names)
         except UnknownToReleaseError as error:
             return self._not_known_here(grant, error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
@@ -252,12 +263,12 @@ class AttemptRunner:
             if spec.policy.timeout_ms is not None and not is_apart:
                 deadline_s = self._arm(slot, spec.policy.timeout_ms)
             if is_apart:
-                result, deadline_s = await self._in_process(slot, handler, arguments, results)
+                result, deadline_s = await self._in_process(slot, handler, arguments, results, stored)
             elif handler.is_async:
                 code = handler.function(*args, **kwargs)
                 result = await (in_one_process(code, process) if type(code) is CoroutineType else code)
             else:
-                result = await self._in_thread(handler.function, args, kwargs)
+                result = await self._state.threads.run(handler.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, the worker goes on
             end_any_child(process, error)
             if is_apart and isinstance(error, UnknownToReleaseError):
@@ -319,7 +330,12 @@ class AttemptRunner:
         return partial_result.is_loaded
 
     async def _in_process(
-        self, slot: Slot, handler: Handler, arguments: bytes, results: DependencyResults | None
+        self,
+        slot: Slot,
+        handler: Handler,
+        arguments: bytes,
+        results: DependencyResults | None,
+        stored: list[tuple[str, int, bytes]],
     ) -> tuple[Any, float | None]:
         """Run a handler in a process; return its result, and its deadline, which counts from when its code begins."""
         deadline_s: float | None = None
@@ -331,35 +347,5 @@ class AttemptRunner:
 
         if self._processes is None:
             self._processes = ProcessPool(self._threads, self._codec, is_durable=self._backend.is_durable)
-        return await self._processes.run(slot, handler, arguments, results, self._state.scheduler, begun), deadline_s
-
-    async def _in_thread(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plain function in a thread, and do not come back before it has ended."""
-        loop = asyncio.get_running_loop()
-        if self._executor is None:
-            self._executor = self._own_executor = ThreadPoolExecutor(self._threads, thread_name_prefix="queuehint")
-        context = contextvars.copy_context()
-
-        def call() -> tuple[Any, BaseException | None]:
-            process = this_process.mark
-            try:
-                result = context.run(function, *args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - handed over as a value: futures refuse some of them
-                end_any_child(process, error)
-                return None, error
-            end_any_child(process)
-            return result, None
-
-        future = loop.run_in_executor(self._executor, call)
-        while True:
-            try:
-                result, error = await asyncio.shield(future)
-                break
-            except asyncio.CancelledError:
-                # The thread cannot be stopped, and its place must not be freed under it. An executor of the
-                # application's may drop what it has not begun.
-                if future.cancelled() or loop.is_closed():
-                    raise
-        if error is not None:
-            raise error
-        return result
+        result = await self._processes.run(slot, handler, arguments, results, stored, self._state, begun)
+        return result, deadline_s

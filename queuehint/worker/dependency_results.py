@@ -1,5 +1,6 @@
 """
-Dependency results: fetched when a job is granted, before its handler runs; templates are filled from them.
+Dependency results: fetched when a job is granted, before its handler runs; templates are filled from them. So are the
+results of its steps that earlier attempts have stored.
 
 A result is decoded on access, so an unused one costs nothing and raises nothing. Results that are too large together
 are refused to the handler that reads them, and to no other.
@@ -168,6 +169,31 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
         await asyncio.sleep(PAUSE_S)
         return None
     return DependencyResults(spec.depends_on, payloads, codec)
+
+
+async def fetch_steps(call: _Call, grant: Grant) -> list[tuple[str, int, bytes]] | None:
+    """
+    Return the stored results of the steps of a granted job, in order: name, time and result of each.
+
+    Returns:
+        None if they cannot be had now, or by this attempt: the job is to be given back.
+    """
+    spec = grant.spec
+    found: list[tuple[str, int, bytes]] = []
+    try:
+        while len(found) < grant.steps:
+            reply = await call(Fetch(spec.id, grant.token, (), len(found)))
+            if reply.verdict is Verdict.LOST:
+                return None
+            if not reply.steps:
+                raise CorruptStateError(f"job {spec.id!r}: the store has {len(found)} steps, not {grant.steps}")
+            found += reply.steps
+    except BackendError as error:
+        extra = {"event": "job.no_steps", "job_id": spec.id, "task": spec.task, "error": str(error)}
+        logger.warning("the steps of job %s cannot be read now; it is given back", spec.id, extra=extra)
+        await asyncio.sleep(PAUSE_S)
+        return None
+    return found
 
 
 def filled(spec: JobSpec, results: DependencyResults, codec: Codec) -> bytes:

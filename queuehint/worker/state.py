@@ -20,6 +20,7 @@ from queuehint.errors import BackendError
 from queuehint.handlers.context import JobContext
 from queuehint.operations import Exchange, Verdict
 from queuehint.values.outcome import OutcomeKind
+from queuehint.worker.calls.steps import StepOutbox
 from queuehint.worker.leases.held import Leases
 from queuehint.worker.leases.pulse import Pulse
 from queuehint.worker.outbox import Outbox
@@ -28,12 +29,14 @@ from queuehint.worker.slots import Slot, Slots, Stopping, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+    from contextlib import AbstractContextManager
 
     from queuehint.backends.base import Backend
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.partial_result import PartialResult
     from queuehint.operations import Exchanged
-    from queuehint.values.outcome import Grant, Outcome, Progress
+    from queuehint.values.outcome import Grant, Outcome, Progress, Step
+    from queuehint.worker.calls.threads import Threads
     from queuehint.worker.failures import Failures
     from queuehint.worker.leases.held import Helper, Lease
 
@@ -110,6 +113,7 @@ class WorkerState:
         self.outcomes = OutcomeBuilder(codec, failures)
         self.settlements = Settlements()
         self.outbox = Outbox(backend, codec, self.wakeup)
+        self.step_outbox = StepOutbox(backend)
 
         self.unanswered: deque[tuple[Exchange, float]] = deque()
         """Exchanges of the main task, under way or to be sent again, and when each was sent first."""
@@ -135,6 +139,8 @@ class WorkerState:
 
         self.run: Callable[[Slot], Coroutine[Any, Any, Outcome]]
         """Runs an attempt, in a task of its own."""
+        self.threads: Threads
+        """Run plain functions."""
         self.look_beside: Callable[[], None] | None = None
         """Considers a second exchange, because outcomes or slots are there; None if there is never one."""
         self.look: Callable[[], None] = lambda: None
@@ -273,6 +279,33 @@ class WorkerState:
     def store(self, partial_result: PartialResult) -> None:
         """Send a partial result soon, and before the job is settled."""
         self.outbox.store(partial_result)
+
+    async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        """Store the result of a step."""
+        return await self.step_outbox.store(job_id, token, step)
+
+    def store_step_sync(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        """Store the result of a step, from a thread of a handler."""
+        return self.step_outbox.store_sync(job_id, token, step)
+
+    async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plain function in a thread; return when it has ended."""
+        return await self.threads.run(function, args, kwargs)
+
+    def around_step(self, context: Any, name: str, began_ns: int | None = None) -> AbstractContextManager[Any]:
+        """
+        Return what a step runs in.
+
+        Args:
+            began_ns: when it began, in ns since the epoch, if that is over.
+        """
+        hooks = getattr(self.scheduler, "step_hooks", ())
+        if not hooks:
+            return contextlib.nullcontext()
+        around = contextlib.ExitStack()
+        for hook in hooks:
+            around.enter_context(hook(context, name, began_ns))
+        return around
 
     def wake_soon(self) -> None:
         """Request an exchange: work is left over in the store."""

@@ -466,6 +466,25 @@ def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
     assert system.ok("dead", "ls") == ""
 
 
+def test_stored_steps_are_shown_and_kept_or_dropped_when_a_job_is_redriven(system: System) -> None:
+    for name in "ab":
+        system.enqueue("edit", "doc1", name, id=name)
+    for grant in system.claim(2):
+        system.store_steps(grant, "fetch", "load-1")
+        system.fail(grant)
+    shown = system.ok("show", "a").splitlines()
+    first = shown.index("steps:") + 1
+    assert [line.split()[-1] for line in shown[first : first + 2]] == ["fetch", "load-1"]
+    said = system.json("show", "a")["steps"]
+    assert [step["name"] for step in said] == ["fetch", "load-1"]
+    assert said[0]["at"].endswith("Z")
+
+    system.ok("dead", "retry", "a")
+    system.ok("dead", "retry", "b", "--drop-steps")
+    assert [len(system.json("show", name)["steps"]) for name in "ab"] == [2, 0]
+    assert "steps:" not in system.ok("show", "b").splitlines()
+
+
 def test_drain_waits_until_nothing_is_left(system: System) -> None:
     system.enqueue("edit", "doc1", "intro")
     system.enqueue("edit", "doc2", "intro", delay=3600)

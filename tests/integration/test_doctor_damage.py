@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ from queuehint.backends.redis import keys, scripts
 from queuehint.backends.redis.codec import codec, specs
 from queuehint.backends.redis.doctor.sums import MARGIN
 from queuehint.errors import CorruptStateError
+from queuehint.testing import contract
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -91,6 +93,8 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         ("left", "x"),
         ("log:nobody", "x"),
         ("errors:1", "x"),
+        ("steps:1", "n1"),
+        ("steps:nobody", "=x"),
         ("wake:pool:nobody", "1"),
         ("wake:user:default\0nobody", "1"),
         ("wake:session:nobody", "1"),
@@ -168,6 +172,56 @@ def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
     assert after["index"].keys() == before["index"].keys()
     since_ms = store.clock.now_ms()
     assert [record.id for record in store.do(op.List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
+
+
+@pytest.mark.parametrize(
+    "damage, left",
+    [
+        (lambda client, key: client.delete(key), []),
+        (lambda client, key: client.hdel(key, "n2"), ["a", "c"]),
+        (lambda client, key: client.hdel(key, "=b"), ["a", "c"]),
+        (lambda client, key: client.hdel(key, "n1", "=a"), ["b", "c"]),
+        (lambda client, key: client.hdel(key, "n1", "=c"), ["b"]),
+        (lambda client, key: client.hset(key, "x", "y"), ["a", "b", "c"]),
+        (lambda client, key: client.hset(key, "n4", "7 a"), ["a", "b", "c"]),
+    ],
+    ids=["all", "a name", "a result", "a step", "two", "one more", "a name more"],
+)
+def test_steps_that_are_partly_lost_are_found_and_the_others_kept(
+    store: Store, damage: Callable[[Any, str], object], left: list[str]
+) -> None:
+    driver = contract.Store(store.backend, store.clock, "sync")
+    driver.enqueue(job("1", "a"), job("2", "b"))
+    driver.start()
+    token, other = driver.grants["1"].token, driver.grants["2"].token
+    for job_id, proof in (("1", token), ("2", other)):
+        driver.store_steps(job_id, proof, a=b"a" * 9, b=b"b" * 9, c=b"c" * 9)
+    damage(store.server.client(), store.key("steps:1"))
+    found = store.look().errors
+    assert {(finding.kind, finding.where, finding.job_id) for finding in found} == {("note", store.key("steps:1"), "1")}
+    assert "results of steps" in found[0].what
+    assert store.is_put_right()
+    steps = driver.fetch_steps("1", token).steps
+    assert [(name, result) for name, _, result in steps] == [(name, name.encode() * 9) for name in left]
+    assert [name for name, _, _ in driver.fetch_steps("2", other).steps] == ["a", "b", "c"]
+    assert driver.store_steps("1", token, d=b"4").steps[0][1] is None
+    assert store.look().errors == ()
+    assert [step.name for step in driver.record("1").steps] == [*left, "d"]
+
+
+def test_a_question_that_meets_a_lost_step_says_so(store: Store) -> None:
+    driver = contract.Store(store.backend, store.clock, "sync")
+    driver.enqueue(job("1", "a"))
+    driver.start()
+    token = driver.grants["1"].token
+    driver.store_steps("1", token, a=b"1")
+    store.server.client().hdel(store.key("steps:1"), "=a")
+    with pytest.raises(CorruptStateError, match=r"step 1 of job 1 is missing in .*steps:1; run"):
+        driver.fetch_steps("1", token)
+    store.server.client().delete(store.key("steps:1"))
+    assert [step.name for step in driver.record("1").steps] == [""]
+    assert store.is_put_right()
+    assert driver.record("1").steps == ()
 
 
 def with_each_number(store: Store) -> None:

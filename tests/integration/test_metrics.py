@@ -291,6 +291,45 @@ def test_a_trace_leads_from_a_request_to_the_third_attempt_and_its_child() -> No
     assert [span.status.is_ok for span in (first, second, third)] == [False, False, True]
 
 
+def test_a_step_that_is_made_has_a_span_below_its_attempt() -> None:
+    sched, spans = Scheduler("memory://"), InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = provider.get_tracer("test")
+    otel.trace_jobs(sched, tracer=tracer)
+
+    def in_thread() -> None:
+        with tracer.start_as_current_span("in thread"):
+            pass
+
+    def fail() -> None:
+        raise ValueError("secret")
+
+    @sched.job(retry=[0])
+    async def work(ctx: JobContext) -> None:
+        await ctx.step("thread", in_thread)
+        if ctx.attempt == 1:
+            await ctx.step("fail", fail)
+
+    async def main() -> None:
+        async with sched.worker():
+            await work.enqueue()
+            await sched.drain(timeout=5)
+
+    run(main())
+    found = {span.name: span for span in spans.get_finished_spans()[::-1]}
+    assert [span.name for span in spans.get_finished_spans()] == [
+        *("create work", "in thread", "step thread", "step fail", "process work", "process work")
+    ]
+    thread, failed, inner = found["step thread"], found["step fail"], found["in thread"]
+    attempts = [span for span in spans.get_finished_spans() if span.name == "process work"]
+    assert inner.parent and thread.context and inner.parent.span_id == thread.context.span_id
+    assert all(span.parent and span.parent.span_id == attempts[0].context.span_id for span in (thread, failed))
+    assert (thread.status.is_ok, failed.status.is_ok, failed.status.description) == (True, False, "ValueError")
+    assert failed.events == ()
+    assert dict(thread.attributes or {}) == {"queuehint.step": "thread", "queuehint.task": "work"}
+
+
 def test_a_store_that_does_not_answer_has_no_values() -> None:
     sched = Scheduler("memory://")
     sched.backend.close_sync()

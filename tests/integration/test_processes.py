@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +25,18 @@ from queuehint import (
     HandlerError,
     InvalidJobTypeError,
     JobCanceledError,
+    JobContext,
     JobFailedError,
     JobSpec,
     JobState,
+    Outcome,
+    OutcomeKind,
     Policy,
     ProcessDiedError,
     ReasonKind,
     Scheduler,
 )
+from queuehint.operations import Exchange
 from queuehint.testing import drain_sync, on_memory, simulate
 from queuehint.worker.processes import pool, process
 from tests import process_tasks as tasks
@@ -172,6 +177,52 @@ async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
     assert record is not None
     assert [(error.type, "in spin" in (error.traceback or "")) for error in record.errors] == [("timeout", True)]
     assert [await jobs[file][0].state() for file in (holds, polite)] == [JobState.CANCELED, JobState.FINISHED]
+
+
+def test_steps_of_a_process_are_stored_by_its_worker_and_read_after_its_death(tmp_path: Path) -> None:
+    file = tmp_path / "said"
+    seen: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def around(job: JobContext, name: str, began_ns: int | None) -> Iterator[None]:
+        assert began_ns is not None and began_ns <= time.time_ns()
+        yield
+        seen.append((name, job.attempt == 1))
+
+    sched.step_hooks.append(around)
+    try:
+        job = tasks.in_steps.enqueue_sync(str(file))
+        drain_sync(sched, within=60)
+    finally:
+        sched.step_hooks.remove(around)
+    first, second, took, names, errors = job.result_sync()
+    assert words(file, 2) == ["first", "second"]
+    assert (first, second, took, names) == ("first", "second", 6, ["first", "is"])
+    assert errors[0] == "step 'first' is called twice in one attempt; name each call differently"
+    assert "name" in errors[1]
+    assert "limit 65536" in errors[2]
+    record = job.record_sync()
+    assert [step.name for step in record.steps] == ["first", "was"]
+    assert [attempt.outcome for attempt in record.history] == ["retried", "finished"]
+    assert seen == [("first", True), ("was", True)]
+
+
+def test_a_process_whose_job_is_lost_stores_no_step(tmp_path: Path) -> None:
+    file = tmp_path / "said"
+
+    async def main() -> None:
+        async with sched.worker(grace=0):
+            job = await tasks.lost_step.enqueue(str(file))
+            await asyncio.to_thread(words, file)
+            # As its lease ends: it is given back, and another has it.
+            token = (await job.record()).token or 0
+            await sched.backend.call(Exchange("w", (Outcome(job_id=job.id, token=token, kind=OutcomeKind.DISCARDED),)))
+            with file.open("a") as out:
+                out.write(" lost ")
+            assert (await asyncio.to_thread(words, file, 3))[0] == job.id
+            assert (await job.record()).steps == ()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

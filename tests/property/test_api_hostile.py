@@ -16,6 +16,7 @@ import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,7 @@ from queuehint.operations import Exchange
 from queuehint.scheduler.hosting import WORKER_OPTIONS
 from queuehint.scheduler.records.queries import Filter, Ownership, Paging
 from queuehint.scheduler.schedules import Recurring
-from queuehint.values.outcome import Progress
+from queuehint.values.outcome import Progress, Step
 from tests.folders import quick_folder
 from tests.schedulers import scheduler
 from tests.servers import new_namespace, shared_server
@@ -124,6 +125,7 @@ class SilentHost:
 
     def __init__(self, sched: Scheduler) -> None:
         self.scheduler = sched
+        self.codec = sched.codec
         self.state: object = None
         self.said: list[object] = []
 
@@ -135,6 +137,19 @@ class SilentHost:
 
     def store(self, partial_result: PartialResult) -> None:
         self.said.append(partial_result)
+
+    async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        return self.store_step_sync(job_id, token, step)
+
+    def store_step_sync(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        self.said.append(step)
+        return 0, None
+
+    async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return function(*args, **kwargs)
+
+    def around_step(self, context: object, name: str) -> nullcontext[None]:
+        return nullcontext()
 
 
 class World:
@@ -230,6 +245,8 @@ LEFT_OUT: dict[str, str] = {
     "JobContext.check_children": "called by workers",
     "JobContext.ask_to_stop": "called by workers",
     "JobContext.bring": "called by workers",
+    "JobContext.bring_steps": "called by workers",
+    "JobContext.step_sync": "passes its arguments on; `step`, which does the same, is tried",
     "FlowGroup.add_call": "as that of Flow",
     "FlowGroup.edges": "as that of JobHandle",
 }

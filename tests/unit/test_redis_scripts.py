@@ -463,6 +463,7 @@ WHOLE = {
     ("HVALS", "gauges"): "the same",
     ("HKEYS", "gauges"): "the same, after a clock that was ahead",
     ("HKEYS", "blocked"): "1 000 dependencies of one job",
+    ("HKEYS", "steps"): "1 000 steps of one job, for the doctor",
     ("HGETALL", "blocked"): "1 000 dependencies of one job",
     ("LRANGE", "errors"): "20 errors of one job",
     ("LRANGE", "log"): "1 000 lines of one job",

@@ -46,6 +46,7 @@ LAYOUTS = {
     11: "c2984c6db2e860d1",
     12: "c2984c6db2e860d1",
     13: "4544ed1369969d72",
+    14: "255d5e27954dbb59",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`, as
 another way of writing does."""
@@ -211,7 +212,7 @@ NODE = ["Node", [*fields_of(Node)], [1] * len(fields_of(Node))]
         packed([[-1]], said(["list"], rows=b"\0")),
         packed([[-1, [7]]], said(["list"], rows=b"\0")),
         packed([[-1, [-9]]], said(["list"], rows=b"\0")),
-        packed([[-1, [-2, "?"]]], said(["list"], rows=b"\0")),
+        packed([[-1, [-2, "255d5e27954dbb59"]]], said(["list"], rows=b"\0")),
         packed([[-2]], said(["list"], rows=b"\0")),
         packed([[3]], said(["list"], rows=b"\0")),
         packed([[-1], [-1]], said(["list"], rows=b"\0")),
@@ -219,7 +220,7 @@ NODE = ["Node", [*fields_of(Node)], [1] * len(fields_of(Node))]
         packed([[0, 1]], said(NODE, shapes=[[0]], rows=b"\0")),
         packed([[-1, 1]], said(NODE, rows=b"\0")),
         packed([[-1, 1]], said(["dict"], rows=b"\0")),
-        packed([[-1]], said(["JobState"], heads=[[0, "?"]], rows=b"\0")),
+        packed([[-1]], said(["JobState"], heads=[[0, "255d5e27954dbb59"]], rows=b"\0")),
         packed([[-1]], said(["JobState"], rows=b"\0")),
     ],
 )

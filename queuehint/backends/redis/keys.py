@@ -144,6 +144,14 @@ KEYS: Final = (
     Key("log:", "list", "the last log lines of this job", "end of retention", is_prefix=True),
     Key("errors:", "list", "the last errors of this job", "end of retention", is_prefix=True),
     Key(
+        "steps:",
+        "hash",
+        "of this job: n and the number of a step -> when its result was stored, and its name; = and the name -> when, "
+        "and the result",
+        "redrive, end of retention",
+        is_prefix=True,
+    ),
+    Key(
         "waiting:",
         "zset",
         "number -> jobs that depend on this job or signal and may still run",

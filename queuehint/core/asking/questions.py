@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import merge, nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,20 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
         if results and size > op.FETCH_BYTES_MAX:
             break
         results.append((found.state, found.result))
-    return op.Fetched(Verdict.DONE, tuple(results))
+    steps = () if question.steps_from is None else _steps_behind(job, question.steps_from)
+    return op.Fetched(Verdict.DONE, tuple(results), steps)
+
+
+def _steps_behind(job: Job, first: int) -> tuple[tuple[str, int, bytes], ...]:
+    """Return the steps of a job behind the first so many: at least one, as many as fit into a reply."""
+    found: list[tuple[str, int, bytes]] = []
+    size = 0
+    for name, (at_ms, result) in islice(job.steps.items(), first, None):
+        size += len(result)
+        if found and size > op.FETCH_BYTES_MAX:
+            break
+        found.append((name, at_ms, result))
+    return tuple(found)
 
 
 @handles(op.List)

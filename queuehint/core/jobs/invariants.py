@@ -65,6 +65,9 @@ def check(table: JobTable) -> None:
         assert back_off == (job_id in table.backing_off)
         assert not over or job_id not in table.unknown_task_counts
         assert job.extras is None or len(job.extras.refused_by) <= (0 if over else RELEASES_KEPT)
+        step_bytes = sum(len(name.encode()) + len(result) for name, (_, result) in job.steps.items())
+        assert step_bytes == (0 if job.extras is None else job.extras.step_bytes)
+        assert not job.steps or (job.first_ms is not None and not job.gone)
         is_ready = job.state is QUEUED and not job.missing and not back_off
         assert is_ready == (job.ready is not None), f"{job_id} {job.state}"
         for claim in job.spec.claims:

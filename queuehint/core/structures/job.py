@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.core.structures.trie import Walk
-from queuehint.values.outcome import JobError, Progress
+from queuehint.values.outcome import STEPS_BYTES_MAX, STEPS_MAX, JobError, Progress, Step
 from queuehint.values.record import (
     ATTEMPTS_KEPT,
     ERRORS_MAX,
@@ -23,6 +23,7 @@ from queuehint.values.record import (
     Attempt,
     JobRecord,
     JobState,
+    StepInfo,
     history_of,
 )
 from queuehint.values.spec import JobSpec
@@ -73,6 +74,8 @@ class JobExtras:
         "progress",
         "refused_by",
         "start",
+        "step_bytes",
+        "steps",
         "to_begin",
     )
 
@@ -114,6 +117,10 @@ class JobExtras:
         """
         self.asked: JobSpec | None = None
         """The spec of its enqueue, if it was replaced since."""
+        self.steps: dict[str, tuple[int, bytes]] | None = None
+        """When the result of each of its steps was stored, and the result, by name, in this order; None for none."""
+        self.step_bytes = 0
+        """The bytes of the names and results of its steps."""
 
     @property
     def portions(self) -> tuple[Needs, ...]:
@@ -245,6 +252,11 @@ class Job:
         return len(self.extras.blocked)
 
     @property
+    def steps(self) -> dict[str, tuple[int, bytes]]:
+        """When the result of each of its steps was stored, and the result, by name, in this order."""
+        return self.extras.steps or {} if self.extras is not None else {}
+
+    @property
     def is_start(self) -> bool:
         """Whether it is no job but the start of a submission in parts, or the deadline of a flow."""
         return self.id[0] == START_MARK
@@ -304,6 +316,29 @@ class Job:
             extras.logs_truncated = extras.logs_truncated or len(extras.logs) == LOG_LINES_MAX
             extras.logs.append(line)
 
+    def keep_step(self, step: Step, now_ms: int) -> tuple[int, bytes | None] | None:
+        """
+        Keep the result of a step, unless one of its name is kept.
+
+        Returns:
+            When it was stored, and the result that is kept if another was before; None if there is no room for it.
+        """
+        extras = self.need_extras()
+        steps = extras.steps or {}
+        if step.name in steps:
+            return steps[step.name]
+        size = extras.step_bytes + len(step.name.encode()) + len(step.result)
+        if len(steps) >= STEPS_MAX or size > STEPS_BYTES_MAX:
+            return None
+        steps[step.name] = now_ms, step.result
+        extras.steps, extras.step_bytes = steps, size
+        return now_ms, None
+
+    def drop_steps(self) -> None:
+        """Drop the results of its steps."""
+        if self.extras is not None:
+            self.extras.steps, self.extras.step_bytes = None, 0
+
     def record(self) -> JobRecord:
         """Return a frozen copy."""
         extras = self.extras or _NO_EXTRAS
@@ -333,6 +368,7 @@ class Job:
             level=self.level,
             open_dependencies=self.open_dependencies,
             history=history_of(extras.past, extras.errors, self.state, self.started_ms, self.ended_ms, self.worker),
+            steps=tuple([StepInfo(name, at_ms) for name, (at_ms, _) in (extras.steps or {}).items()]),
         )
 
 

@@ -102,6 +102,7 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "open_dependencies": record.open_dependencies,
         "problem": record.problem,
         "history": [_attempt(attempt) for attempt in record.history],
+        "steps": [{"name": step.name, "at": _time(step.at_ms)} for step in record.steps],
     }
 
 

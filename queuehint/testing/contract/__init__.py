@@ -69,6 +69,7 @@ from queuehint.testing.contract.signals import Leaving, Signals
 from queuehint.testing.contract.slots import LimitsTold, Rates, Slots
 from queuehint.testing.contract.steps import Bounds, PausedPlaces, Steps
 from queuehint.testing.contract.store import Binding, Store
+from queuehint.testing.contract.stored_steps import StoredSteps
 from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
 from queuehint.testing.contract.trees import LongestLines, TreePages
@@ -175,6 +176,7 @@ __all__ = [
     "StartWithin",
     "Steps",
     "Store",
+    "StoredSteps",
     "Submissions",
     "Tags",
     "Throttles",
@@ -286,6 +288,7 @@ class BackendConformance(
     LimitsTold,
     Steps,
     Bounds,
+    StoredSteps,
     PausedPlaces,
     Dependents,
     Judged,

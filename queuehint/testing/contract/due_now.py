@@ -152,3 +152,5 @@ class DueNow:
     def test_both_dead_and_waiting_jobs_at_once_are_refused(self, store: Store) -> None:
         with pytest.raises(InvalidJobError, match="downstream goes with dead jobs, not with waiting"):
             store.apply(op.Redrive(("a",), downstream=True, waiting=True))
+        with pytest.raises(InvalidJobError, match="drop_steps goes with dead jobs, not with waiting"):
+            store.apply(op.Redrive(("a",), drop_steps=True, waiting=True))

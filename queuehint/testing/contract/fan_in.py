@@ -100,7 +100,7 @@ class FanIn:
         assert not any(verdict is op.Verdict.DONE for verdict in store.apply(op.Delete(tuple("abc"))).verdicts)
         assert store.start() == ["last"]
         store.enqueue(job("other"))
-        reply = store.apply(op.Fetch("last", store.grants["last"].token or 0, ("a", "b", "c", "other")))
+        reply = store.fetch("last", "a", "b", "c", "other")
         assert [payload for _, payload in reply.results] == [b"a", b"b", b"c", None]
         store.finish("last")
         store.wait(DAY_MS * 30)

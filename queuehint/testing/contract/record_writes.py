@@ -312,7 +312,7 @@ class Interim:
         store.finish("a")
         store.wait(0)
         store.start()
-        assert store.apply(op.Fetch("b", store.grants["b"].token, ("a",))).results == ((FINISHED, b"1"),)
+        assert store.fetch("b", "a").results == ((FINISHED, b"1"),)
 
 
 def log(store: Store, job_id: str, *lines: str) -> op.Verdict:

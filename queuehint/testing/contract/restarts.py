@@ -42,11 +42,14 @@ class Restarts(Binding):
             job("over", ["y"]),
         )
         assert store.start() == ["runs", "over"]
+        token = store.grants["runs"].token
+        store.store_steps("runs", token, first=b"1", second=b"")
         store.settle("over", result=b"1")
         ids = ("runs", "waits", "late", "after", "over")
         before = [store.record(job_id) for job_id in ids]
         self.restart(store)
         assert [store.record(job_id) for job_id in ids] == before
+        assert [name for name, _, _ in store.fetch_steps("runs", token).steps] == ["first", "second"]
         assert store.start() == []
         store.finish("runs")
         assert store.start() == ["waits", "after"]

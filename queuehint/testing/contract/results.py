@@ -22,7 +22,7 @@ CANCELING: dict[str, Any] = {"on_dependency_failure": "cancel"}
 
 
 def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
-    return store.apply(op.Fetch(job_id, store.grants[job_id].token, ids)).results
+    return store.fetch(job_id, *ids).results
 
 
 class Results:
@@ -46,10 +46,10 @@ class Results:
         store.settle("a", result=b"1")
         store.start()
         token = store.grants["b"].token
-        assert store.apply(op.Fetch("b", token + 1, ("a",))).verdict is op.Verdict.LOST
-        assert store.apply(op.Fetch("nobody", token, ("a",))).verdict is op.Verdict.LOST
+        assert store.fetch("b", "a", token=token + 1).verdict is op.Verdict.LOST
+        assert store.fetch("nobody", "a", token=token).verdict is op.Verdict.LOST
         store.finish("b")
-        assert store.apply(op.Fetch("b", token, ("a",))).verdict is op.Verdict.LOST
+        assert store.fetch("b", "a", token=token).verdict is op.Verdict.LOST
 
     def test_a_result_is_kept_until_its_last_dependent_is_over(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=0), job("b", after=["a"]), job("c", after=["a"], delay_ms=DAY_MS))

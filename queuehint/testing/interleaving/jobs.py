@@ -22,7 +22,7 @@ from queuehint.schema.checks import check_items
 from queuehint.testing.arguments import read_call
 from queuehint.testing.driver import Queue
 from queuehint.values.hint import Claim, parse_hint
-from queuehint.values.outcome import Grant, OutcomeKind, Progress
+from queuehint.values.outcome import Grant, OutcomeKind, Progress, Step
 from queuehint.values.spec import JobSpec
 
 JobLike: TypeAlias = (
@@ -53,6 +53,7 @@ class _Host:
 
     def __init__(self, scheduler: Scheduler, state: Any) -> None:
         self.scheduler = scheduler
+        self.codec = scheduler.codec
         self.state = state
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
@@ -63,6 +64,22 @@ class _Host:
 
     def store(self, partial_result: PartialResult) -> None:
         """Drop it."""
+
+    async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        """Drop it: each run is the first attempt."""
+        return self.store_step_sync(job_id, token, step)
+
+    def store_step_sync(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        """Drop it."""
+        return 0, None
+
+    async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function on the loop, which decides alone who goes on."""
+        return function(*args, **kwargs)
+
+    def around_step(self, context: Any, name: str) -> contextlib.AbstractContextManager[Any]:
+        """Return nothing to run in."""
+        return contextlib.nullcontext()
 
 
 def _with_state(scheduler: Scheduler, spec: JobSpec) -> Callable[..., Any]:

@@ -56,6 +56,7 @@ class Actor:
     it is hidden, and ``sent`` its number, or the last of its part if one there depends on a later one.
     ``refused_by`` holds the releases that have given it back as unknown to them, the newest last.
     ``released`` says that results of those it needs are not kept for it.
+    ``steps`` holds when the result of each of its steps was stored, and the result, by name, in this order.
     It is ``gone`` when its record is dropped and only its id kept.
     ``alarms`` holds its timers: when, and of which kind; after its end EXPIRY is when it gives up its key.
     """
@@ -82,6 +83,7 @@ class Actor:
         self.cancel: str | None = None
         self.cause: str | None = None
         self.result: bytes | None = None
+        self.steps: dict[str, tuple[int, bytes]] = {}
         self.due: int | None = None
         self.ended = 0
         self.enqueued = 0

@@ -82,6 +82,8 @@ class Records(Work):
             for job in sorted(dead.values(), key=lambda job: job.number):
                 self.begin_anew(job)
                 job.state = QUEUED
+                if operation.drop_steps:
+                    job.steps = {}
                 if not job.seq:
                     self.place(job)
                 if operation.downstream:

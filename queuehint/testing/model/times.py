@@ -100,6 +100,7 @@ class Times(Edges):
         self.vacate(job)
         job.gone = True
         job.canceled_by = job.result = None
+        job.steps = {}
         id_until = max(job.ended + ID_KEPT_MS, job.alarms.get(EXPIRY, 0))
         if job.id.startswith(SIGNAL_MARK):
             # It may be given anew.

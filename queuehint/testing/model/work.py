@@ -15,7 +15,7 @@ from queuehint.testing.model.jobs import CANCELED, FINISHED, LEASE, QUEUED, STAR
 from queuehint.testing.model.limits import Limits
 from queuehint.testing.model.places import at_or_below, conflict
 from queuehint.testing.model.submissions import Submissions
-from queuehint.values.outcome import Grant, Outcome, OutcomeKind
+from queuehint.values.outcome import STEPS_BYTES_MAX, STEPS_MAX, Grant, Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class Work(Submissions, Limits):
             attempt=job.attempts,
             losses=job.losses,
             lease_until_ms=job.alarms[LEASE],
+            steps=len(job.steps),
         )
 
     def choose(self, operation: op.Exchange) -> list[Grant]:
@@ -263,22 +264,37 @@ class Work(Submissions, Limits):
 
     def post(self, operation: op.Post, reply: op.Posted | None) -> op.Posted:
         """Take each note as if it came alone."""
-        return op.Posted(tuple([self.take_note(note) for note in operation.notes]))
+        steps: list[tuple[int, bytes | None]] = []
+        verdicts = tuple([self.take_note(note, steps) for note in operation.notes])
+        return op.Posted(verdicts, tuple(steps))
 
-    def take_note(self, note: op.Note) -> op.Verdict:
+    def take_note(self, note: op.Note, steps: list[tuple[int, bytes | None]]) -> op.Verdict:
         """Only the holder of a job writes to it, but for log lines, which any client may add."""
         if note.token is None:
             return op.Verdict.DONE if self.find(note.job_id) is not None else op.Verdict.UNKNOWN
         job = self.held(note.job_id, note.token)
-        if job is not None and note.result is not None:
+        if job is None:
+            return op.Verdict.LOST
+        if note.step is not None:
+            kept = job.steps.get(note.step.name)
+            others = [*job.steps.items()] if kept is None else []
+            size = sum(len(name.encode()) + len(result) for name, (_, result) in others)
+            size += len(note.step.name.encode()) + len(note.step.result)
+            if kept is None and (len(others) == STEPS_MAX or size > STEPS_BYTES_MAX):
+                return op.Verdict.REFUSED
+            steps.append(kept or (self.now_ms, None))
+            job.steps.setdefault(note.step.name, (self.now_ms, note.step.result))
+        if note.result is not None:
             job.result = note.result
-        return op.Verdict.DONE if job is not None else op.Verdict.LOST
+        return op.Verdict.DONE
 
     def fetch(self, operation: op.Fetch, reply: op.Fetched | None) -> op.Fetched:
         job = self.held(operation.job_id, operation.token)
         if job is None:
             return op.Fetched(op.Verdict.LOST, ())
         found = [self.find(job_id) if job_id in job.needs else None for job_id in operation.ids]
+        results = tuple([(other.state, other.result) if other else (None, None) for other in found])
+        steps = tuple([(name, at_ms, result) for name, (at_ms, result) in job.steps.items()])
         return op.Fetched(
-            op.Verdict.DONE, tuple([(other.state, other.result) if other else (None, None) for other in found])
+            op.Verdict.DONE, results, () if operation.steps_from is None else steps[operation.steps_from :]
         )

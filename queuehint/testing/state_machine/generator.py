@@ -41,7 +41,7 @@ from queuehint.testing.state_machine.styles import (
 )
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.signal import signal_id
@@ -442,6 +442,10 @@ class OperationGenerator:
             return op.Post((op.Note((*self.ids(), "nobody")[0], None, ("line",)),))
         grant = self.random.choice(self.grants)
         roll = self.random.random()
+        if roll < 0.1:
+            # One name or two, now and then twice in one operation.
+            steps = [Step(name, b"%f" % roll) for name in "abaab"[int(roll * 50) :]]
+            return op.Post(tuple([op.Note(*grant, step=step) for step in steps]))
         if roll < 0.3:
             return op.Post((op.Note(*grant, ("line",)),))
         if roll < 0.5:

@@ -202,6 +202,7 @@ class Lockstep:
                 job.cancel,
                 job.cause,
                 job.result,
+                job.steps,
             ) == (
                 actor.state,
                 bool(actor.seq),
@@ -220,6 +221,7 @@ class Lockstep:
                 actor.cancel,
                 actor.cause,
                 actor.result,
+                actor.steps,
             )
             history = job.record().history
             assert actor.gone or (history[-1].worker if history else None) == actor.last_worker
@@ -319,7 +321,7 @@ class Lockstep:
         questions += [op.CountRecords(RecordFilter(flow=flow)) for flow in FLOWS]
         for actor in model.placed:
             if actor.state is STARTED:
-                questions.append(op.Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody")))
+                questions.append(op.Fetch(actor.id, actor.token or 0, (*actor.needs, "nobody"), 0))
         for question in questions:
             model.follow(question, self.put(question))
         stats = self.put(op.CountJobs())

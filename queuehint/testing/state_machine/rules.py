@@ -53,7 +53,7 @@ from queuehint.testing.state_machine.styles import (
 from queuehint.testing.strategies.vocabulary import operations
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress
+from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.policy import DEFAULT_POLICY, Policy
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
@@ -369,7 +369,7 @@ class OperationMachine(RuleBasedStateMachine):
         """Also those of callers that wait."""
         self.do(op.Renew(tuple(self._running.items()), lease_ms))
 
-    @rule(grant=grants, what=st.sampled_from(["log", "log as anybody", "report", "update", "fetch"]))
+    @rule(grant=grants, what=st.sampled_from(["log", "log as anybody", "report", "update", "steps", "fetch"]))
     def write(self, grant: Held, what: str) -> None:
         job_id, token = grant
         spec = self._specs.get(job_id)
@@ -379,8 +379,8 @@ class OperationMachine(RuleBasedStateMachine):
             "log as anybody": op.Post((op.Note(job_id, None, ("line",)),)),
             "report": op.Post((op.Note(job_id, token, progress=Progress(1, 9, "é")),)),
             "update": op.Post((op.Note(job_id, token, result=b"3"),)),
-            "post": op.Post((op.Note(job_id, token, ("a",), Progress(1, 9), b"3"), op.Note(job_id, token, ("é\n",)))),
-            "fetch": op.Fetch(job_id, token, (*needed, "nobody")),
+            "steps": op.Post(tuple([op.Note(job_id, token, step=Step(name, name.encode())) for name in "aéa"])),
+            "fetch": op.Fetch(job_id, token, (*needed, "nobody"), 1),
         }
         self.do(notes[what])
 
@@ -398,9 +398,9 @@ class OperationMachine(RuleBasedStateMachine):
     def cancel_flow(self, flow: str) -> None:
         self.do(op.CancelFlow(flow))
 
-    @rule(some=st.lists(ids, min_size=1, max_size=4), downstream=st.booleans())
-    def redrive(self, some: list[str], downstream: bool) -> None:
-        self.do(op.Redrive(tuple(some), downstream=downstream))
+    @rule(some=st.lists(ids, min_size=1, max_size=4), downstream=st.booleans(), drop_steps=st.booleans())
+    def redrive(self, some: list[str], downstream: bool, drop_steps: bool) -> None:
+        self.do(op.Redrive(tuple(some), downstream, drop_steps=drop_steps))
 
     @rule(some=st.lists(ids, min_size=1, max_size=3))
     def make_due(self, some: list[str]) -> None:

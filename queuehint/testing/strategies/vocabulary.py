@@ -38,7 +38,7 @@ from queuehint.testing.strategies.values import (
 from queuehint.values.event import EventFilter
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Progress
+from queuehint.values.outcome import Progress, Step
 from queuehint.values.policy import ON_DEPENDENCY_FAILURE
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
@@ -112,8 +112,9 @@ def _delete(named: _Named) -> SearchStrategy[op.Delete]:
 
 def _redrive(named: _Named) -> SearchStrategy[op.Redrive]:
     return st.builds(
-        lambda ids, waiting, downstream: op.Redrive(ids, downstream and not waiting, waiting),
+        lambda ids, waiting, downstream, drops: op.Redrive(ids, downstream > waiting, waiting, drops > waiting),
         named.ids,
+        st.booleans(),
         st.booleans(),
         st.booleans(),
     )
@@ -210,11 +211,12 @@ def _drawn(kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
 def _notes(named: _Named) -> SearchStrategy[op.Note]:
     by_anyone = st.builds(lambda grant, lines: op.Note(grant[0], None, lines), named.grant, _LINES)
     return by_anyone | st.builds(
-        lambda grant, lines, done, result: op.Note(grant[0], grant[1], lines, done, result),
+        lambda grant, lines, done, result, step: op.Note(grant[0], grant[1], lines, done, result, step),
         named.grant,
         _LINES,
         st.none() | progresses(),
         st.none() | BYTES,
+        st.none() | st.builds(Step, NAMES, BYTES),
     )
 
 

@@ -5,7 +5,7 @@ The socket between a worker and a process of its handlers: frames of a JSON obje
 the worker says
 ====================================  ==============================================================================
 ``{"path": …, "main": …}``            first: where modules are, whether it can open the store itself, the level of logs
-``{"run": …}`` and bytes              run a handler: the bytes are its grant, its arguments, and results
+``{"run": …}`` and bytes              run a handler: the bytes are its grant, its arguments, results, and those of steps
 ``{"stop": "told"}``, ``"now"``       followed by SIGTERM: `JobContext.canceled` is true; or the handler is interrupted
 ====================================  ==============================================================================
 
@@ -16,10 +16,12 @@ the process says
 ``{"note": …}``, maybe bytes          progress, a log line, fields of a partial result, a log record
 ``{"ask": …}`` and bytes              enqueue jobs: `Enqueue` operations; the answer comes by a socket of its own
 ``{"wait": true}`` and bytes          begin a wait for a signal: an `Enqueue` of it; the answer comes by the same socket
+``{"step": …}`` and bytes             store the result of a step; the answer comes by the same socket
 ``{"end": …}``, maybe bytes           how the attempt has ended, see `ends`
 ====================================  ==============================================================================
 
-The answer is ``{"jobs": [[id, created], …]}``, or ``{"error": …}`` with what `error_facts` tells of it.
+The answer to jobs is ``{"jobs": [[id, created], …]}``, to a step ``{"at_ms": …, "is_kept": …}``, with the bytes that
+are stored if they were before; or ``{"error": …}`` with what `error_facts` tells of it.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,11 +46,11 @@ from queuehint.worker.processes.ends import end_of_error, end_of_result, end_of_
 from queuehint.worker.processes.logs import ToWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.signals.waits import WaitState
-    from queuehint.values.outcome import Grant, Progress
+    from queuehint.values.outcome import Grant, Progress, Step
     from queuehint.values.spec import JobSpec
     from queuehint.worker.processes.channel import Frame
 
@@ -59,10 +60,12 @@ EXIT_ORPHANED = 1
 class Host:
     """The host of a job's context: sends its requests to the worker, over the channel."""
 
-    def __init__(self, channel: Channel, answers: Channel, scheduler: Any) -> None:
+    def __init__(self, channel: Channel, answers: Channel, scheduler: Any, codec: Codec) -> None:
+        self.codec = codec
         self._channel = channel
         self._answers = answers
         self._lock = threading.Lock()
+        self._began_ns: dict[str, int] = {}
         self.scheduler = scheduler
 
     @property
@@ -101,14 +104,48 @@ class Host:
             QueueHintError: what the worker's scheduler has raised.
         """
         parts = [encode(Enqueue((spec,))) for spec in specs]
+        head, _ = self._ask({"ask": [len(part) for part in parts]}, b"".join(parts))
+        return [(job_id, created) for job_id, created in head["jobs"]]
+
+    def _ask(self, head: dict[str, Any], payload: bytes) -> Frame:
+        """Return what the worker answers, or raise it."""
         with self._lock:
-            self._channel.send({"ask": [len(part) for part in parts]}, b"".join(parts))
+            self._channel.send(head, payload)
             frame = self._answers.receive()
         if frame is None:
             raise HandlerStopped("the worker has ended")
         if "error" in frame[0]:
             raise error_of(frame[0]["error"])
-        return [(job_id, created) for job_id, created in frame[0]["jobs"]]
+        return frame
+
+    def store_step_sync(self, _job_id: str, _token: int, step: Step) -> tuple[int, bytes | None]:
+        """
+        Have the worker store the result of a step.
+
+        Raises:
+            QueueHintError: what the store, or the worker, has raised.
+        """
+        began_ns = self._began_ns.get(step.name, time.time_ns())
+        head, kept = self._ask({"step": step.name, "began_ns": began_ns}, step.result)
+        return head["at_ms"], kept if head["is_kept"] else None
+
+    async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
+        """Do as `store_step_sync`: a plain function has no loop to hold up, but one of its own."""
+        return self.store_step_sync(job_id, token, step)
+
+    @staticmethod
+    async def run_plain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function where it is called."""
+        return function(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def around_step(self, _context: Any, name: str) -> Iterator[None]:
+        """Note when a step begins: its span is made by the worker, once it is over."""
+        self._began_ns[name] = time.time_ns()
+        try:
+            yield
+        finally:
+            del self._began_ns[name]
 
     def ask_wait(self, spec: JobSpec) -> WaitState:
         """
@@ -213,13 +250,16 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - a module may raise anything
             return end_of_error(error)
         try:
-            args, kwargs = handler.loads(codec, payload[arguments_at:results_at])
+            names = {name: name for name, _, _ in run["steps"]}
+            args, kwargs = handler.loads(codec, payload[arguments_at:results_at], steps=names)
         except UnknownToReleaseError as error:
             return end_of_unread(error)
         except BaseException as error:  # noqa: BLE001 - what a codec of the application's raises
             return end_of_error(error, is_final=not isinstance(error, OSError))
-        context = ContextInProcess(decode_grant(payload[:arguments_at]), Host(self._channel, self._answers, scheduler))
+        host = Host(self._channel, self._answers, scheduler, codec)
+        context = ContextInProcess(decode_grant(payload[:arguments_at]), host)
         context.bring(results_of(run, memoryview(payload)[results_at:], codec))
+        context.bring_steps(steps_of(run, payload), names)
         if handler.wants_context:
             args = (context, *args)
         self._context = context
@@ -303,6 +343,16 @@ def results_of(run: dict[str, Any], payload: memoryview, codec: Codec) -> Depend
         at += length or 0
     edges = [Dependency(job_id, name=name) for job_id, name in run["edges"]]
     return DependencyResults(edges, payloads, codec, run["left_out"])
+
+
+def steps_of(run: dict[str, Any], payload: bytes) -> list[tuple[str, int, bytes]]:
+    """Return the stored steps of a job: their results stand at the end of the payload."""
+    at = len(payload) - sum(length for _, _, length in run["steps"])
+    found = []
+    for name, at_ms, length in run["steps"]:
+        found.append((name, at_ms, payload[at : at + length]))
+        at += length
+    return found
 
 
 def flush() -> None:

@@ -15,12 +15,13 @@ from queuehint.handlers.forks import leaving_to_no_child
 from queuehint.handlers.remote import ProcessDiedError
 from queuehint.operations import Enqueue
 from queuehint.operations.wire import decode, encode_grant, error_facts
+from queuehint.values.outcome import Step
 from queuehint.worker.processes.ends import result_of
 from queuehint.worker.processes.logs import log_record
 from queuehint.worker.processes.process import LEAVE_S, HandlerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from queuehint.handlers.codec import Codec
     from queuehint.handlers.context import JobContext
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from queuehint.worker.dependency_results import DependencyResults
     from queuehint.worker.processes.channel import Frame
     from queuehint.worker.slots import Slot
+    from queuehint.worker.state import WorkerState
 
 
 class ProcessPool:
@@ -62,7 +64,8 @@ class ProcessPool:
         handler: Handler,
         arguments: bytes,
         results: DependencyResults | None,
-        scheduler: Any,
+        steps: Sequence[tuple[str, int, bytes]],
+        host: WorkerState,
         begun: Callable[[], object],
     ) -> Any:
         """
@@ -71,7 +74,8 @@ class ProcessPool:
         Args:
             arguments: with their templates filled.
             results: of the jobs that it depends on.
-            scheduler: enqueues what the handler asks for.
+            steps: name, time and result of its stored steps.
+            host: does what the handler asks for.
             begun: called on the loop when its code begins.
 
         Returns:
@@ -89,11 +93,13 @@ class ProcessPool:
         run["edges"] = [] if results is None else [(edge.id, edge.name) for edge in results.edges]
         run["grant"], run["arguments"] = len(grant), len(arguments)
         run["results"] = [(job_id, None if data is None else len(data)) for job_id, data in stored.items()]
-        payload = b"".join([grant, arguments, *[data for data in stored.values() if data is not None]])
+        run["steps"] = [(name, at_ms, len(result)) for name, at_ms, result in steps]
+        told = [data for data in stored.values() if data is not None]
+        payload = b"".join([grant, arguments, *told, *[result for _, _, result in steps]])
 
         for is_last in (False, True):
             process = self._take()
-            end = await self._run_in(process, run, payload, slot, handler, scheduler, begun)
+            end = await self._run_in(process, run, payload, slot, handler, host, begun)
             # Not an attempt: no code of the job has begun. It is run once more, and then what keeps it from beginning
             # is told. A request to stop may have come just after the death.
             is_unbegun = isinstance(end, ProcessDiedError) and not end.problem and process.has_died_unbegun
@@ -110,7 +116,7 @@ class ProcessPool:
         payload: bytes,
         slot: Slot,
         handler: Handler,
-        scheduler: Any,
+        host: WorkerState,
         begun: Callable[[], object],
     ) -> Frame | ProcessDiedError:
         """Run an attempt in a process to its end, or its process's."""
@@ -121,9 +127,11 @@ class ProcessPool:
                 with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                     loop.call_soon_threadsafe(begun)
             elif "ask" in head:
-                process.answer(enqueued(slot, scheduler, head, data))
+                process.answer(enqueued(slot, host.scheduler, head, data))
             elif "wait" in head:
-                process.answer(*awaited(slot, scheduler, data))
+                process.answer(*awaited(slot, host.scheduler, data))
+            elif "step" in head:
+                process.answer(*stored_step(slot, host, head, data))
             else:
                 take_note(slot.context, head, data)
 
@@ -219,6 +227,17 @@ def awaited(slot: Slot, scheduler: Any, data: bytes) -> Frame:
     except QueueHintError as error:
         return {"error": error_facts(error)}, b""
     return {"state": state, "has_data": result is not None, "cause": cause}, result or b""
+
+
+def stored_step(slot: Slot, host: WorkerState, head: dict[str, Any], data: bytes) -> Frame:
+    """Store the result of a step that a handler has made; return the answer."""
+    context = slot.context
+    try:
+        with host.around_step(context, head["step"], head["began_ns"]):
+            at_ms, kept = host.store_step_sync(context.id, context.token, Step(head["step"], data))
+    except QueueHintError as error:
+        return {"error": error_facts(error)}, b""
+    return {"at_ms": at_ms, "is_kept": kept is not None}, kept or b""
 
 
 def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:

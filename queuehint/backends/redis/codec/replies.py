@@ -38,7 +38,7 @@ from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import parse_gate_key
 from queuehint.values.limit import Limit, LimitState, order_of
 from queuehint.values.outcome import JobError, Progress, new_grant
-from queuehint.values.record import Attempt, JobRecord, JobState, history_of
+from queuehint.values.record import Attempt, JobRecord, JobState, StepInfo, history_of
 from queuehint.values.report import EdgeStats, PauseState, Stats, TreeNode
 from queuehint.values.schedule import Recurrence, Schedule
 
@@ -106,7 +106,12 @@ def _exchanged(operation: op.Exchange, reply: list[Any]) -> op.Exchanged:
         try:
             job_id, token, attempts, losses, *lines = head.decode().split("\n", 12)
             spec = parse_spec(job_id, lines, rest)
-            grants.append(new_grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms))
+            steps = 0
+            if " " in losses:
+                losses, steps = losses.split(" ")
+            grants.append(
+                new_grant(spec, parse_token(token) or 0, int(attempts), int(losses), lease_until_ms, int(steps))
+            )
         except (CorruptStateError, *DAMAGE) as error:
             # An unreadable job must not keep the others from being run.
             unreadable.append(_unreadable(head, rest, error))
@@ -165,7 +170,8 @@ def _noted(_operation: Any, reply: list[Any]) -> op.Noted:
 
 @reads(op.Posted)
 def _posted(_operation: op.Post, reply: list[Any]) -> op.Posted:
-    return op.Posted(tuple([_VERDICTS[letter] for letter in reply[3].decode()]))
+    steps = [(int(at), kept[1:] if kept else None) for at, kept in zip(reply[4::2], reply[5::2], strict=True)]
+    return op.Posted(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), tuple(steps))
 
 
 @reads(op.Got)
@@ -195,10 +201,19 @@ def _users_page(_operation: op.ListUsers, reply: list[Any]) -> op.Users:
 @reads(op.Fetched)
 def _fetched(_operation: op.Fetch, reply: list[Any]) -> op.Fetched:
     results: list[tuple[JobState | None, bytes | None]] = []
-    for said, result in zip(reply[1::2], reply[2::2], strict=True):
+    if len(reply) == 1:
+        return op.Fetched(_VERDICTS[reply[0].decode()], ())
+    steps = [(*_step(named), result) for named, result in zip(reply[1][::2], reply[1][1::2], strict=True)]
+    for said, result in zip(reply[2::2], reply[3::2], strict=True):
         state, kind = said.decode() or "  "
         results.append((STATES.get(state), b"null" if kind == "n" else result if kind == "s" else None))
-    return op.Fetched(_VERDICTS[reply[0].decode()], tuple(results))
+    return op.Fetched(_VERDICTS[reply[0].decode()], tuple(results), tuple(steps))
+
+
+def _step(named: bytes) -> tuple[str, int]:
+    """Return the name of a step, and when its result was stored."""
+    at_ms, name = named.decode().split(" ", 1)
+    return name, int(at_ms)
 
 
 @reads(op.Pauses)
@@ -298,7 +313,7 @@ def _record(item: list[Any]) -> JobRecord:
         open_dependencies,
         *spec,
     ) = [field.decode() for field in item[:29]]
-    rest, result, progress, error_items, logs, past = item[29:]
+    rest, result, progress, error_items, logs, past, *more = item[29:]
     errors = tuple([parse_error(error) for error in error_items])
     job_state = STATES[state]
     problem = None
@@ -340,6 +355,7 @@ def _record(item: list[Any]) -> JobRecord:
             number_of(ended),
             worker or None,
         ),
+        steps=tuple([StepInfo(*_step(named)) for named in more[0]]) if more else (),
     )
 
 

@@ -231,6 +231,7 @@ def _post(operation: op.Post) -> Args:
     for note in operation.notes:
         args += (note.job_id, _token(note.token))
         args += ("" if note.progress is None else note.progress.as_text(), *_said(note.result))
+        args += ("", "") if note.step is None else (note.step.name, note.step.result)
         args += (len(note.lines), *note.lines)
     return args
 
@@ -323,7 +324,7 @@ def _cancel_path(operation: op.CancelPath) -> Args:
 @sends(op.Redrive)
 def _redrive(operation: op.Redrive) -> Args:
     which = "waiting" if operation.waiting else "downstream" if operation.downstream else "dead"
-    return [which, *operation.ids]
+    return [which, int(operation.drop_steps), *operation.ids]
 
 
 @sends(op.Push)
@@ -393,7 +394,7 @@ def _itself(value: Any) -> Any:
 
 
 def _in_order(operation: type[op.Operation[Any]]) -> Callable[[Any], Args]:
-    """Return what makes an operation's fields arguments, one each; those of a last field that has many come apart."""
+    """Return what makes an operation's fields arguments, one each; those of the field that has many come last."""
     rows: list[tuple[str, Callable[[Any], Any]]] | None = None
     many: str | None = None
 
@@ -401,9 +402,8 @@ def _in_order(operation: type[op.Operation[Any]]) -> Callable[[Any], Args]:
         nonlocal rows, many
         if rows is None:  # at first use: annotations are looked at then
             kinds = kinds_of(operation)
-            if kinds and isinstance(list(kinds.values())[-1], Many):
-                many = kinds.popitem()[0]
-            rows = [(name, _writer(kind)) for name, kind in kinds.items()]
+            many = next((name for name, kind in kinds.items() if isinstance(kind, Many)), None)
+            rows = [(name, _writer(kind)) for name, kind in kinds.items() if name != many]
         args = [write(getattr(asked, name)) for name, write in rows]
         return args if many is None else [*args, *getattr(asked, many)]
 

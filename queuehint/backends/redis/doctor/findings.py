@@ -50,6 +50,7 @@ _NOTES: Final = {
     "log": "log lines",
     "errors": "errors",
     "needs": "dependencies",
+    "steps": "results of steps",
 }
 _OF_NO_JOB: Final = frozenset(
     {

@@ -14,7 +14,7 @@
                     "" for none, else with "t" before it
   Returns more, now, next, verdicts (D done, L lost), ids asked to stop, 1 if schedules are due, how many records were
     dropped before their time, a head for each grant, then a spec for each.
-  A head is id, token, attempts, losses, priority, pool, user, task, service, key, presence, policy, claims, one a line.
+  A head is id, token, attempts, losses (and behind a space, if there are any, how many results of its steps are stored), priority, pool, user, task, service, key, presence, policy, claims, one a line.
   Mirrors core.working   Cost O(depth) a job, and what follows ]]
 -- @include lib/plain/exchange_one
 -- @include lib/rules
@@ -168,7 +168,9 @@ local function grant(job)
     told_heads[#told_heads + 1] = job.id .. '\n' .. token .. '\n' .. job[ATTEMPTS] .. '\n0\n' .. job.facts .. job[CLAIMS]
     return
   end
-  told_heads[#told_heads + 1] = table.concat({job.id, token, job[ATTEMPTS], job[LOSSES], job[PRIORITY], job[POOL], job[USER],
+  local losses = job[LOSSES]
+  if job[STEPS] > 0 then losses = losses .. ' ' .. job[STEPS] end
+  told_heads[#told_heads + 1] = table.concat({job.id, token, job[ATTEMPTS], losses, job[PRIORITY], job[POOL], job[USER],
     job[TASK], job[SERVICE], job[KEY] or '', job[PRESENCE] or '', job[POLICY], job[CLAIMS]}, '\n')
 end
 

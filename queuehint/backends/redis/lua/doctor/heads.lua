@@ -52,6 +52,8 @@ local function check_notes(id, job)
   local logs = redis.call('LLEN', store.log(id))
   if logs ~= examine.logs_kept(job) then problem('note', 'log:' .. id, '', id, logs) end
   local errors = redis.call('LLEN', store.errors(id))
+  local steps = redis.call('HLEN', store.steps(id))
+  if steps ~= 2 * job[STEPS] then problem('note', 'steps:' .. id, '', id, steps) end
   if errors ~= job[ERRORS] then problem('note', 'errors:' .. id, '', id, errors) end
 end
 

@@ -353,6 +353,28 @@ function REPAIR.unswept(_, id)
   work.push(work.cancel_sweep(gate_keys, S[NUMBERS], 'behind the dead job ' .. id, job))
 end
 
+-- Keep the steps of a job of which name and result are there, numbered anew.
+local function amend_steps(job)
+  local name, kept, bytes, wanted = 'steps:' .. job.id, 0, 0, {}
+  for number = 1, job[STEPS] do
+    local named = redis.call('HGET', store[name], 'n' .. number)
+    local field = named and '=' .. (string.match(named, '^%d+ (.+)$') or '')
+    local stored = field and not wanted[field] and redis.call('HGET', store[name], field)
+    local space = stored and string.find(stored, ' ', 1, true)
+    if space then
+      kept, bytes = kept + 1, bytes + #field - 1 + #stored - space
+      wanted['n' .. kept], wanted[field] = named, stored
+    end
+  end
+  for _, field in ipairs(redis.call('HKEYS', store.steps(job.id))) do
+    if not wanted[field] then later('hash', name, field) end
+  end
+  for field, value in pairs(wanted) do
+    if string.byte(field) == 110 then later('set', name, field, value) end
+  end
+  job[STEPS], job[STEP_BYTES] = kept, bytes
+end
+
 -- Clear the fields of a head that refer to data lost for good.
 function REPAIR.amend(_, id)
   local job = jobs.of(id)
@@ -362,6 +384,7 @@ function REPAIR.amend(_, id)
   local logs = redis.call('LLEN', store.log(id))
   if logs ~= examine.logs_kept(job) then job[LOGS] = logs end
   job[ERRORS] = redis.call('LLEN', store.errors(id))
+  if redis.call('HLEN', store.steps(id)) ~= 2 * job[STEPS] then amend_steps(job) end
   job[BLOCKED] = redis.call('HLEN', store.blocked(id))
   local is_lost = false
   for portion = 0, job[NEEDS] and job[PORTIONS] or 0 do

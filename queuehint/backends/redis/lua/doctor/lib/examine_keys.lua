@@ -85,6 +85,7 @@ end
 CHECK.results = needs_head(function(job) return job[RESULT] == 's' end)
 CHECK.progress = needs_head(function(job) return job[REPORTED] end)
 local check_log = needs_head(function(job) return job[LOGS] > 0 end)
+local check_steps = needs_head(function(job) return job[STEPS] > 0 end)
 local check_errors = needs_head(function(job) return job[ERRORS] > 0 end)
 
 function CHECK.jobs(_, _, id)
@@ -343,6 +344,7 @@ function examine.is_stray_key(name)
   local base, rest = examine.base(name)
   if base == 'log:' then return check_log(nil, nil, rest) ~= nil end
   if base == 'errors:' then return check_errors(nil, nil, rest) ~= nil end
+  if base == 'steps:' then return check_steps(nil, nil, rest) ~= nil end
   if base == 'gauges:' then
     local stored = redis.call('HGETALL', store.limits)
     for at = 2, #stored, 2 do

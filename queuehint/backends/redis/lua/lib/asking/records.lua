@@ -1,4 +1,4 @@
---[[ records: all that is known of a job, as a flat list of strings and two lists. ]]
+--[[ records: all that is known of a job, as a flat list of strings and two lists; and a list of its steps, if it has any. ]]
 local function text(value) return value and (type(value) == 'number' and string.format('%.0f', value) or value) or '' end
 
 local function record_of(id, job)
@@ -10,6 +10,14 @@ local function record_of(id, job)
     end
   end
   if job[LOGS] > 0 then logs = redis.call('LRANGE', store.log(id), 0, -1) end
+  local steps = nil
+  if job[STEPS] > 0 then
+    steps = {}
+    for number = 1, job[STEPS] do steps[number] = 'n' .. number end
+    steps = redis.call('HMGET', store.steps(id), unpack(steps))
+    -- A lost one is for the doctor.
+    for number = 1, #steps do steps[number] = steps[number] or '0 ' end
+  end
   return {
     id, job[STATE], text(job[NUMBER]), text(job[SEQ]), text(job[VERSION]), text(job[ATTEMPTS]), text(job[LOSSES]),
     text(job[TOKEN]), text(job[WORKER]), text(job[ENQUEUED]), text(job[DUE_AT]), text(job[QUEUED_AT]),
@@ -19,7 +27,7 @@ local function record_of(id, job)
     text((OVER[job[STATE]] or job[STAGED]) and 0 or job[BLOCKED]),
     text(job[PRIORITY]), job[POOL], job[USER], job[TASK], job[SERVICE], job[KEY] or '', text(job[PRESENCE]), job[POLICY], job[CLAIMS],
     heads.spec(job), job[RESULT] == 's' and redis.call('HGET', store.results, id) or '',
-    job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs, job[HISTORY] or '',
+    job[REPORTED] and redis.call('HGET', store.progress, id) or '', errors, logs, job[HISTORY] or '', steps,
   }
 end
 

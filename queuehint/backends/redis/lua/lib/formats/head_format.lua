@@ -29,7 +29,7 @@ local function put(job, at, value)
   if value then rawset(job, at, value) end
 end
 local UNSAID = { -- @once
-  __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0},
+  __index = {[LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0, [STEPS] = 0, [STEP_BYTES] = 0},
   __newindex = put,
 }
 
@@ -67,7 +67,7 @@ function heads.facts(text)
     facts = {
       __index = {
         [PRIORITY] = tonumber(priority), [POOL] = pool, [USER] = user, [TASK] = task, [SERVICE] = service, [POLICY] = policy,
-        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0, facts = text, terms = terms,
+        [LOSSES] = 0, [ERRORS] = 0, [LOGS] = 0, [SINCE] = 0, [UNKNOWN_TASKS] = 0, [BLOCKED] = 0, [STEPS] = 0, [STEP_BYTES] = 0, facts = text, terms = terms,
         common = table.concat({priority, pool, task, name, policy}, '\n'), own = user .. string.sub(service, #name + 1),
         own_terms = own_terms, tally_key = name ~= '' and user ~= '' and name .. '\0' .. user,
       },

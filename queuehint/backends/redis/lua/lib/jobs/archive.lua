@@ -65,7 +65,7 @@ function archive.forget(job, digest_from)
   local left = gates.vacate(job)
   if not job[GONE] then event_log.note(job, 'pruned', job[STATE]) end
   job[GONE], job[RESULT], job[ERRORS], job[LOGS], job[REPORTED], job[CANCELED_BY] = true, false, 0, 0, false, false
-  job[HISTORY], job[WORKER] = false, false
+  job[HISTORY], job[WORKER], job[STEPS], job[STEP_BYTES] = false, false, 0, 0
   if job[NEEDS] ~= HELD then job[NEEDS], job[PORTIONS], job[TOLD] = false, false, false end
   jobs.forgotten[job.id] = digest_from
   timers.set(job, PRUNE, math.max(job[ENDED] + ID_KEPT_MS, job[EXPIRY_MS] or 0, NOW))

@@ -21,7 +21,8 @@
   TO_BEGIN: granted when one more loss makes it FAILED, and its worker has not reported yet that its code begins.
   LOOP_BLOCKED: since when code has blocked the event loop of the worker that runs it.
   MADE_BY: the id of its parent. TOLD: how many dependencies it was told of, of one with PORTIONS.
-  REFUSED_BY: the releases that gave it back as unknown to them, the newest last, with commas between; false or nil for none. ]]
+  REFUSED_BY: the releases that gave it back as unknown to them, the newest last, with commas between; false or nil for none.
+  STEPS: how many results of its steps are stored, STEP_BYTES: the bytes of their names and results. ]]
 local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const
 local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, TASK, SERVICE = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
 local POLICY, CLAIMS, SHORT_SPEC = 21, 22, 23 -- @const
@@ -29,6 +30,7 @@ local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACK
 local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, UNKNOWN_TASKS, BLOCKED, AWAITED = 34, 35, 36, 37, 38, 39, 40, 41, 42 -- @const
 local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 43, 44, 45, 46, 47, 48, 49, 50, 51 -- @const
 local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY, TOLD, REFUSED_BY = 52, 53, 54, 55, 56, 57, 58, 59 -- @const
+local STEPS, STEP_BYTES = 60, 61 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 local DEADLINE_MARK = '  ' -- @const
 -- The task of signals that were given and of waits for one: records that take no place and need no worker.

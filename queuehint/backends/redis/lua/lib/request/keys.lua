@@ -18,6 +18,7 @@ end
 function store.line(gate_key) return ROOT .. 'line:' .. gate_key end
 function store.log(id) return ROOT .. 'log:' .. id end
 function store.errors(id) return ROOT .. 'errors:' .. id end
+function store.steps(id) return ROOT .. 'steps:' .. id end
 function store.waiting(id) return ROOT .. 'waiting:' .. id end
 function store.blocked(id) return ROOT .. 'blocked:' .. id end
 function store.gauges(number) return ROOT .. 'gauges:' .. string.format('%.0f', number) end

@@ -250,6 +250,7 @@ local function write_notes(was, job, id)
   if was and was[RESULT] == 's' and not (job and job[RESULT] == 's') then drop_field(store.results, id) end
   if was and was[REPORTED] and not (job and job[REPORTED]) then drop_field(store.progress, id) end
   if was and was[LOGS] > 0 and not (job and job[LOGS] > 0) then redis.call('UNLINK', store.log(id)) end
+  if was and was[STEPS] > 0 and not (job and job[STEPS] > 0) then redis.call('UNLINK', store.steps(id)) end
   if was and was[ERRORS] > 0 and not (job and job[ERRORS] > 0) then redis.call('UNLINK', store.errors(id)) end
   local added = job and job[ERRORS] > 0 and transitions.errors_added[id]
   if added then
