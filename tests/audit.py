@@ -57,9 +57,10 @@ _WRITE = """
   for from = 1, #entry, 4000 do redis.call('RPUSH', audit_key, unpack(entry, from, math.min(from + 3999, #entry))) end
   return reply
 """
+_PRUNED = "    if job[EXPIRY_MS] then job[EXPIRY_MS] = false end\n    archive.prune(job)\n"
 _LINES = (
     ("  S[RUN] = run\n", "  S[RUN] = run\n  audit.note('epoch %.0f.%.0f %.0f', S[EPOCH], S[GRANTS], S[REAP_FROM])\n"),
-    ("    archive.prune(job)\n", "    archive.prune(job)\n    audit.note('pruned %s', job.id)\n"),
+    (_PRUNED, f"{_PRUNED}    audit.note('pruned %s', job.id)\n"),
     ("  return request.with_specs(reply, specs)\n", _WRITE),
 )
 """Lines of the product that are looked for, and what takes their place."""

@@ -734,7 +734,8 @@ def test_large_frames_are_read_one_at_a_time(table: Table, monkeypatch: pytest.M
             connection.sendall(HERE)
             assert len(heard(connection, 1)) == 1
         first.sendall(large[:2000])
-        server: Any = leader._service
+        service: Any = leader._service
+        server = service._server
         until_sync(lambda: len(server._large) == 1, "the first one has begun")
         second.setblocking(False)
         sent = 0
@@ -996,5 +997,6 @@ def test_without_a_socket_the_file_is_for_one_process(
 
 def test_a_fork_does_not_keep_others_waiting_after_its_parent(table: Table) -> None:
     leader: Any = table.have()
-    leader._service.leave_to_parent()
-    assert all(each.fileno() == -1 for each in leader._service._sockets)
+    server = leader._service._server
+    server.leave_to_parent()
+    assert all(each.fileno() == -1 for each in server._sockets)

@@ -336,8 +336,8 @@ class Job:
 
     def drop_steps(self) -> None:
         """Drop the results of its steps."""
-        if self.extras is not None:
-            self.extras.steps, self.extras.step_bytes = None, 0
+        extras = self.need_extras()
+        extras.steps, extras.step_bytes = None, 0
 
     def record(self) -> JobRecord:
         """Return a frozen copy."""

@@ -392,9 +392,9 @@ function lifecycle.delete(job)
   return true
 end
 
--- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least, and as long as it
--- keeps its key. A result is kept
--- as long as a job that depends on it may still run. Those that wait for a dead job are canceled.
+-- Drop a record that was kept long enough, free a place it held; its id is kept for ten minutes at least, and as long as
+-- it keeps its key. A result is kept as long as a job that depends on it may still run. Those that wait for a dead job
+-- are canceled.
 function lifecycle.prune(job)
   -- One that is plain and over has no dependents, no place and no key.
   if job.is_plain and job[ENDED] + ID_KEPT_MS <= NOW then archive.prune(job); return 0 end
