@@ -14,7 +14,7 @@ import pytest
 from tests.servers import Server
 
 ROOT = Path(__file__).parents[2]
-RECORDS, PART, KILLS = 3_000, 100, 4
+RECORDS, PART, KILLS = 1_500, 100, 2
 
 
 @pytest.mark.redis

@@ -95,7 +95,7 @@ def test_a_copy_is_the_engine_as_it_was(most_bytes: int) -> None:
 
 
 def test_a_copy_whose_process_dies_is_not_whole() -> None:
-    under_way = copy_of(20_000)
+    under_way = copy_of(5_000)
     os.kill(under_way._pid, signal.SIGKILL)
     all_parts(under_way)
     assert not under_way.end()
@@ -113,7 +113,7 @@ def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole(monkeypatch:
 
 
 def test_a_copy_that_is_given_up_leaves_no_process() -> None:
-    under_way = copy_of(20_000)
+    under_way = copy_of(5_000)
     assert is_alive(under_way._pid)
     assert not under_way.end()
     assert not is_alive(under_way._pid)
@@ -123,7 +123,7 @@ def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(t
     before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / f"{os.getpid()}").touch())
     try:
         with (tmp_path / "open").open("w"):
-            under_way = copy_of(20_000)
+            under_way = copy_of(5_000)
             pid = under_way._pid
             until_sync(lambda: len([*Path(f"/proc/{pid}/fd").iterdir()]) == 1, "it has closed all but its pipe")
             os.kill(pid, signal.SIGTERM)
@@ -139,7 +139,7 @@ def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(t
 ALONE = """
 import time
 from tests.integration.test_sqlite_copies import copy_of
-under_way = copy_of(20_000)
+under_way = copy_of(5_000)
 print(under_way._pid, flush=True)
 time.sleep(60)
 """

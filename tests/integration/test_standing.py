@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -203,16 +204,17 @@ def test_what_was_followed_is_not_read_again_when_a_session_has_ended(
 def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_store, "YIELDS_S", 0.1)
+    now = 0.0
+    monkeypatch.setattr(file_store, "time", SimpleNamespace(monotonic=lambda: now))
     store = make().store
     with closing(store.read()) as reader:
         assert reader.stand_by(), "nobody leads"
         for _ in range(2):
             with pytest.raises(LedElsewhereError):
                 store.take_lead(is_ready=False)
-            time.sleep(0.15)
+            now += 1.5 * file_store.YIELDS_S
             store.take_lead(is_ready=False).release()
-            time.sleep(0.15)
+            now += 1.5 * file_store.YIELDS_S
         store.take_lead(is_ready=True).release()
     store.take_lead(is_ready=False).release()
 
