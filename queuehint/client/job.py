@@ -149,6 +149,7 @@ class Job(Generic[P, R]):
         on_dead: OnDead | Unset = UNSET,
         on_dependency_failure: OnDependencyFailure | Unset = UNSET,
         max_hold: float | timedelta | Unset = UNSET,
+        cost: int | Unset = UNSET,
         start_within: float | timedelta | Unset | None = UNSET,
         retention: float | timedelta | Unset | None = UNSET,
         key_for: float | timedelta | Unset | None = UNSET,

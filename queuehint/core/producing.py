@@ -82,8 +82,10 @@ def _is_plain(state: State, operation: op.Enqueue) -> bool:
         return False
     if state.table.closed or state.table.limits.max_pending:
         return False
-    jobs = state.table.jobs
+    jobs, limiters = state.table.jobs, state.table.limits.limiters
     for spec in operation.jobs:
+        if limiters and spec.policy.cost > 1:
+            return False
         if spec.key is not None or spec.presence_ms is not None or spec.depends_on or spec.id in jobs:
             return False
         if spec.task == SIGNAL_TASK:

@@ -22,7 +22,7 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations import STAGED_FRESH_MS, STAGED_KEPT_MS, Enqueue
-from queuehint.operations.bounds import OTHER_FLOW
+from queuehint.operations.bounds import OTHER_FLOW, cost_refusal
 from queuehint.values.hint import is_prefix, key_of
 from queuehint.values.record import JobState
 from queuehint.values.spec import PORTION_MAX, SIGNAL_MARK, SIGNAL_TASK, JobSpec
@@ -187,6 +187,11 @@ class Submission:
                 continue
             if closed and (path := closed_above(closed, spec, closing)) is not None:
                 raise PathClosedError(key_of(path))
+            if spec.policy.cost > 1 and (found := self._table.limits.exceeded_by(spec)) is not None:
+                limit, place = found
+                selected = "pool" if limit.task is None else "task"
+                kind = selected if limit.path is None else "path"
+                raise InvalidJobError(cost_refusal(spec, limit.costs_max, kind, place))
             if spec.key is not None:
                 self._check_key(spec, spec.key, new_keys)
             if spec.depends_on:

@@ -14,7 +14,14 @@ from datetime import date, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import HandlerError, InvalidHintError, InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
+from queuehint.errors import (
+    HandlerError,
+    InvalidHintError,
+    InvalidHintTypeError,
+    InvalidJobError,
+    InvalidJobTypeError,
+    shown,
+)
 from queuehint.handlers.arguments import called
 from queuehint.handlers.conversion.annotations import bare, is_union
 from queuehint.schema.checks import check_name
@@ -238,6 +245,22 @@ class UserTemplate:
                 raise InvalidJobError(f"user: argument {name!r} is an int of more than {_DIGITS_MAX} digits")
             filled += found
         return check_name(filled, parameter="user")
+
+
+def parse_user(user: object, handler: Handler) -> str | UserTemplate | None:
+    """
+    Return whose the jobs of a task are, by the option ``user`` of it.
+
+    Raises:
+        InvalidJobTypeError: it is no text.
+        HandlerError: as `UserTemplate`.
+    """
+    if user is None:
+        return None
+    if not isinstance(user, str):
+        raise InvalidJobTypeError(f"user must be str, got {type(user).__name__}: {shown(user)}")
+    template = UserTemplate(user, handler)
+    return template.fixed or template
 
 
 def _text(value: Any) -> str | None:

@@ -122,6 +122,12 @@ def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
     check_last(operation.jobs[0], closing.path)
 
 
+def cost_refusal(spec: JobSpec, most: int, kind: str, place: Path = ()) -> str:
+    """Return why a job is refused that costs more than a limit has; *kind* is "path" (*place*), "task" or "pool"."""
+    name = {"path": key_of(place), "task": spec.task, "pool": spec.pool}[kind]
+    return f"job {shown(spec.id)}: cost is {spec.policy.cost}, and the limit of {kind} {shown(name)} has {most}"
+
+
 def check_last(spec: JobSpec, path: Path) -> None:
     """
     Refuse a job that cannot be the last one of a path.

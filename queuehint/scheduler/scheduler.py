@@ -15,7 +15,7 @@ from queuehint.errors import HandlerError, InvalidJobTypeError, PayloadError, sh
 from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler
-from queuehint.handlers.placement import HintTemplate, Placement, UserTemplate
+from queuehint.handlers.placement import HintTemplate, Placement, parse_user
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync
@@ -190,6 +190,7 @@ class Scheduler(Control, Draining, Scheduling):
         on_dead: OnDead = "continue",
         on_dependency_failure: OnDependencyFailure = "wait",
         max_hold: float | timedelta = 300,
+        cost: int = 1,
         start_within: float | timedelta | None = None,
         retention: float | timedelta | None = None,
         key_for: float | timedelta | None = None,
@@ -231,6 +232,7 @@ class Scheduler(Control, Draining, Scheduling):
                 it, ``"cancel_behind"`` cancels the jobs behind it.
             on_dependency_failure: when a dependency fails, ``"wait"`` for its redrive, ``"cancel"``, or ``"run"``.
             max_hold: the longest back-off that keeps the place, a timedelta or seconds, as for the next two.
+            cost: how many slots, and starts of a rate, of its limits it takes, 1–1 000.
             start_within: CANCELED unless it was started this long after it was enqueued, or due.
             retention: how long its record is kept once it is over; by default as the scheduler says.
             key_for: how long after its end a job with a *key* keeps it, a timedelta or seconds, see `Job.using`.
@@ -296,7 +298,7 @@ class Scheduler(Control, Draining, Scheduling):
                     f"task {taken!r} is {_identity(existing.function)} and cannot be {_identity(function)} too; "
                     "give one another name="
                 )
-        basic = Options(user=_user(user, handler), check_arguments=self._check_arguments)
+        basic = Options(user=parse_user(user, handler), check_arguments=self._check_arguments)
         job: Job[..., Any] = Job(self, handler, placement, basic.changed(**options))
         self._handlers.update(dict.fromkeys((name, *aliases), handler))
         self._jobs[name] = job
@@ -489,12 +491,3 @@ class Scheduler(Control, Draining, Scheduling):
 
 def _identity(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
-def _user(user: object, handler: Handler) -> str | UserTemplate | None:
-    if user is None:
-        return None
-    if not isinstance(user, str):
-        raise InvalidJobTypeError(f"user must be str, got {type(user).__name__}: {shown(user)}")
-    template = UserTemplate(user, handler)
-    return template.fixed or template

@@ -108,13 +108,20 @@ DAY_MS = 24 * 60 * 60_000
 
 
 def undo_marks(engine: Engine) -> list[op.Operation[Any]]:
-    """Return the operations that take back what was set (pauses, closed paths, weights, workers), and give signals."""
+    """
+    Return the operations that take back what was set (pauses, closed paths, weights, workers), and give signals.
+
+    Of the limits those that have less than an unfinished job costs, which they would hold up for ever.
+    """
     jobs = engine.table.jobs
     needed = {
         need for job in jobs.values() for need in (*job.blocked, *[need[0] for need in job.need_extras().all_needs()])
     }
     signals = sorted([job_id for job_id in needed if job_id.startswith(SIGNAL_MARK) and job_id not in jobs])
+    most = max([job.spec.policy.cost for job in jobs.values() if not job.is_over], default=1)
+    known = [state.limit for state in engine.table.limits.states(0)]
     return [
+        *[op.SetLimit(limit.lifted) for limit in known if limit.costs_max < most],
         *[op.Enqueue((signal_spec(name_of(job_id) or "", b"1", DAY_MS),)) for job_id in signals],
         *[op.Resume(pause.filter) for pause in engine.table.pauses.all()],
         *[op.Close(path, reopen=True) for path in sorted(engine.table.closed)],

@@ -97,6 +97,12 @@ class Limit:
         return self.most is not None or self.rate is not None
 
     @property
+    def costs_max(self) -> int:
+        """How much a job may cost that is ever to start under it."""
+        starts = self.rate and (self.burst or self.rate[0])
+        return min(self.most or MOST_MAX, starts or MOST_MAX)
+
+    @property
     def path_key(self) -> str | None:
         """The queue key of the path, None for the whole namespace."""
         return None if self.path is None else queue_key(self.path)

@@ -22,6 +22,7 @@ from queuehint.schema.kinds import RULED, AnyNumber, Count, DurationMs, Number, 
 
 SERVICES_KEPT_MAX = 100
 WAITS_MAX = 100
+COST_MAX = 1000
 OnRetry = Literal["hold", "yield"]
 OnDead = Literal["continue", "hold", "cancel_behind"]
 OnDependencyFailure = Literal["wait", "cancel", "run"]
@@ -163,6 +164,7 @@ class Policy:
             ``"cancel_behind"`` cancels the QUEUED jobs behind it at or below its path.
         on_dependency_failure: what a failed dependency does, for the explicit edges.
         max_hold_ms: longest back-off that keeps the place.
+        cost: how many slots and how much of a rate it takes of each limit that it counts under, 1–1 000.
         start_within_ms: CANCELED (``expired``) if not started for the first time this long after it was enqueued, or
             due if it has a time; None is never.
         retention_ms: how long the record is kept once the job is over; None is the scheduler's setting.
@@ -178,6 +180,7 @@ class Policy:
     on_dead: Annotated[OnDead, RULED] = "continue"
     on_dependency_failure: OnDependencyFailure = "wait"
     max_hold_ms: Annotated[DurationMs, RULED] = 300_000
+    cost: Annotated[int, Count(1, COST_MAX), RULED] = 1
     start_within_ms: Annotated[SomeMs | None, RULED] = None
     retention_ms: Annotated[DurationMs | None, RULED] = None
     key_for_ms: Annotated[SomeMs | None, RULED] = None

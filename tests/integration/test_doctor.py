@@ -112,10 +112,15 @@ class Walk:
             self.lockstep.do(self.generator.move() if self.random.random() < 0.85 else op.Tick())
 
     def open_all(self) -> None:
-        """Let everything run again: what is paused or closed waits for a person."""
-        for pause in self.lockstep.engine.table.pauses.all():
+        """Let everything run again: what is paused or closed, or costs more than a limit has, waits for a person."""
+        table = self.lockstep.engine.table
+        most = max([known.spec.policy.cost for known in table.jobs.values()], default=1)
+        for state in table.limits.states(0):
+            if state.limit.costs_max < most:
+                self.store.do(op.SetLimit(state.limit.lifted))
+        for pause in table.pauses.all():
             self.store.do(op.Resume(pause.filter))
-        for path in sorted(self.lockstep.engine.table.closed):
+        for path in sorted(table.closed):
             self.store.do(op.Close(path, reopen=True))
 
     def names(self) -> dict[str, list[str]]:
@@ -808,3 +813,22 @@ def test_what_the_state_says_of_timers_and_leftovers_is_compared_with_their_keys
     store.do(op.Exchange("w", pools=("default",), limit=1))
     store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 7")
     assert store.put_right() == {"counter"}
+
+
+def test_costs_are_counted_and_what_is_called_or_costs_too_much_is_sound(store: Store) -> None:
+    store.do(op.SetLimit(Limit(path=("t",), most=3)))
+    store.do(op.Enqueue((job("1", "t", "a", policy=Policy(cost=3)), job("2", "t", "b", policy=Policy(cost=2)))))
+    store.do(op.Enqueue((job("3", "t", "c"),)))
+    (grant,) = store.do(op.Exchange("w", pools=("default",), limit=5)).grants
+    assert store.look().is_clean
+    store.do(op.Exchange("w", settle=(Outcome(job_id="1", token=grant.token, kind=OutcomeKind.FINISHED),)))
+    assert store.look().is_clean, "one is called"
+    found: Any = store.server.client().keys(store.key("gauges:*"))
+    store.change_packed(found[0].decode()[len(store.key("")) :], "t", "value[1] = value[1] + 1")
+    assert "gauge" in store.put_right()
+    store.do(op.SetLimit(Limit(path=("t",), most=1)))
+    assert [each.spec.id for each in store.do(op.Exchange("w", pools=("default",), limit=5)).grants] == ["3"]
+    assert store.look().is_clean, "one costs more than the limit has"
+    store.do(op.SetLimit(Limit(path=("t",), most=2)))
+    store.drain()
+    assert store.look().is_clean

@@ -169,7 +169,7 @@ def test_the_page_of_limits_says_the_ranges_that_options_have() -> None:
                 assert told[option].startswith(words_of(kind)), option
                 assert "None" not in told[option] or may_lack, option
                 seen += 1
-    assert seen == 8, "as many options have a range of numbers on the page of limits"
+    assert seen == 9, "as many options have a range of numbers on the page of limits"
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

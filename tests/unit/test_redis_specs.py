@@ -215,8 +215,8 @@ def test_the_default_policy_takes_no_room() -> None:
 
 
 def test_a_policy_ends_with_the_last_thing_said() -> None:
-    assert specs.policy_line(Policy(max_attempts=2)) == "2 3 hold continue 300000"
-    assert specs.policy_line(Policy(retention_ms=5)) == "5 3 hold continue 300000 - 5"
+    assert specs.policy_line(Policy(max_attempts=2)) == "2 3 hold continue 300000 1"
+    assert specs.policy_line(Policy(retention_ms=5)) == "5 3 hold continue 300000 1 - 5"
 
 
 @pytest.mark.parametrize(

@@ -259,12 +259,15 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
             selection=pause.filter if path is None else None,
         )
     if job.parked is not None and (counter := table.limits.counter_of(job)) is not None:
+        is_oversized = job.parked is counter.limiter.oversized
         return Reason(
             job_id=job.id,
             state=job.state,
             kind=ReasonKind.LIMIT,
             path_key=None if counter.selection is not None else key_of(counter.path),
-            until_ms=counter.until_ms(state.now_ms),
+            until_ms=None if is_oversized else counter.until_ms(state.now_ms),
+            stuck=is_oversized,
+            detail=f"its cost of {job.spec.policy.cost} is more than the limit has" if is_oversized else None,
             selection=counter.selection,
         )
     if job.spec.presence_ms is not None:

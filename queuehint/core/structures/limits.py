@@ -14,6 +14,11 @@ A limit of a task or a pool has one counter, for all jobs of it, with a place or
   queue (started, parked elsewhere, or over). So one slot releases one job; if there is still room, its start releases
   the next; and if it cannot start, the next is released in its stead, unless it was parked above: then none of the
   others could start either.
+- Jobs may cost more than one slot, or start. Once such a job is parked, its counter is *strict* until nothing is parked
+  there: jobs start in the order of rank and number. It calls one job at a time, the first, when there is room for its
+  cost; until that one is started or has left, or is not claimed within `LOOK_MS`, all others that are claimed are
+  parked behind it. So light jobs do not take the room that a heavy one waits for. One that costs more than the limit
+  has can never start: it is parked apart, and holds up nobody.
 - A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs checks
   again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key, Limit
     from queuehint.values.record_filter import RecordFilter
+    from queuehint.values.spec import JobSpec
 
 LOOK_MS = 5_000
 CALLED_MAX = 100
@@ -60,30 +66,37 @@ CALLED_MAX = 100
 
 
 class Limiter:
-    """A limit in force: its number, its counters by path, and its meter, which with ``each`` is every place's own."""
+    """
+    A limit in force: its number, its counters by path, and its meter, which with ``each`` is every place's own.
 
-    __slots__ = ("counters", "limit", "meter", "number")
+    ``oversized`` are the jobs parked here that cost more than the limit has, at whatever place of it.
+    """
+
+    __slots__ = ("counters", "limit", "meter", "number", "oversized")
 
     def __init__(self, limit: Limit, number: int) -> None:
         self.limit = limit
         self.number = number
         self.counters: dict[Path, PlaceCounter] = {}
         self.meter = Meter()
+        self.oversized = Ranked()
 
-    def is_spent(self, now_ms: int) -> bool:
-        """Return whether a place without a counter has no room by the rate."""
-        return self.limit.rate is not None and self.meter.room_ms(self.limit, 1, now_ms) > now_ms
+    def room_ms(self, meter: Meter, cost: int, now_ms: int) -> int:
+        """Return when the rate has room for a cost that is not too great: now, or later."""
+        return now_ms if self.limit.rate is None else meter.room_ms(self.limit, cost, now_ms)
 
 
 class PlaceCounter:
     """
     The counter of one place under one limit.
 
-    ``parked`` are the jobs parked here, ``released`` the number it released the last time, and ``look_ms`` when it
-    checks again for room, or whether its meter counts nothing, None if it need not.
+    ``started`` is what the jobs that run here cost. ``parked`` are the jobs parked here, ``released`` the number it
+    released the last time, and ``look_ms`` when it checks again for room, or whether its meter counts nothing, None if
+    it need not. ``called`` is the number of the one job that may start while the counter ``is_strict``, None if none
+    may.
     """
 
-    __slots__ = ("limiter", "look_ms", "meter", "parked", "path", "released", "started")
+    __slots__ = ("called", "is_strict", "limiter", "look_ms", "meter", "parked", "path", "released", "started")
 
     def __init__(self, limiter: Limiter, path: Path) -> None:
         self.limiter = limiter
@@ -91,6 +104,8 @@ class PlaceCounter:
         self.started = self.released = 0
         self.parked = Ranked()
         self.look_ms: int | None = None
+        self.called: int | None = None
+        self.is_strict = False
         self.meter = Meter() if limiter.limit.each else limiter.meter
 
     @property
@@ -103,21 +118,22 @@ class PlaceCounter:
         at = other.path
         return self.path[: len(at)] == at and self.selection is None and other.selection is None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether as many jobs run here as the limit allows."""
+    def is_full(self, cost: int = 1) -> bool:
+        """Return whether the limit has too few slots left for a cost."""
         most = self.limiter.limit.most
-        return most is not None and self.started >= most
+        return most is not None and self.started + cost > most
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs here and nothing is parked."""
         return not (self.started or self.parked)
 
-    def room_ms(self, now_ms: int) -> int:
-        """Return when the rate has room: now, or later."""
-        limit = self.limiter.limit
-        return now_ms if limit.rate is None else self.meter.room_ms(limit, 1, now_ms)
+    def stops(self, job: Job, now_ms: int) -> bool:
+        """Return whether a job, whose cost is not too great, may not start here."""
+        cost = job.spec.policy.cost
+        if self.is_strict and self.called != job.number:
+            return True
+        return self.is_full(cost) or self.limiter.room_ms(self.meter, cost, now_ms) > now_ms
 
     def kept_until_ms(self, now_ms: int) -> int | None:
         """Return until when it is kept for the sake of its own meter alone; None if it need not be."""
@@ -129,8 +145,10 @@ class PlaceCounter:
 
     def until_ms(self, now_ms: int) -> int | None:
         """Return when the next job may start here by time alone; None if one may now, or only after another's end."""
-        room_ms = self.room_ms(now_ms)
-        return None if self.is_full or room_ms <= now_ms else room_ms
+        first = self.parked.first()
+        cost = 1 if first is None else first[3].spec.policy.cost
+        room_ms = self.limiter.room_ms(self.meter, cost, now_ms)
+        return None if self.is_full(cost) or room_ms <= now_ms else room_ms
 
 
 class Limits:
@@ -224,14 +242,18 @@ class Limits:
             counters = sorted(old.counters.values(), key=lambda counter: gate_key(counter.path))
             for counter in counters:
                 self._look_at(counter, None)
-            self._leftovers.append(UnparkSweep(deque([counter.parked for counter in counters])))
+            heaps = [(gate_key(counter.path), counter.parked) for counter in counters]
+            # As the texts of places are ordered: behind those of the root, before those of all other places.
+            at = sum(key == "" and limit.selection is None for key, _ in heaps)
+            heaps.insert(at, ("", old.oversized))
+            self._leftovers.append(UnparkSweep(deque([heap for _, heap in heaps])))
         if limit.holds_back:
             self._last_number += 1
             limiter = self._limiter_of[limit.key] = self.limiters[self._last_number] = Limiter(limit, self._last_number)
             for job in running:
-                for number, place in self._limiters_of(job):
+                for number, place in self._limiters_of(job.spec):
                     if number == limiter.number:
-                        self._counter(limiter, place).started += 1
+                        self._counter(limiter, place).started += job.spec.policy.cost
             if old is not None:
                 self._go_on_from(limiter, old)
 
@@ -246,42 +268,60 @@ class Limits:
             counter.meter.go_on_from(limit, was.meter, old_limit, self.now_ms)
             self._refresh(counter, 0)
 
+    def exceeded_by(self, spec: JobSpec) -> tuple[Limit, Path] | None:
+        """Return the first limit that has less than a job costs, and the place where it counts; None if none has."""
+        cost, found = spec.policy.cost, self._limiters_of(spec).items()
+        return next(((each.limit, place) for (_, place), each in found if cost > each.limit.costs_max), None)
+
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
-    def stops(self, job: Job) -> PlaceCounter | None:
-        """Return the counter that has no room for a job, None if it may start."""
-        for (_, place), limiter in self._limiters_of(job).items():
+    def stops(self, job: Job) -> PlaceCounter | Limiter | None:
+        """Return the counter that has no room for a job, the limit that is less than its cost, None if it may start."""
+        cost = job.spec.policy.cost
+        for (_, place), limiter in self._limiters_of(job.spec).items():
+            if cost > limiter.limit.costs_max:
+                return limiter
             counter = limiter.counters.get(place)
-            if counter is None and not limiter.is_spent(self.now_ms):
-                continue
-            counter = counter or self._counter(limiter, place)
-            if counter.is_full or counter.room_ms(self.now_ms) > self.now_ms:
+            if counter is None:
+                # Nothing runs there, so the slots are enough.
+                if limiter.room_ms(limiter.meter, cost, self.now_ms) <= self.now_ms:
+                    continue
+                counter = self._counter(limiter, place)
+            if counter.stops(job, self.now_ms):
                 return counter
         return None
 
-    def park(self, job: Job, counter: PlaceCounter) -> None:
-        """Park a job, just taken from the ready queue, that this counter stops."""
+    def park(self, job: Job, counter: PlaceCounter | Limiter) -> None:
+        """Park a job, just taken from the ready queue, that this counter or limit stops."""
+        if isinstance(counter, Limiter):
+            job.parked = counter.oversized
+            counter.oversized.offer(job)
+            self.job_left(job)
+            return
         job.parked = counter.parked
         counter.parked.offer(job)
+        counter.is_strict = counter.is_strict or job.spec.policy.cost > 1
         self._refresh(counter, 1)
         self.job_left(job, counter)
 
     def enter(self, job: Job) -> None:
         """Count a job that starts."""
-        found = self._limiters_of(job)
+        found, cost = self._limiters_of(job.spec), job.spec.policy.cost
         for (_, place), limiter in found.items():
             counter = self._counter(limiter, place)
-            counter.started += 1
+            counter.started += cost
+            if counter.called == job.number:
+                counter.called = None
             if limiter.limit.rate is not None:
-                counter.meter.spend(limiter.limit, 1, self.now_ms)
+                counter.meter.spend(limiter.limit, cost, self.now_ms)
         for (_, place), limiter in found.items():
             self._refresh(limiter.counters[place], 1)
 
     def leave(self, job: Job) -> None:
         """Uncount a job that has stopped running."""
-        found = self._limiters_of(job)
+        found = self._limiters_of(job.spec)
         for (_, place), limiter in found.items():
-            limiter.counters[place].started -= 1
+            limiter.counters[place].started -= job.spec.policy.cost
         for (_, place), limiter in found.items():
             self._refresh(limiter.counters[place], 1)
 
@@ -292,10 +332,16 @@ class Limits:
         Args:
             at: where it was parked, if it was: jobs at or below that place could not start either.
         """
-        for (_, place), limiter in self._limiters_of(job).items():
+        for (_, place), limiter in self._limiters_of(job.spec).items():
             counter = limiter.counters.get(place)
-            if counter is not None and (at is None or not counter.is_within(at)):
-                self._refresh(counter, 1)
+            if counter is None:
+                continue
+            is_called = counter.called == job.number
+            if is_called:
+                counter.called = None
+            is_next = at is None or not counter.is_within(at)
+            if is_called or is_next:
+                self._refresh(counter, 1 if is_next else 0)
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -310,20 +356,28 @@ class Limits:
         if due_ms is None or due_ms > self.now_ms:
             return None
         counter = self._looks.peekitem(0)[1]
+        # Nobody has claimed the one that was called: no worker serves its pool.
+        counter.called = None
         return self._refresh(counter, min(2 * counter.released, CALLED_MAX) or 1)
 
     # --- questions -------------------------------------------------------------------------------------------------
 
     def counter_of(self, job: Job) -> PlaceCounter | None:
-        """Return the counter at which a job is parked; None if it is not, or its limit was removed."""
-        for (_, place), limiter in self._limiters_of(job).items():
+        """
+        Return the counter at which a job is parked; None if it is not, or its limit was removed.
+
+        Of one that costs more than its limit has it is the first of that limit, made up if it is not there.
+        """
+        for (_, place), limiter in self._limiters_of(job.spec).items():
             counter = limiter.counters.get(place)
+            if limiter.oversized is job.parked:
+                return counter or PlaceCounter(limiter, place)
             if counter is not None and counter.parked is job.parked:
                 return counter
         return None
 
     def parks_any(self) -> bool:
-        """Return whether jobs are parked; O(counters)."""
+        """Return whether jobs are parked that go on by themselves; O(counters)."""
         return any(counter.parked for limiter in self.limiters.values() for counter in limiter.counters.values())
 
     def states(self, unfinished: int) -> tuple[LimitState, ...]:
@@ -345,8 +399,8 @@ class Limits:
         """Recount and assert; for tests, O(all)."""
         started: dict[tuple[int, Path], int] = {}
         for job in running:
-            for place in self._limiters_of(job):
-                started[place] = started.get(place, 0) + 1
+            for place in self._limiters_of(job.spec):
+                started[place] = started.get(place, 0) + job.spec.policy.cost
         looks = {}
         for number, limiter in self.limiters.items():
             assert limiter.number == number
@@ -356,8 +410,10 @@ class Limits:
                 assert not counter.is_idle or counter.look_ms is not None, f"{path} counts nothing"
                 assert (counter.meter is limiter.meter) != limiter.limit.each
                 assert all(job.parked is counter.parked for job in counter.parked.items())
-                has_look = counter.is_idle or (counter.parked and not counter.is_full)
-                assert (counter.look_ms is not None) == bool(has_look)
+                first = counter.parked.first()
+                is_waiting = first is not None and not counter.is_full(first[3].spec.policy.cost)
+                assert (counter.look_ms is not None) == bool(counter.is_idle or is_waiting or counter.called)
+                assert counter.is_strict or counter.called is None
                 if counter.look_ms is not None:
                     looks[counter.look_ms, number, gate_key(path)] = counter
         assert not started, f"STARTED jobs that are not counted: {started}"
@@ -368,14 +424,14 @@ class Limits:
 
     # --- what these share ------------------------------------------------------------------------------------------
 
-    def _limiters_of(self, job: Job) -> dict[tuple[int, Path], Limiter]:
+    def _limiters_of(self, spec: JobSpec) -> dict[tuple[int, Path], Limiter]:
         """
         Return the limiters at which a job counts, by number and place: for each claim from the deepest place up, then
         its task's and its pool's.
         """
         found: dict[tuple[int, Path], Limiter] = {}
         limiter_of = self._limiter_of
-        for claim in job.spec.claims:
+        for claim in spec.claims:
             for depth in range(len(claim.path), -1, -1):
                 place = claim.path[:depth]
                 limiter = limiter_of.get((place, False))
@@ -383,7 +439,7 @@ class Limits:
                     found[limiter.number, place] = limiter
                 if depth and (limiter := limiter_of.get((place[:-1], True))) is not None:
                     found[limiter.number, place] = limiter
-        for limiter in (limiter_of.get(("task", job.spec.task)), limiter_of.get(("pool", job.spec.pool))):
+        for limiter in (limiter_of.get(("task", spec.task)), limiter_of.get(("pool", spec.pool))):
             if limiter is not None:
                 found[limiter.number, ()] = limiter
         return found
@@ -398,23 +454,37 @@ class Limits:
         """Release up to *count* jobs if there is room, and compute the next check; return how many were released."""
         released, look_ms = 0, None
         parked = counter.parked
-        if parked and not counter.is_full:
-            look_ms = counter.room_ms(self.now_ms)
-            if look_ms <= self.now_ms:
-                released = min(count, len(parked))
-                for _ in range(released):
-                    job = parked.pop()
-                    job.parked = None
-                    self._ready.add(job)
-                look_ms = self.now_ms + LOOK_MS if parked else None
+        first = parked.first() if counter.called is None else None
+        if first is not None:
+            cost = first[3].spec.policy.cost
+            if not counter.is_full(cost):
+                look_ms = counter.limiter.room_ms(counter.meter, cost, self.now_ms)
+                if look_ms <= self.now_ms:
+                    released = self._release(counter, count)
+                    look_ms = self.now_ms + LOOK_MS if parked or counter.called is not None else None
+        elif counter.called is not None:
+            look_ms = counter.look_ms
         counter.released = released if look_ms is not None else 0
+        if not parked and counter.called is None:
+            counter.is_strict = False
         is_idle = counter.is_idle
-        if is_idle:
+        if is_idle and counter.called is None:
             look_ms = counter.kept_until_ms(self.now_ms)
         self._look_at(counter, look_ms)
         if is_idle and look_ms is None:
             del counter.limiter.counters[counter.path]
         return released
+
+    def _release(self, counter: PlaceCounter, count: int) -> int:
+        """Offer up to *count* of those parked, where one has a cost of its own one alone; return how many."""
+        count = min(count, 1 if counter.is_strict else len(counter.parked))
+        for _ in range(count):
+            job = counter.parked.pop()
+            job.parked = None
+            if counter.is_strict:
+                counter.called = job.number
+            self._ready.add(job)
+        return count
 
     def _look_at(self, counter: PlaceCounter, look_ms: int | None) -> None:
         if counter.look_ms == look_ms:

@@ -35,6 +35,7 @@ from queuehint.testing.contract.child_limits import RatesOfChildren, RoomOfChild
 from queuehint.testing.contract.closings import LastJobs
 from queuehint.testing.contract.concurrent_submissions import ConcurrentSubmissions
 from queuehint.testing.contract.conflicts import Conflicts
+from queuehint.testing.contract.costs import Costs
 from queuehint.testing.contract.debounces import Debounces, Throttles
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.due_now import DueNow
@@ -95,6 +96,7 @@ __all__ = [
     "Commits",
     "ConcurrentSubmissions",
     "Conflicts",
+    "Costs",
     "Counting",
     "Counts",
     "Dead",
@@ -285,6 +287,7 @@ class BackendConformance(
     RatesOfChildren,
     RoomOfChildren,
     LimitsOfJobs,
+    Costs,
     LimitsTold,
     Steps,
     Bounds,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
 from queuehint.testing.model.jobs import STARTED, Actor, Jobs
-from queuehint.testing.model.places import is_at_or_below
+from queuehint.testing.model.places import is_at_or_below, shape
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from queuehint.values.hint import Path
     from queuehint.values.limit import Key, Limit
+    from queuehint.values.spec import JobSpec
 
 
 class Limits(Jobs):
@@ -21,12 +23,16 @@ class Limits(Jobs):
 
     def places(self, job: Actor, limit: Limit) -> set[Path]:
         """Return at which places a job counts towards a limit on starts; of a task or a pool it is the root."""
+        return self.places_of(job.spec, limit)
+
+    def places_of(self, spec: JobSpec, limit: Limit) -> set[Path]:
+        """Return at which places a job would count."""
         if limit.path is None:
-            return {()} if job.spec.task == limit.task or job.spec.pool == limit.pool else set()
+            return {()} if spec.task == limit.task or spec.pool == limit.pool else set()
         length = len(limit.path) + limit.each
         return {
             claim.path[:length]
-            for claim in job.claims
+            for claim in shape(spec.claims)
             if is_at_or_below(claim.path, limit.path) and len(claim.path) >= length
         }
 
@@ -34,9 +40,18 @@ class Limits(Jobs):
         """Some limit may keep a job from being started."""
         return any(limit.holds_back and self.places(job, limit) for limit in self.limits.values())
 
-    def count_started(self, limit: Limit) -> list[Path]:
-        """Return the places of all STARTED jobs that count towards a limit."""
-        return [place for job in self.placed if job.state is STARTED for place in self.places(job, limit)]
+    def count_started(self, limit: Limit) -> Counter[Path]:
+        """Return what the STARTED jobs cost that count towards a limit, by place."""
+        cost: Counter[Path] = Counter()
+        for job in self.placed:
+            if job.state is STARTED:
+                cost.update(dict.fromkeys(self.places(job, limit), job.spec.policy.cost))
+        return cost
+
+    def costs_max(self, spec: JobSpec) -> int:
+        """Return how much a job may cost that is ever to start under its limits."""
+        limits = [limit for limit in self.limits.values() if limit.holds_back and self.places_of(spec, limit)]
+        return min([limit.costs_max for limit in limits], default=spec.policy.cost)
 
     def unfinished(self, taken: Container[str] = ()) -> list[Actor]:
         """Return the unfinished jobs, without the hidden ones of these ids, which another submission takes."""
@@ -73,7 +88,7 @@ class Limits(Jobs):
         assert limit.rate is not None
         return [(at, cost) for at, cost in self.metered.get(place, []) if self.now_ms - at <= limit.rate[1]]
 
-    def has_room(self, place: tuple[Key, Path], limit: Limit, cost: int = 1) -> bool:
+    def has_room(self, place: tuple[Key, Path], limit: Limit, cost: int) -> bool:
         """Return whether a rate lets a job start: no window has more than its tokens, or its bucket has as many."""
         assert limit.rate is not None
         if limit.burst is not None:
@@ -115,10 +130,10 @@ class Limits(Jobs):
             if not limit.holds_back or not (places := self.places(job, limit)):
                 continue
             started = self.count_started(limit)
-            if limit.most is not None and any(started.count(place) > limit.most for place in places):
+            if limit.most is not None and any(started[place] > limit.most for place in places):
                 return limit
             if limit.rate is not None:
-                if not all(self.has_room((limit.key, place), limit) for place in places):
+                if not all(self.has_room((limit.key, place), limit, job.spec.policy.cost) for place in places):
                     return limit
         return None
 
@@ -128,6 +143,6 @@ class Limits(Jobs):
             for place in self.places(job, limit) if limit.rate is not None else ():
                 key = limit.key, place
                 if limit.burst is not None:
-                    self.tokens_left[key] = self.tokens_of(key, limit) - 1, self.now_ms
+                    self.tokens_left[key] = self.tokens_of(key, limit) - job.spec.policy.cost, self.now_ms
                 else:
-                    self.metered[key] = [*self.starts_of(key, limit), (self.now_ms, 1)]
+                    self.metered[key] = [*self.starts_of(key, limit), (self.now_ms, job.spec.policy.cost)]

@@ -81,6 +81,8 @@ class Refusals(Records):
             closed = [path for path in self.closed if closing is None or not is_at_or_below(path, closing.path)]
             if any(at_or_below(spec.claims, path) for path in closed):
                 return PathClosedError
+            if self.costs_max(spec) < spec.policy.cost:
+                return InvalidJobError
             if spec.key is not None:
                 if spec.on_conflict == "reject" and (self.newest(spec.key) is not None or spec.key in new_keys):
                     return DuplicateJobError

@@ -75,28 +75,30 @@ class StartRules:
         for key, limit in self.limits.items():
             places = counted_at(spec, limit)
             if limit.most is not None and places:
-                counts = Counter([place for other in others for place in counted_at(other, limit)])
+                counts: Counter[Path] = Counter()
+                for other in others:
+                    counts.update(dict.fromkeys(counted_at(other, limit), other.policy.cost))
                 for place in places:
-                    assert counts[place] < limit.most, (
+                    assert counts[place] + spec.policy.cost <= limit.most, (
                         f"job {spec.id} was started, and {counts[place]} jobs run at {place}, which may be {limit.most}"
                     )
             for place in places if limit.rate is not None else ():
-                assert self._take((key, place), limit, now_ms), (
+                assert self._take((key, place), limit, spec.policy.cost, now_ms), (
                     f"job {spec.id} was started, and the rate of {key} has no room at {place}"
                 )
 
-    def _take(self, place: tuple[Key, Path], limit: Limit, now_ms: int) -> bool:
+    def _take(self, place: tuple[Key, Path], limit: Limit, cost: int, now_ms: int) -> bool:
         """Count a start under a rate; return whether it had room."""
         assert limit.rate is not None
         tokens, per_ms = limit.rate
         if limit.burst is None:
             times = self._started.setdefault(place, [])
-            times.append(now_ms)
+            times += [now_ms] * cost
             return sum(now_ms - at_ms <= per_ms for at_ms in times) <= tokens
         spent, at_ms = self._spent.get(place, (0, now_ms))
         spent = max(0, spent - (now_ms - at_ms) * tokens)
-        self._spent[place] = spent + per_ms, now_ms
-        return spent <= (limit.burst - 1) * per_ms
+        self._spent[place] = spent + cost * per_ms, now_ms
+        return spent <= (limit.burst - cost) * per_ms
 
     def check_room(self, operation: op.Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
         """Assert that no more jobs are unfinished than may be, where an accepted submission has made one."""

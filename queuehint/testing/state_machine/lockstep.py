@@ -259,7 +259,7 @@ class Lockstep:
         assert {key: state.limit for key, state in states.items()} == model.limits
         for state in states.values():
             limit = state.limit
-            assert state.started == (len(model.count_started(limit)) if limit.holds_back else None)
+            assert state.started == (sum(model.count_started(limit).values()) if limit.holds_back else None)
             unfinished = None if limit.max_pending is None else model.count_towards(limit)
             assert state.pending == unfinished or (limit.max_pending is not None and engine.table.leftovers)
 

@@ -85,6 +85,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "on_dead": st.sampled_from(["hold", "cancel_behind"]),
     "on_dependency_failure": st.sampled_from(["cancel", "run"]),
     "max_hold_ms": st.sampled_from([0, 2 * MINUTE]),
+    "cost": st.sampled_from([2, 3]),
     "start_within_ms": st.sampled_from([2 * MINUTE, 6 * MINUTE]),
     "key_for_ms": st.sampled_from([MINUTE, 15 * MINUTE]),
     "retention_ms": st.sampled_from([0, 8 * MINUTE, 12 * MINUTE]),

@@ -198,8 +198,8 @@ POLICIES = (
     _policy(max_attempts=2, max_losses=2, on_dead="cancel_behind"),
     _policy(max_attempts=2, on_retry="yield", on_dead="cancel_behind", retention_ms=0),
     _policy(on_retry="yield", start_within_ms=6 * MINUTE),
-    _policy(max_hold_ms=2 * MINUTE, key_for_ms=MINUTE),
-    _policy(max_attempts=1, retention_ms=0, key_for_ms=15 * MINUTE),
+    _policy(max_hold_ms=2 * MINUTE, key_for_ms=MINUTE, cost=2),
+    _policy(max_attempts=1, retention_ms=0, key_for_ms=15 * MINUTE, cost=3),
     _policy(max_hold_ms=0, start_within_ms=2 * MINUTE, retention_ms=11 * MINUTE),
 )
 # Where jobs depend on each other records are kept longer: what fell because of a dead job can be brought back.
@@ -218,7 +218,7 @@ WOVEN_POLICIES = tuple(
         _policy(max_attempts=2, max_losses=1),
         _policy(max_attempts=1, on_dead="hold"),
         _policy(max_attempts=1, on_dead="cancel_behind"),
-        _policy(on_retry="yield", start_within_ms=6 * MINUTE),
+        _policy(on_retry="yield", start_within_ms=6 * MINUTE, cost=2),
     )
 )
 

@@ -22,19 +22,19 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations import ChangeSchedule, Commit, Depend, Enqueue, Operation
-from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL
+from queuehint.operations.bounds import OTHER_FLOW, OTHER_SPEC, WEIGHTS_FULL, cost_refusal
 from queuehint.values.hint import key_of
 from queuehint.values.limit import TOO_MANY_LIMITS
 from queuehint.values.report import TOO_MANY_PAUSES
 from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
-SCHEMA: Final = 12
+SCHEMA: Final = 13
 """SCHEMA_VERSION of ``lua/lib/request/state.lua``."""
 _RECEIPT_UNREAD: Final = ("BAD_ARGUMENT", "BAD_SCHEMA", "CORRUPT", "STALE_REQUEST")
 """Refusals of scripts that may come before the receipt of the request was read, or without one that could tell."""
 _OF_TASK: Final = -2
 _OF_POOL: Final = -3
-"""Named by QUEUE_FULL in place of a claim where the limit is of the job's task or pool."""
+"""Named by QUEUE_FULL and COST in place of a claim where the limit is of the job's task or pool."""
 
 
 def is_settled(operation: Operation[Any], message: str) -> bool:
@@ -80,6 +80,12 @@ def refusal(operation: Operation[Any], message: str) -> Exception | None:
     if code == "PATH_CLOSED" and isinstance(operation, Enqueue):
         claim = operation.jobs[int(words[1])].claims[int(words[2])]
         return PathClosedError(key_of(claim.path[: int(words[3])]))
+    if code == "COST" and isinstance(operation, Enqueue):
+        index, claim_at, depth, most = map(int, words[1:])
+        spec = operation.jobs[index]
+        if claim_at >= 0:
+            return InvalidJobError(cost_refusal(spec, most, "path", spec.claims[claim_at].path[:depth]))
+        return InvalidJobError(cost_refusal(spec, most, "task" if claim_at == _OF_TASK else "pool"))
     if code == "QUEUE_FULL" and isinstance(operation, Enqueue):
         index, claim_at, depth, pending, most, retry_ms, more = map(int, words[1:])
         spec = operation.jobs[index]

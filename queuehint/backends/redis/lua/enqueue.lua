@@ -10,7 +10,7 @@
                     id of each job it depends on, one a line
   Returns more, now, next, the first new number, and a line for each job: its state if it is new, with the next number;
   else id, number, state, created, presence token.
-  Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
+  Refuses DUPLICATE_JOB at, KEY_TAKEN at owner, PATH_CLOSED at claim depth, COST at claim depth most, UNKNOWN_DEPENDENCY at id, CYCLE at, LEASE_LOST,
     FLOW_GONE, FLOW_EXISTS, OTHER_FLOW, UNDER_WAY at retry_ms, SCHEDULE_CHANGED, NOT_LAST at, QUEUE_FULL at claim depth pending most retry_ms more (claim -1 for the namespace, -2
     for its task, -3 for its pool, retry_ms -1 for unknown, more 1 if work is due); nothing is changed.
   Mirrors core.producing and core.refusals   Cost O(depth) a claim, and what follows ]]
@@ -125,6 +125,22 @@ local function refused_edges(index, ask, seen)
   if parent_id ~= '' and edges.reaches(above, parent_id, seen) then return 'CYCLE ' .. index - 1 end
 end
 
+-- Why a job of these fields could never start: the first limit that it counts under that has less than its cost; nil if none.
+local function costs_too_much(index, job)
+  local cost = meters.cost_of(job)
+  for _, at in ipairs(cost > 1 and limits.places(job) or {}) do
+    if cost > meters.costs_max(at.limiter) then
+      local claim_at, depth = string.byte(at.limiter.field) == 116 and -2 or -3, 0
+      for other_at, claim in ipairs(form.claims(job[CLAIMS])) do
+        for other_depth, key in ipairs(claim.keys) do
+          if key == at.key then claim_at, depth = other_at - 1, other_depth - 1 end
+        end
+      end
+      return 'COST ' .. table.concat({index - 1, claim_at, depth, string.format('%.0f', meters.costs_max(at.limiter))}, ' ')
+    end
+  end
+end
+
 -- Why the submission would leave too many jobs unfinished; nil if it would not.
 local function too_many()
   local new, pending, keys = {}, {}, {}
@@ -219,6 +235,11 @@ local function refusal()
             end
           end
         end
+      end
+      if S[LIMITS] > 0 and ask[P_POLICY] ~= '' then
+        local like = {[TASK] = ask[P_TASK], [POOL] = ask[P_POOL], [CLAIMS] = ask[P_CLAIMS], [POLICY] = ask[P_POLICY]}
+        local refused = costs_too_much(index, like)
+        if refused then return refused end
       end
       if key then
         if ask[CONFLICT] == 'reject' then

@@ -88,7 +88,7 @@ local function check_limits(job)
     if limiter then places = {{limiter = limiter, key = key}} end
   end
   for _, at in ipairs(places) do
-    if job[STATE] == STARTED then running[at.place] = (running[at.place] or 0) + 1 end
+    if job[STATE] == STARTED then running[at.place] = (running[at.place] or 0) + meters.cost_of(job) end
     if redis.call('HEXISTS', store.gauges(at.limiter.number), at.key) == 0 then
       problem('gauge', 'gauges:' .. examine.int(at.limiter.number), at.key, at.key, '')
     end

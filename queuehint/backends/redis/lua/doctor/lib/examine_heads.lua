@@ -199,7 +199,7 @@ function examine.started_at(place)
     for _, member in ipairs(redis.call('ZRANGE', store.leases, 0, -1)) do
       local job = examine.head(examine.id_of_tag(member, 2))
       local is_read, places = pcall(function() return job and job[STATE] == STARTED and limits.places(job) or {} end)
-      for _, at in ipairs(is_read and places or {}) do started_at[at.place] = (started_at[at.place] or 0) + 1 end
+      for _, at in ipairs(is_read and places or {}) do started_at[at.place] = (started_at[at.place] or 0) + meters.cost_of(job) end
     end
   end
   return started_at[place] or 0
@@ -208,7 +208,9 @@ end
 -- What follows at a place from how many jobs run there: how many are parked, whether to check it again.
 function examine.counter(limiter, place, started)
   local parked = redis.call('ZLEXCOUNT', store.parked, '[' .. place .. '\0', '(' .. place .. '\1')
-  return parked, parked > 0 and not (limiter.most and started >= limiter.most)
+  local first = parked > 0 and redis.call('ZRANGEBYLEX', store.parked, '[' .. place .. '\0', '(' .. place .. '\1', 'LIMIT', 0, 1)[1]
+  local job = first and examine.head(limits.id_of(first))
+  return parked, parked > 0 and not (limiter.most and started + (job and meters.cost_of(job) or 1) > limiter.most)
 end
 
 -- The limit of a key of counters, and a place there; nil if there is none.

@@ -43,6 +43,12 @@ local function check_member(name, base, member)
   if not entries[name] or not entries[name][member] then return 'stray', id end
   if base == 'parked' and form.is_place(job[OFFER]) then
     local is_read, limiter, _, number = pcall(limits.at, job[OFFER])
+    -- Those that cost more than a limit has are parked by its number alone.
+    local stored = redis.call('HGETALL', store.limits)
+    for at = 2, #stored, 2 do
+      local limit = examine.limit(stored[at - 1], stored[at])
+      limiter = limiter or (limit and limit[1] > 0 and job[OFFER] == limits.apart({number = limit[1]}))
+    end
     if is_read and not limiter and not examine.is_left('u', -number) then return 'unparked', id end
   elseif base == 'parked' then
     local pause = job[OFFER]
@@ -219,8 +225,8 @@ CHECK['gauges:'] = function(name, _, key, packed)
   -- A child where nothing runs or waits is counted as long as its meter counts something.
   local meter, is_idle = examine.meter(limiter, counter), started + parked == 0
   if counter[2] ~= parked or type(counter[3]) ~= 'number'
-    or (meter == nil) ~= not (limits.is_each(limiter) and limiter.tokens) or (is_idle and (not meter or meter.spent == 0))
-    or (counter[4] and true or false) ~= (looks or is_idle)
+    or (meter == nil) ~= not (limits.is_each(limiter) and limiter.tokens) or (is_idle and (not meter or meter.spent == 0) and not counter[8])
+    or (counter[4] and true or false) ~= (looks or is_idle or (counter[8] and true or false))
     or (tonumber(redis.call('ZSCORE', store.looks, place) or nil) or false) ~= counter[4] then
     return 'gauge', key
   end

@@ -225,6 +225,20 @@ local function refused_by_all(job)
   return 'task ' .. job[TASK] .. ', unknown to release' .. (#said > 1 and 's' or '') .. ' ' .. table.concat(said, ', ')
 end
 
+-- The name of the selection of a task or a pool, as of a pause (lib/structures/pauses), by the key of its counter.
+function limits.selection(key)
+  local name = string.sub(key, 3)
+  if string.byte(key, 2) == 116 then return '\n\n\n' .. name .. '\n\n\n' end
+  return '\n\n\n\n' .. name .. '\n\n'
+end
+
+-- The limit, with its key, that has less than a job costs and has parked it; nil if none has.
+function limits.apart_by(job)
+  for _, at in ipairs(limits.places(job)) do
+    if job[OFFER] == limits.apart(at.limiter) then return at end
+  end
+end
+
 local function reason_queued(job)
   for index, depth in ipairs(job[WALKS] or {}) do
     if depth < GRANTED then
@@ -243,6 +257,12 @@ local function reason_queued(job)
       local selection = string.byte(key) == 10 and key
       return {kind = 'paused', path = not selection and key, until_ms = pause.until_ms, stuck = not pause.until_ms, selection = selection}
     end
+  end
+  local apart = form.is_place(job[OFFER]) and limits.apart_by(job)
+  if apart then
+    local selection = limits.is_selection(apart.key) and limits.selection(apart.key)
+    local detail = 'its cost of ' .. string.format('%.0f', meters.cost_of(job)) .. ' is more than the limit has'
+    return {kind = 'limit', path = not selection and apart.key, stuck = true, detail = detail, selection = selection}
   end
   if form.is_place(job[OFFER]) then
     local limiter, key = limits.at(job[OFFER])

@@ -1,10 +1,17 @@
---[[ meters: what was spent of a rate, and when there is room again; mirrors core.meters, which explains the theory.
+--[[ meters: what a job costs, what was spent of a rate, and when there is room again; mirrors core.meters, which explains the
+  theory.
   A meter is a limiter or a counter: it has *spent*, *at* and, of a limit without a burst, *log*: times and counts by turns,
   oldest first. ]]
-local LOG_MAX, LATE_MAX_MS = 64, 100 -- @const
+local LOG_MAX, LATE_MAX_MS, COST_MAX = 64, 100, 1000 -- @const
 local meters = {}
 
 lazily(meters, function()
+-- What a job takes of each limit.
+function meters.cost_of(job) return job[POLICY] == '' and 1 or form.policy(job)[COST] end
+
+-- How much a job may cost that is ever to start under a limit.
+function meters.costs_max(limiter) return math.min(limiter.most or COST_MAX, limiter.burst or limiter.tokens or COST_MAX) end
+
 -- The parts of tokens that are spent of a bucket by now.
 local function parts_of(meter, tokens) return math.max(0, meter.spent - (NOW - meter.at) * tokens) end
 

@@ -24,15 +24,11 @@ end
 -- Whether a limit is of each child of its path by itself.
 function limits.is_each(limiter) return string.byte(limiter.field) == 47 end
 
+-- What a job is offered by that costs more than a limit has: it is in PARKED with those of the limit, and of no counter.
+function limits.apart(limiter) return form.sortable(limiter.number) .. '\1' end
+
 -- Whether the key of a counter is that of a task or a pool.
 function limits.is_selection(key) return string.byte(key) == 10 end
-
--- The name of the selection of a task or a pool, as of a pause (lib/structures/pauses), by the key of its counter.
-function limits.selection(key)
-  local name = string.sub(key, 3)
-  if string.byte(key, 2) == 116 then return '\n\n\n' .. name .. '\n\n\n' end
-  return '\n\n\n\n' .. name .. '\n\n'
-end
 
 -- The limit of a field; false if there is none.
 function limits.of(field)
@@ -130,7 +126,8 @@ local function counter_at(at)
     local packed = idle and idle.packed or redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
-      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, log = kept[7] or nil, added = {}, added_ids = {}}
+      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, log = kept[7] or nil, called = kept[8], is_strict = kept[9],
+      added = {}, added_ids = {}}
     -- The meter of a rate belongs to the limit, or to each child by itself.
     counter.meter = limits.is_each(at.limiter) and counter or at.limiter
     counters[at.place] = counter
@@ -139,11 +136,11 @@ local function counter_at(at)
   return counter
 end
 
-local function is_full(counter) return counter.limiter.most and counter.started >= counter.limiter.most end
+local function is_full(counter, cost) return counter.limiter.most and counter.started + cost > counter.limiter.most end
 
 -- When the rate has room: now, or later.
-local function room_ms(counter)
-  return counter.limiter.tokens and meters.room_ms(counter.meter, counter.limiter, 1) or NOW
+local function room_ms(counter, cost)
+  return counter.limiter.tokens and meters.room_ms(counter.meter, counter.limiter, cost) or NOW
 end
 
 -- Until when a counter is kept for the sake of its own meter alone; false if it need not be.
@@ -151,13 +148,6 @@ local function kept_until_ms(counter)
   if counter.meter ~= counter or not counter.limiter.tokens then return false end
   local free_ms = meters.free_ms(counter, counter.limiter)
   return free_ms > NOW and free_ms
-end
-
--- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
-function limits.until_ms(limiter, key, place)
-  local counter = counter_at({limiter = limiter, key = key, place = place})
-  local ms = room_ms(counter)
-  if ms > NOW and not is_full(counter) then return ms end
 end
 
 local function sooner(left, right)
@@ -199,42 +189,64 @@ local function take_parked(counter)
   return added[3]
 end
 
+-- What the first of those parked at a counter costs.
+local function first_cost(counter)
+  return counter.is_strict and counter.parked > 0 and meters.cost_of(take_parked(counter)) or 1
+end
+
+-- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
+function limits.until_ms(limiter, key, place)
+  local counter = counter_at({limiter = limiter, key = key, place = place})
+  local cost = first_cost(counter)
+  local ms = room_ms(counter, cost)
+  if ms > NOW and not is_full(counter, cost) then return ms end
+end
+
 -- Call up to *count* jobs if there is room, and work out when to look again; return how many were called.
 local function refresh(counter, count)
-  local called, look_ms = 0, false
-  if counter.parked > 0 and not is_full(counter) then
-    look_ms = room_ms(counter)
+  local called, look_ms, was_strict = 0, false, counter.is_strict
+  local cost = not counter.called and counter.parked > 0 and first_cost(counter)
+  if cost and not is_full(counter, cost) then
+    look_ms = room_ms(counter, cost)
     if look_ms <= NOW then
-      called = math.min(count, counter.parked)
+      called = math.min(count, counter.is_strict and 1 or counter.parked)
       for _ = 1, called do
         local job = take_parked(counter)
         counter.parked = counter.parked - 1
+        if counter.is_strict then counter.called = job[NUMBER] end
         ready_queue.add(job)
       end
-      look_ms = counter.parked > 0 and NOW + LOOK_MS
+      look_ms = (counter.parked > 0 or counter.called) and NOW + LOOK_MS
     end
+  elseif counter.called then
+    look_ms = counter.look_ms
   end
   local calls = look_ms and called or 0
-  if counter.started == 0 and counter.parked == 0 then look_ms = kept_until_ms(counter) end
-  if called > 0 or counter.calls ~= calls or counter.look_ms ~= look_ms then
+  if counter.parked == 0 and not counter.called then counter.is_strict = false end
+  if counter.started == 0 and counter.parked == 0 and not counter.called then look_ms = kept_until_ms(counter) end
+  if called > 0 or counter.calls ~= calls or counter.look_ms ~= look_ms or counter.is_strict ~= was_strict then
     counter.calls, counter.look_ms, counter.is_changed = calls, look_ms, true
   end
   return called
 end
 
--- The counter that has no room for a job; nil if it may start.
+-- The counter that has no room for a job, or a limit that is less than its cost; nil if it may start.
 function limits.stops(job)
+  local cost = meters.cost_of(job)
   for _, at in ipairs(limits.places(job)) do
+    if cost > meters.costs_max(at.limiter) then return {apart = limits.apart(at.limiter)} end
     local counter = counter_at(at)
-    if is_full(counter) or room_ms(counter) > NOW then return counter end
+    if counter.is_strict and counter.called ~= job[NUMBER] or is_full(counter, cost) or room_ms(counter, cost) > NOW then return counter end
   end
 end
 
 -- Put aside a job, just taken from the ready queue, that this counter stops.
 function limits.park(job, counter)
-  job[OFFER] = counter.place
-  jobs.dirty[job.id] = job
+  job[OFFER], jobs.dirty[job.id] = counter.apart or counter.place, job
+  if counter.apart then return limits.job_left(job) end
   counter.parked, counter.is_changed = counter.parked + 1, true
+  if meters.cost_of(job) > 1 then counter.is_strict = true end
+  if counter.called == job[NUMBER] then counter.called = false end
   counter.added[#counter.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
   counter.added_ids[job.id], counter.is_sorted = true, false
   refresh(counter, 1)
@@ -254,11 +266,13 @@ end
 
 -- Count a job that starts.
 function limits.enter(job)
+  local cost = meters.cost_of(job)
   for _, at in ipairs(limits.places(job)) do
     local counter, limiter = counter_at(at), at.limiter
-    counter.started, counter.is_changed = counter.started + 1, true
+    counter.started, counter.is_changed = counter.started + cost, true
+    if counter.called == job[NUMBER] then counter.called = false end
     if limiter.tokens then
-      meters.spend(counter.meter, limiter, 1)
+      meters.spend(counter.meter, limiter, cost)
       if counter.meter == limiter then changed_limiters[limiter.field] = true end
     end
   end
@@ -269,7 +283,7 @@ end
 function limits.leave(job)
   for _, at in ipairs(limits.places(job)) do
     local counter = counter_at(at)
-    counter.started, counter.is_changed = counter.started - 1, true
+    counter.started, counter.is_changed = counter.started - meters.cost_of(job), true
     if counter.started < 0 then corrupt('fewer than no jobs run at ' .. form.queue_key(at.key) .. ' by ' .. store.gauges(at.limiter.number)) end
   end
   for _, at in ipairs(limits.places(job)) do refresh(counter_at(at), 1) end
@@ -293,7 +307,10 @@ function limits.job_left(job, parked_at)
   for _, at in ipairs(limits.places(job)) do
     local key = parked_at and not limits.is_selection(parked_at.key) and not limits.is_selection(at.key) and parked_at.key
     local is_below = key and (key == '' or at.key == key or string.sub(at.key, 1, #key + 1) == key .. ':')
-    if not is_below then refresh(counter_at(at), 1) end
+    local counter = counter_at(at)
+    local is_called = counter.called == job[NUMBER]
+    if is_called then counter.called, counter.is_changed = false, true end
+    if is_called or not is_below then refresh(counter, is_below and 0 or 1) end
   end
 end
 
@@ -321,6 +338,8 @@ function limits.is_due() return first_due() ~= nil end
 function limits.recheck()
   local counter = first_due()
   if not counter then return nil end
+  -- Nobody has claimed the one that was called: no worker serves its pool.
+  counter.called = false
   local count = math.min(2 * counter.calls, CALLED_MAX)
   return refresh(counter, count > 0 and count or 1)
 end
@@ -377,7 +396,7 @@ local function measure(limiter, old, metered)
     for _, at in ipairs(job[STATE] == STARTED and limits.places(job) or {}) do
       if at.limiter == limiter then
         local counter = counter_at(at)
-        counter.started, counter.is_changed = counter.started + 1, true
+        counter.started, counter.is_changed = counter.started + meters.cost_of(job), true
       end
     end
   end
@@ -466,6 +485,7 @@ function limits.write()
       else
         local kept = {counter.started, counter.parked, counter.calls, counter.look_ms}
         if counter.limiter.tokens and counter.meter == counter then kept[5], kept[6], kept[7] = counter.spent, counter.at, counter.log end
+        if counter.is_strict then kept[5], kept[6], kept[7], kept[8], kept[9] = kept[5] or 0, kept[6] or 0, kept[7] or false, counter.called or false, true end
         redis.call('HSET', store.gauges(counter.limiter.number), counter.key, cmsgpack.pack(kept))
       end
       if counter.look_ms ~= counter.was_look_ms then
