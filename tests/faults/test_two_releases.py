@@ -140,7 +140,7 @@ def test_the_lead_passes_to_another_release_and_back_while_workers_of_both_run_j
     first = world.start("lead", "A")
     world.until_leads(first)
     for release in "AAB":
-        world.start("work", release)
+        world.start("follow", release)
     second: subprocess.Popen[bytes] | None = None
     for n in range(ROUNDS):
         world.submit(n)
@@ -179,7 +179,7 @@ def test_a_process_without_a_worker_leaves_the_lead_to_a_worker_of_another_relea
 def main(url: str, path: str, role: str, release: str) -> None:
     if release == "B":
         become(pytest.MonkeyPatch(), "newest_first", "last_user_first")
-    roles: dict[str, Callable[[str, str], None]] = {"lead": lead, "work": work}
+    roles: dict[str, Callable[[str, str], None]] = {"lead": lead, "work": work, "follow": follow}
     roles[role](url, path)
 
 
@@ -208,8 +208,15 @@ def lead(url: str, path: str) -> None:
         backend.close_sync()
 
 
-def work(url: str, path: str) -> None:
+def follow(url: str, path: str) -> None:
+    """Run jobs, and leave the lead to others for some seconds, as the command for workers does."""
+    work(url, path, leaves_lead=True)
+
+
+def work(url: str, path: str, *, leaves_lead: bool = False) -> None:
     sched = Scheduler(url)
+    assert isinstance(sched.backend, JournalBackend)
+    sched.backend.leaves_lead = leaves_lead
     log = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     @sched.job(name="edit")

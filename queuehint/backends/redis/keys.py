@@ -162,7 +162,8 @@ KEYS: Final = (
     Key(
         "gauges:",
         "hash",
-        "gate -> how many jobs run and wait there by this limit, and the meter of its rate",
+        "gate -> what the jobs that run there cost and how many wait by this limit, the meter of its rate, and the job "
+        "that is called in order",
         "their end, that of the time that its rate counts",
         is_prefix=True,
     ),

@@ -45,7 +45,7 @@ from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Pro
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.signal import signal_id
-from queuehint.values.spec import SIGNAL_MARK, WHEN, Dependency, JobSpec
+from queuehint.values.spec import SIGNAL_MARK, SIGNAL_TASK, WHEN, Dependency, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -316,7 +316,8 @@ class OperationGenerator:
             specs = [attrs.evolve(spec, **KEYLESS, presence_ms=None, flow=flow) for spec in specs]
         if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
             return self._portion(staged, mine)
-        if (others := [job.spec for job in hidden if job.id not in mine]) and random.random() < 0.25:
+        others = [job.spec for job in hidden if job.id not in mine and job.spec.task != SIGNAL_TASK]
+        if others and random.random() < 0.25:
             specs.append(attrs.evolve(random.choice(others), flow=specs[0].flow if specs else None, depends_on=()))
         specs = self.await_signal(self.weave(specs, mine)) if specs else specs
         if self.specs:
