@@ -429,7 +429,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
         async with both.working():
             await enqueue()
         for _ in range(restarts):
-            async with both.working():
+            async with both.working(grace=10):  # no job is given back, and begins once more
                 await asyncio.sleep(last_s / restarts / 2)  # some become due
             await asyncio.to_thread(server.restart)
         async with both.working():

@@ -45,8 +45,8 @@ class WorkerAndProducer:
         audit.begin_audit(namespace)
 
     @contextlib.asynccontextmanager
-    async def working(self, concurrency: int = 8) -> AsyncIterator[Worker]:
-        async with self.far.sched.worker(concurrency, grace=0) as worker:
+    async def working(self, concurrency: int = 8, grace: float = 0) -> AsyncIterator[Worker]:
+        async with self.far.sched.worker(concurrency, grace=grace) as worker:
             yield worker
         for made in (self.far, self.near):
             await made.sched.close()
