@@ -426,10 +426,11 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
             both.history.accepted.add(name)
 
     async def main() -> None:
-        async with both.working():
+        # No job is given back at a stop, and begins once more.
+        async with both.working(grace=10):
             await enqueue()
         for _ in range(restarts):
-            async with both.working(grace=10):  # no job is given back, and begins once more
+            async with both.working(grace=10):
                 await asyncio.sleep(last_s / restarts / 2)  # some become due
             await asyncio.to_thread(server.restart)
         async with both.working():
