@@ -322,7 +322,7 @@ def test_a_guest_is_woken_by_the_leader(table: Table) -> None:
         leader.call_sync(op.Cancel(("a",)))
         await waiting
         leader.call_sync(op.Enqueue((job("a2", ["a"]),)))
-        waiting = asyncio.create_task(guest.wait(Interest(jobs=("a2",)), LIMIT_S))
+        waiting = asyncio.create_task(guest.wait(Interest(jobs=("a2",)), 2 * LIMIT_S))  # longer than is waited here
         await until(lambda: len(leader._waiting) == 1)
         waiting.cancel()
         await until(lambda: len(leader._waiting) == 0)
