@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -50,12 +51,14 @@ def memory(sched: Scheduler) -> MemoryBackend:
     return backend  # type: ignore[no-any-return]
 
 
-async def until(reached: Callable[[], Awaitable[bool] | bool]) -> None:
+async def until(reached: Callable[[], Awaitable[bool] | bool], limit_s: float = LIMIT_S) -> None:
     """Let others have their turns until something is so."""
+    end_s = time.monotonic() + limit_s
     while True:
         answer = reached()
         if answer if isinstance(answer, bool) else await answer:
             return
+        assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain"
         await asyncio.sleep(0)
 
 

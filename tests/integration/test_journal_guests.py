@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -63,6 +63,7 @@ from queuehint.errors import (
     OutcomeUnknownError,
     PathClosedError,
     PayloadError,
+    QueueHintError,
 )
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
@@ -636,6 +637,17 @@ def say(table: Table, *messages: bytes) -> list[tuple[int, int, bytes]]:
 HERE = frame(HELLO, 0, hello("default", 0))
 
 
+@contextmanager
+def is_left_alone(table: Table, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """See that nothing is changed meanwhile, that others are served afterwards, and that nothing was logged."""
+    leader = table.have()
+    before = leader.call_sync(op.CountJobs()), leader.call_sync(op.Peek())
+    yield
+    for store in (leader, table.open()):
+        assert (store.call_sync(op.CountJobs()), store.call_sync(op.Peek())) == before
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -648,29 +660,58 @@ HERE = frame(HELLO, 0, hello("default", 0))
         frame(HELLO, 1, b"\xff" * 1000),
         frame(CALL, 1, b"before it has said who it is"),
         HERE + HERE,
-        *[HERE + frame(kind, 1, body) for kind in (ASK, CALL, WAIT, LEAVE, BEAT, 99) for body in (b"", b"[" * 100_000)],
+        *[HERE + frame(LEAVE, 1, body) for body in (b"", b"[" * 100_000)],
         HERE + frame(ASK, 1, b'{"":"Get","ids":[["a"]]}'),
-        HERE + frame(ASK, 1, b'{"":"Tree","path":"no path","depth":1e999}'),
-        HERE + frame(CALL, 1, b's 1 {"":"Await","job_ids":[["a"]]}'),
-        HERE + frame(CALL, 1, b's 1 {"":"Enqueue","jobs":[{"":"Cancel","ids":["a"]}]}'),
         HERE + frame(CALL, 1, b's 1 {"":"Cancel","ids":5}'),
-        HERE + frame(CALL, 1, b's 1 {"":"Draw","count":1' + b"0" * 5000 + b"}"),
-        HERE + frame(CALL, 1, b's 1 {"":"Draw",\n"count":1}'),
         HERE + frame(WAIT, 1, b"[{},5]") + frame(WAIT, 1, b"[{},5]"),
     ],
-    ids=range(29),
+    ids=range(14),
 )
 def test_bytes_that_are_no_request_do_no_harm(table: Table, message: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    leader = table.have()
-    before = leader.call_sync(op.CountJobs())
-    with closing(connected(table)) as connection, suppress(BrokenPipeError, ConnectionResetError):
-        connection.sendall(message)
-        connection.shutdown(socket.SHUT_WR)
+    with is_left_alone(table, caplog), closing(connected(table)) as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(message)
+            connection.shutdown(socket.SHUT_WR)  # a refusal may be lost by that
         for _, call, answer in heard(connection, 9):
             assert answer.startswith(b"e") or (call, answer) == (0, b"rnull")
-    assert leader.call_sync(op.CountJobs()) == before
-    assert table.open().call_sync(op.CountJobs()) == before
-    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "message, problem",
+    [
+        *[(frame(ASK, 1, body), "that is not an operation") for body in (b"", b"[" * 100_000)],
+        *[(frame(WAIT, 1, body), "that is not a wait") for body in (b"", b"[" * 100_000)],
+        *[
+            (frame(kind, 1, body), "that is not a request")
+            for kind in (CALL, BEAT, 99)
+            for body in (b"", b"[" * 100_000)
+        ],
+        (frame(CALL, 1, b's 1 {"":"Draw",\n"count":1}'), "that is not a request"),
+        (frame(CALL, 1, b's 1 {"":"Draw","count":1' + b"0" * 5000 + b"}"), "that is not an operation"),
+        (frame(ASK, 1, encode(op.Draw(1))), "Draw is not accepted from another process in this way"),
+        (frame(CALL, 1, b"s 1 " + encode(op.Peek())), "Peek is not accepted from another process in this way"),
+        (frame(ASK, 1, b'{"":"Get","ids":[["a"]]}'), r"Get\.ids must be str, got tuple"),
+        (frame(ASK, 1, b'{"":"Tree","path":"no path","depth":1e999}'), r"Tree\.path must be a tuple of str, got str"),
+        (frame(CALL, 1, b's 1 {"":"Await","job_ids":[["a"]]}'), r"Get\.ids must be str, got tuple"),
+        (
+            frame(CALL, 1, b's 1 {"":"Enqueue","jobs":[{"":"Cancel","ids":["a"]}]}'),
+            r"Enqueue\.jobs must be a JobSpec, got Cancel",
+        ),
+        (frame(CALL, 1, b's 1 {"":"Cancel","ids":5}'), r"Cancel\.ids must be a tuple, got int"),
+        (frame(WAIT, 1, b"[{},5]") * 2, "a call of that number is under way"),
+    ],
+    ids=range(20),
+)
+def test_what_is_no_request_is_refused_by_name(
+    table: Table, message: bytes, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with is_left_alone(table, caplog), closing(connected(table)) as connection:
+        connection.sendall(HERE + message)
+        greeted, (kind, call, answer) = heard(connection, 2)
+        assert greeted == (ANSWER, 0, b"rnull")
+        assert (kind, call) == (ANSWER, 1)
+        with pytest.raises(QueueHintError, match=f"^{problem}"):
+            read_answer(answer, object)
 
 
 def test_connections_that_say_nothing_keep_nobody_out_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,7 +744,7 @@ def test_one_that_does_not_read_its_answers_is_left(table: Table, monkeypatch: p
     monkeypatch.setattr(server_module, "BEAT_S", 0.05)
     leader = table.have()
     leader.call_sync(op.Enqueue(tuple(job(f"j{n}", ["p"], arguments=b"x" * 100_000) for n in range(20))))
-    questions = [0]
+    questions: list[int] = []
     ask = host_module.HostedGuest._ask
 
     async def count(self: Any, question: Any) -> bytes:
@@ -712,15 +753,15 @@ def test_one_that_does_not_read_its_answers_is_left(table: Table, monkeypatch: p
 
     monkeypatch.setattr(host_module.HostedGuest, "_ask", count)
     with closing(connected(table)) as connection:
-        connection.sendall(HERE)
         asks = encode(op.Get(tuple(f"j{n}" for n in range(20))))
-        sent = 0
+        sent = 2 * host_module.QUESTIONS_MAX
+        connection.sendall(HERE + b"".join([frame(ASK, n, asks) for n in range(sent)]))  # read before any is answered
         with suppress(BrokenPipeError, ConnectionResetError):
             while sent < 5_000:
                 connection.sendall(frame(ASK, sent, asks))
                 sent += 1
         assert sent < 5_000
-        assert max(questions) <= 17
+    assert max(questions) == host_module.QUESTIONS_MAX
     assert table.open().call_sync(op.Peek()).first == 1
 
 
@@ -756,9 +797,18 @@ def test_large_frames_are_read_one_at_a_time(table: Table, monkeypatch: pytest.M
 def test_more_calls_than_are_done_at_a_time_wait(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "CALLS_MAX", 5)
     leader = table.have()
+    calls: list[int] = []
+    wait = host_module.HostedGuest._wait
+
+    async def count(self: Any, *waited: Any) -> bytes:
+        calls.append(self.calls)
+        return await wait(self, *waited)
+
+    monkeypatch.setattr(host_module.HostedGuest, "_wait", count)
     with closing(connected(table)) as connection:
         connection.sendall(HERE + b"".join([frame(WAIT, n, b"[{},0.01]") for n in range(1, 30)]))
         assert {call for _, call, _ in heard(connection, 30)} == set(range(30))
+    assert max(calls) == 5
     assert leader.call_sync(op.Peek()).first == 1
 
 
