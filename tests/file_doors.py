@@ -13,7 +13,18 @@ import aiosqlite
 from queuehint import JobSpec
 from queuehint.operations import Operation
 from queuehint.operations.inbox import operations_of
-from tests.inbox_doors import App, AsyncApp, Core, CoreAsync, Django, django_settings, jobs_of
+from tests.inbox_doors import (
+    App,
+    AsyncApp,
+    Core,
+    CoreAsync,
+    Django,
+    Orm,
+    OrmAsync,
+    ScopedOrm,
+    django_settings,
+    jobs_of,
+)
 
 BUSY_S = 20
 
@@ -124,22 +135,12 @@ class FileCoreEvents(FileCore):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-class FileOrm(FileCore):
-    name = "SQLAlchemy, ORM"
-
-    def begin(self) -> None:
-        from sqlalchemy.orm import Session
-
-        self.connection = Session(self.engine)
+class FileOrm(Orm, FileCore):
+    """A session on a file."""
 
 
-class FileScopedOrm(FileCore):
-    name = "SQLAlchemy, a scoped session"
-
-    def begin(self) -> None:
-        from sqlalchemy.orm import scoped_session, sessionmaker
-
-        self.connection = scoped_session(sessionmaker(self.engine))
+class FileScopedOrm(ScopedOrm, FileCore):
+    """A scoped session on a file."""
 
 
 class FileCoreAsync(CoreAsync):
@@ -151,13 +152,8 @@ class FileCoreAsync(CoreAsync):
         self.engine = create_async_engine(f"sqlite+aiosqlite:///{self.url}", connect_args={"timeout": BUSY_S})
 
 
-class FileOrmAsync(FileCoreAsync):
+class FileOrmAsync(OrmAsync, FileCoreAsync):
     name = "SQLAlchemy, ORM, asynchronous"
-
-    async def abegin(self) -> None:
-        from sqlalchemy.ext.asyncio import AsyncSession
-
-        self.connection = AsyncSession(self.engine)
 
 
 class FileDjango(Django):

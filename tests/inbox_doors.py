@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 
 import attrs
 import psycopg
+import pytest
 
 from queuehint import Flow, Job, JobSpec, Scheduler
 from queuehint.backends.base import WHICH_DATABASE, BackendOptions, InboxAddress
 from queuehint.backends.postgres.layout import ddl
 from queuehint.clock import Clock, SystemClock
+from queuehint.errors import DuplicateJobError, InvalidHintError, InvalidJobError, InvalidJobTypeError, PayloadError
 from queuehint.operations import Operation
 from queuehint.operations.inbox import operations_of
 from queuehint.testing.relaying import MemoryWithInbox
@@ -493,3 +495,56 @@ def app_of(kind: type[App], server: PostgresServer, database: str, sched: Schedu
     """Run an application."""
     with kind(server.url_of(database), sched) as app:
         yield app
+
+
+def refuses_bad_input(app: App, save: Job[Any, Any]) -> None:
+    """See that an application that has begun a transaction is refused what is no job and names none."""
+    for error, call, arguments in (
+        (InvalidJobTypeError, app.enqueue, (save, 5)),
+        (InvalidHintError, app.enqueue, (save, "")),
+        (InvalidJobTypeError, app.enqueue, (save, "d1", 1, "too many")),
+        (PayloadError, app.enqueue, (save.using(check_arguments=False), "d1", object())),
+        (DuplicateJobError, app.submit, ([JobSpec(id="a", task="save")] * 2,)),
+        (InvalidJobTypeError, app.submit, (["a"],)),
+        (InvalidJobError, app.cancel, ()),
+        (InvalidJobTypeError, app.cancel, (5,)),
+    ):
+        with pytest.raises(error):
+            app.do(call, *arguments)
+
+
+def refuses_calls_of_the_other_kind(app: App, save: Job[Any, Any]) -> None:
+    """See that each asynchronous call is refused on a synchronous connection by its name, and each other way round."""
+
+    def ask_wrongly() -> None:
+        within, job = app.sched.within(app.connection), save.within(app.connection)
+        flow = Flow(app.sched)
+        flow.add(save, "d1")
+        with contextlib.ExitStack() as stack:
+            calls: list[Any] = (
+                [
+                    lambda: job.enqueue_sync("d1"),
+                    lambda: job.enqueue_many_sync([("d1",)]),
+                    lambda: within.submit_sync([]),
+                    lambda: within.submit_sync(flow),
+                    lambda: within.cancel_sync("a"),
+                    lambda: within.signal_sync("a"),
+                    lambda: stack.enter_context(within.flow_sync()),
+                ]
+                if isinstance(app, AsyncApp)
+                else [
+                    lambda: job.enqueue("d1").send(None),
+                    lambda: job.enqueue_many([("d1",)]).send(None),
+                    lambda: within.submit([]).send(None),
+                    lambda: within.submit(flow).send(None),
+                    lambda: within.cancel("a").send(None),
+                    lambda: within.signal("a").send(None),
+                    within.flow,
+                ]
+            )
+            for call in calls:
+                with pytest.raises(InvalidJobTypeError, match=r"is a?synchronous: .*_sync"):
+                    call()
+        flow.add(save, "d2")
+
+    app.do(ask_wrongly)

@@ -31,11 +31,9 @@ from queuehint.client.transactions.sqlite3 import is_outside
 from queuehint.errors import (
     BackendDeniedError,
     BackendUnavailableError,
-    InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
     JobNotFoundError,
-    PayloadError,
 )
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
 from queuehint.testing.relaying import inbox_of
@@ -54,7 +52,7 @@ from tests.file_doors import (
     rows,
 )
 from tests.folders import quick_folder
-from tests.inbox_doors import App, AsyncApp
+from tests.inbox_doors import App, AsyncApp, refuses_bad_input, refuses_calls_of_the_other_kind
 from tests.support import until_sync
 
 EACH_APP = pytest.mark.parametrize("kind", FILE_APPS, ids=lambda kind: kind.name)
@@ -201,15 +199,7 @@ def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: typ
     place.made()
     with place.app(kind) as app:
         app.do(app.begin)
-        for error, call, arguments in (
-            (InvalidJobTypeError, app.enqueue, (place.save, 5)),
-            (InvalidHintError, app.enqueue, (place.save, "")),
-            (PayloadError, app.enqueue, (place.save.using(check_arguments=False), "d1", object())),
-            (InvalidJobTypeError, app.submit, (["a"],)),
-            (InvalidJobError, app.cancel, ()),
-        ):
-            with pytest.raises(error):
-                app.do(call, *arguments)
+        refuses_bad_input(app, place.save)
         app.do(app.execute, UPDATE)
         good = app.do(app.enqueue, place.save, "d1")
         app.do(app.commit)
@@ -218,16 +208,12 @@ def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: typ
 
 @EACH_APP
 def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[App]) -> None:
+    place.made()
     with place.app(kind) as app:
         app.do(app.begin)
-        job = place.save.within(app.connection)
-
-        def ask_wrongly() -> None:
-            with pytest.raises(InvalidJobTypeError, match=r"is a?synchronous: .*_sync"):
-                job.enqueue_sync("d1") if isinstance(app, AsyncApp) else job.enqueue("d1").send(None)
-
-        app.do(ask_wrongly)
-        app.do(app.rollback)
+        refuses_calls_of_the_other_kind(app, place.save)
+        app.do(app.commit)
+    assert rows(place.path) == []
 
 
 @EACH_APP

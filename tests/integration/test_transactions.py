@@ -12,13 +12,7 @@ import pytest
 from queuehint import Claim, Dependency, FakeClock, Flow, JobState, Scheduler, Signal
 from queuehint.backends.base import InboxAddress
 from queuehint.client.transactions import writer
-from queuehint.errors import (
-    DuplicateJobError,
-    InvalidHintError,
-    InvalidJobError,
-    InvalidJobTypeError,
-    PayloadError,
-)
+from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.operations import Operation
 from queuehint.operations.inbox import ROW_BYTES_MAX
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
@@ -37,6 +31,8 @@ from tests.inbox_doors import (
     facts,
     jobs_of,
     make_tables,
+    refuses_bad_input,
+    refuses_calls_of_the_other_kind,
     rows,
     scheduler_at,
     sqlalchemy_url,
@@ -186,23 +182,11 @@ def test_lists_flows_and_cancellations_are_one_row_each(place: Place, kind: type
 
 @EACH_APP
 def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: type[App]) -> None:
-    other: Any = place.save
     with place.app(kind) as app:
         app.do(app.begin)
-        for error, call, arguments in (
-            (InvalidJobTypeError, app.enqueue, (place.save, 5)),
-            (InvalidHintError, app.enqueue, (place.save, "")),
-            (InvalidJobTypeError, app.enqueue, (place.save, "d1", 1, "too many")),
-            (PayloadError, app.enqueue, (place.save.using(check_arguments=False), "d1", object())),
-            (DuplicateJobError, app.submit, ([JobSpec(id="a", task="save")] * 2,)),
-            (InvalidJobTypeError, app.submit, (["a"],)),
-            (InvalidJobError, app.cancel, ()),
-            (InvalidJobTypeError, app.cancel, (5,)),
-        ):
-            with pytest.raises(error):
-                app.do(call, *arguments)
+        refuses_bad_input(app, place.save)
         app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
-        good = app.do(app.enqueue, other, "d1")
+        good = app.do(app.enqueue, place.save, "d1")
         app.do(app.commit)
     assert place.ids == [good.id]
 
@@ -227,39 +211,7 @@ def test_a_signal_is_given_if_and_only_if_the_transaction_is_committed(place: Pl
 def test_calls_of_the_other_kind_are_refused_by_name(place: Place, kind: type[App]) -> None:
     with place.app(kind) as app:
         app.do(app.begin)
-
-        def ask_wrongly() -> None:
-            within, job = place.sched.within(app.connection), place.save.within(app.connection)
-            flow = Flow(place.sched)
-            flow.add(place.save, "d1")
-            with contextlib.ExitStack() as stack:
-                calls: list[Any] = (
-                    [
-                        lambda: job.enqueue_sync("d1"),
-                        lambda: job.enqueue_many_sync([("d1",)]),
-                        lambda: within.submit_sync([]),
-                        lambda: within.submit_sync(flow),
-                        lambda: within.cancel_sync("a"),
-                        lambda: within.signal_sync("a"),
-                        lambda: stack.enter_context(within.flow_sync()),
-                    ]
-                    if isinstance(app, AsyncApp)
-                    else [
-                        lambda: job.enqueue("d1").send(None),
-                        lambda: job.enqueue_many([("d1",)]).send(None),
-                        lambda: within.submit([]).send(None),
-                        lambda: within.submit(flow).send(None),
-                        lambda: within.cancel("a").send(None),
-                        lambda: within.signal("a").send(None),
-                        within.flow,
-                    ]
-                )
-                for call in calls:
-                    with pytest.raises(InvalidJobTypeError, match=r"is a?synchronous: .*_sync"):
-                        call()
-            flow.add(place.save, "d2")
-
-        app.do(ask_wrongly)
+        refuses_calls_of_the_other_kind(app, place.save)
         app.do(app.commit)
     assert place.rows == []
 
