@@ -62,11 +62,13 @@ class Client(Driver):
 
 
 class Blocked:
-    """A file whose appends wait until they may go on, or fail."""
+    """A file whose appends wait until they may go on; they fail at once if there is an error."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
         self.began, self.go_on = threading.Event(), threading.Event()
-        self.error: Exception | None = None
+        self.error = error
+        if error is not None:
+            self.go_on.set()
         self.count = 0
         append = file_module.JournalFile.append
 
@@ -145,9 +147,7 @@ def test_a_question_is_answered_as_before_if_the_row_that_grants_cannot_be_writt
 ) -> None:
     store = shelf.open()
     free(store, "a")
-    blocked = Blocked(monkeypatch)
-    blocked.error = BackendFullError("no room")
-    blocked.go_on.set()
+    blocked = Blocked(monkeypatch, BackendFullError("no room"))
     with pytest.raises(BackendFullError):
         claim(store)
     assert record(store, "a").state is QUEUED
@@ -163,9 +163,7 @@ def test_what_cannot_be_written_for_long_loads_the_engine_again_once(
 ) -> None:
     store = shelf.open()
     free(store, "a")
-    blocked = Blocked(monkeypatch)
-    blocked.error = BackendFullError("no room")
-    blocked.go_on.set()
+    blocked = Blocked(monkeypatch, BackendFullError("no room"))
     loaded: list[Any] = []
 
     def count(*said: Any) -> recovery.Recovered:
