@@ -9,21 +9,12 @@ command -v "$program" >/dev/null 2>&1 && exit 0
 
 hint="No $program: the tests that need one are skipped. On Debian or Ubuntu: sudo apt-get install $program"
 
-if [ -n "${NO_APT:-}" ] || ! command -v apt-get >/dev/null 2>&1; then
-    as=""
-elif [ "$(id -u)" -eq 0 ]; then
-    as="env"
-elif sudo -n true >/dev/null 2>&1; then
-    as="sudo -n env"
-else
-    as=""
-fi
-if [ -z "$as" ]; then
+. "$(dirname "$0")/apt.sh"
+if ! may_install; then
     echo "$hint" >&2
     exit 0
 fi
 
-echo "Installing $program ..." >&2
 # While this file says 101, packages do not start the services they bring.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
@@ -31,8 +22,6 @@ if [ ! -e "$policy" ]; then
     trap 'exit 1' INT TERM
     $as sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || true
 fi
-$as DEBIAN_FRONTEND=noninteractive apt-get update -qq -o Acquire::Retries=1 >/dev/null 2>&1 </dev/null
-$as DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$program" \
-    >/dev/null 2>&1 </dev/null
+install_packages "$program"
 command -v "$program" >/dev/null 2>&1 || echo "$hint" >&2
 exit 0

@@ -5,6 +5,7 @@
 #   sh scripts/venv.sh install -e '.[cli]' --group test
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/apt.sh
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -29,24 +30,8 @@ has_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 # Debian and Ubuntu keep ensurepip, which venv needs, in a package of its own.
 install_venv_module() {
     package="$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
-    if [ -n "${NO_APT:-}" ] || ! command -v apt-get >/dev/null 2>&1; then
-        as=""
-    elif [ "$(id -u)" -eq 0 ]; then
-        as="env"
-    elif sudo -n true >/dev/null 2>&1; then
-        as="sudo -n env"
-    else
-        as=""
-    fi
-    if [ -n "$as" ]; then
-        say "Installing $package ..."
-        if $as DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null 2>&1 &&
-            $as DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
-                >/dev/null 2>&1 </dev/null; then
-            :
-        else
-            say "apt-get could not install it."
-        fi
+    if may_install; then
+        install_packages "$package" || say "apt-get could not install it."
     fi
     has_venv "$1" && return 0
     say "$1 cannot make a virtual environment: its module ensurepip is missing."
