@@ -489,7 +489,8 @@ def test_a_savepoint_of_a_session_rings_nobody_before_the_commit(place: Place) -
 def test_a_bell_ends_with_the_leader_and_one_of_a_dead_process_is_replaced(place: Place) -> None:
     where = bell_path(place.path)
     ring(place.path)  # nobody hears it
-    where.touch()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(os.fspath(where))
     place.sched.stats_sync()
     assert where.is_socket()
     assert where.stat().st_mode & 0o777 == 0o600
@@ -497,6 +498,15 @@ def test_a_bell_ends_with_the_leader_and_one_of_a_dead_process_is_replaced(place
     place.sched.close_sync()
     assert not where.exists()
     until_sync(lambda: "queuehint-bell" not in {thread.name for thread in threading.enumerate()}, "its thread ends")
+
+
+def test_a_file_that_is_no_bell_is_kept(place: Place) -> None:
+    where = bell_path(place.path)
+    where.write_text("of the application")
+    place.sched.stats_sync()
+    ring(place.path)
+    place.sched.close_sync()
+    assert where.read_text() == "of the application"
 
 
 def test_a_leader_without_a_bell_looks_by_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

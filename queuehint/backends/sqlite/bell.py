@@ -13,6 +13,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, remove
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -31,15 +33,14 @@ class Bell:
     """
 
     def __init__(self, path: Path, rung: Callable[[], None]) -> None:
-        if not hasattr(socket, "AF_UNIX"):
+        if not HAS_SOCKETS:
             raise OSError("there are no Unix sockets here")
         self._path = bell_path(path)
         self._rung = rung
         self._is_closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            with suppress(FileNotFoundError):
-                self._path.unlink()  # that of a process that has died
+            remove(self._path)  # that of a process that has died
             self._socket.bind(os.fspath(self._path))
             self._path.chmod(0o600)
             threading.Thread(target=self._listen, daemon=True, name="queuehint-bell").start()
@@ -65,8 +66,7 @@ class Bell:
         """Hear nothing any more."""
         self._is_closed = True
         _ring(self._path)
-        with suppress(OSError):
-            self._path.unlink()
+        remove(self._path)
 
 
 def bell_path(path: Path) -> Path:
@@ -77,7 +77,7 @@ def bell_path(path: Path) -> Path:
 
 def ring(path: Path) -> None:
     """Ring the bell of a file, if it has one; this takes some µs, and raises nothing."""
-    if hasattr(socket, "AF_UNIX"):
+    if HAS_SOCKETS:
         _ring(bell_path(path))
 
 
