@@ -497,6 +497,19 @@ def app_of(kind: type[App], server: PostgresServer, database: str, sched: Schedu
         yield app
 
 
+def looks_at_rows(backend: Any) -> list[bool]:
+    """Return a list that gets, each time a leader looks at a row from now on, whether the row has to wait."""
+    looks: list[bool] = []
+    is_under_way = backend._is_under_way
+
+    def look(*said: Any) -> bool:
+        looks.append(is_under_way(*said))
+        return looks[-1]
+
+    backend._is_under_way = look
+    return looks
+
+
 def refuses_bad_input(app: App, save: Job[Any, Any]) -> None:
     """See that an application that has begun a transaction is refused what is no job and names none."""
     for error, call, arguments in (

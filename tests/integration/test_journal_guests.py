@@ -102,6 +102,11 @@ def table() -> Iterator[Table]:
         yield table
 
 
+def calls_of_guests(leader: Any) -> int:
+    """Return how many calls of guests are under way at a leader."""
+    return sum(each._guest.calls for each in list(leader._service._server._connections))
+
+
 def leads(store: SqliteBackend) -> bool:
     return store._journal is not None
 
@@ -438,7 +443,7 @@ def test_a_call_that_was_canceled_is_answered_when_it_is_made_again(table: Table
         await guest.call(op.Peek())
         with leader._lock:
             call = asyncio.create_task(guest.call(claim))
-            await asyncio.sleep(0.05)
+            await until(lambda: calls_of_guests(leader) == 1)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -467,9 +472,9 @@ def test_a_request_that_is_sent_twice_is_journaled_once(table: Table) -> None:
     with closing(connected(table)) as connection:
         connection.sendall(HERE)
         heard(connection, 1)
-        with leader._lock:  # so that both come together
+        with leader._lock:  # so that none is done before both have come
             connection.sendall(call + call)
-            time.sleep(0.1)
+            until_sync(lambda: calls_of_guests(leader) == 2, "both have come")
         assert {body for _, _, body in heard(connection, 2)} == {b"r[1]"}
     rows = [line for _, row in leader._journal.rows() for line in unpack(row)]
     assert [request for request, _ in rows].count(Request("s-1", 1)) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -20,7 +19,7 @@ from queuehint.backends.postgres.journal import journal as journal_module
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.errors import JobNotFoundError
 from queuehint.operations.inbox import operations_of, row_of
-from tests.inbox_doors import APPS, App, Psycopg, app_of, make_tables
+from tests.inbox_doors import APPS, App, Psycopg, app_of, looks_at_rows, make_tables
 from tests.postgres_servers import PostgresServer, until_waiting
 from tests.sqlite_store import leave_journal
 from tests.support import until_sync
@@ -177,8 +176,10 @@ def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: 
     place.server.run("UPDATE queuehint.inbox SET namespace = 'aside'", database=place.database)
     backend.call_sync(op.Enqueue(first.jobs[:1], staged="another"))
     place.server.run("UPDATE queuehint.inbox SET namespace = 'docs'", database=place.database)
-    time.sleep(0.2)
+    looks = looks_at_rows(backend)
+    until_sync(lambda: looks, "a leader looks at it")
     assert place.sched.stats_sync().enqueued == 0
+    assert all(looks), "it has to wait"
     backend.call_sync(op.Withdraw("another"))
     until_sync(lambda: place.sched.stats_sync().enqueued == 1_101, "it is taken")
     assert place.sched.get_sync(handles[-1].id).state is JobState.QUEUED

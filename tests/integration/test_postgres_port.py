@@ -75,6 +75,19 @@ def guest_of(place: Place, *options: str) -> Caller:
     return guest
 
 
+def counted(patch: pytest.MonkeyPatch, where: Any, name: str) -> list[Any]:
+    """Return a list that gets what a function is called with from now on."""
+    calls: list[Any] = []
+    call = getattr(where, name)
+
+    def count(*said: Any) -> Any:
+        calls.append(said)
+        return call(*said)
+
+    patch.setattr(where, name, count)
+    return calls
+
+
 class Asked(Exception):
     """An operation, which is not done."""
 
@@ -293,6 +306,7 @@ def test_a_process_whose_port_is_taken_leads_without_it_and_opens_it_once_it_is_
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening_module, "AGAIN_S", 0.05)
+    tries = counted(monkeypatch, opening_module, "listen_at")
     caplog.set_level(logging.INFO, "queuehint.journal")
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -300,7 +314,7 @@ def test_a_process_whose_port_is_taken_leads_without_it_and_opens_it_once_it_is_
         leader.enqueue(job("a"))
         guest = guest_of(place)
         assert (way(guest), guest.find("a") is not None) == ("mail", True)
-        time.sleep(0.2)  # it is tried again
+        until_sync(lambda: len(tries) > 3, "it is tried again")
         (closed,) = [each for each in caplog.records if getattr(each, "event", "") == "journal.port_closed"]
         assert closed.levelno == logging.ERROR
         assert f"bind=127.0.0.1:{port} cannot be opened" in closed.getMessage()
@@ -490,11 +504,11 @@ def test_a_certificate_with_another_fingerprint_is_refused_before_anything_is_se
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entrance_module.Stranger, "_look", looked)
+        tries = counted(patch, door_module.Cuts, "cut")
         place.run(f"UPDATE queuehint.leader SET port = '127.0.0.1:{theirs.port}' WHERE namespace = 'n'")
         guest = guest_of(place)
         until_sync(lambda: "journal.port_foreign" in events(caplog))
-        time.sleep(0.2)  # it is tried again
-        guest.find("nobody")
+        until_sync(lambda: guest.find("nobody") is None and len(tries) > 3, "it is tried again")
     assert (way(guest), heard) == ("mail", [])
     (said,) = [each for each in caplog.records if getattr(each, "event", "") == "journal.port_foreign"]
     assert said.levelno == logging.ERROR
