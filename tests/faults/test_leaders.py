@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
@@ -24,6 +23,7 @@ from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
+from tests.support import until_sync
 
 PATHS, ROUNDS, WORKERS, KILLS = 25, 24, 3, 2
 LIMIT_S = 40
@@ -85,10 +85,7 @@ def test_jobs_run_in_order_whichever_process_leads_and_dies(
                 leader.wait()
                 workers.remove(leader)
                 workers.append(started(url, log, is_far=is_far))
-        until_s = time.monotonic() + LIMIT_S
-        while sched.stats_sync().unfinished:
-            assert time.monotonic() < until_s, sched.stats_sync()
-            time.sleep(0.05)
+        until_sync(lambda: not sched.stats_sync().unfinished, "all jobs are over", LIMIT_S)
     finally:
         for worker in workers:
             worker.kill()
@@ -107,13 +104,14 @@ def test_jobs_run_in_order_whichever_process_leads_and_dies(
 
 def led_by(sched: Scheduler) -> int | None:
     """Return the process that leads, once it is one of the workers."""
-    assert isinstance(sched.backend, JournalBackend)
-    until_s = time.monotonic() + LIMIT_S
-    while sched.backend._leader is None and time.monotonic() < until_s:
-        time.sleep(0.05)
+    backend = sched.backend
+    assert isinstance(backend, JournalBackend)
+
+    def found() -> int | None:
         sched.stats_sync()
-    assert sched.backend._leader is not None
-    return sched.backend._leader.pid
+        return None if backend._leader is None else backend._leader.pid
+
+    return until_sync(found, "one of them leads", LIMIT_S)
 
 
 # --- a process of a worker ---

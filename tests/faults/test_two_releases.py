@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.other_rules import become
 from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
+from tests.support import until_sync
 
 PATHS, ROUNDS = 20, 16
 LIMIT_S = 40
@@ -64,17 +64,12 @@ class World:
         return os.getpid() if backend.is_leading else backend._leader.pid if backend._leader is not None else None
 
     def until_leads(self, process: subprocess.Popen[bytes]) -> None:
-        until_s = time.monotonic() + LIMIT_S
-        while self.leader() != process.pid:
-            assert time.monotonic() < until_s, (self.leader(), process.pid)
-            time.sleep(0.02)
+        until_sync(lambda: self.leader() == process.pid, f"process {process.pid} leads", LIMIT_S)
 
     def until_said(self, process: subprocess.Popen[bytes], event: str) -> None:
         """Wait until a process has logged an event."""
-        until_s = time.monotonic() + LIMIT_S
-        while f"{process.pid} {event}\n" not in self.said.read_text():
-            assert time.monotonic() < until_s, self.said.read_text()
-            time.sleep(0.02)
+        line = f"{process.pid} {event}\n"
+        until_sync(lambda: line in self.said.read_text(), f"process {process.pid} logs {event}", LIMIT_S)
 
     def submit(self, n: int) -> None:
         self.sched.submit_sync(
@@ -92,10 +87,7 @@ class World:
         )
 
     def finish(self) -> None:
-        until_s = time.monotonic() + LIMIT_S
-        while self.sched.stats_sync().unfinished:
-            assert time.monotonic() < until_s, self.sched.stats_sync()
-            time.sleep(0.05)
+        until_sync(lambda: not self.sched.stats_sync().unfinished, "all jobs are over", LIMIT_S)
 
     def close(self) -> None:
         for process in self.processes:
