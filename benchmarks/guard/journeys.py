@@ -30,7 +30,9 @@ from queuehint.backends.redis.connections.resp import open_reader
 from queuehint.backends.redis.connections.sync_link import run
 from queuehint.backends.redis.keys import redis_key
 from queuehint.backends.redis.session import Session
-from queuehint.operations import Enqueue, Exchange, Note, Operation, Post, Tick
+from queuehint.core.meters import LOG_MAX
+from queuehint.operations import Enqueue, Exchange, Note, Operation, Post, SetLimit, Tick
+from queuehint.values.limit import Limit
 from queuehint.values.outcome import Progress, Step
 
 if TYPE_CHECKING:
@@ -173,6 +175,7 @@ class Shape:
     is_keyed: bool = False
     waiting: int = PART
     """How many jobs are there before anything is counted."""
+    limit: Limit | None = None
 
 
 SHAPES: Final = (
@@ -183,6 +186,10 @@ SHAPES: Final = (
     Shape(", with keys", _of_a_part, is_keyed=True),
     # More lines than are claimed at once: no two jobs of an exchange are of one line.
     Shape(f", {LINES:,} lines", _in_many_lines, waiting=LINES * IN_LINE),
+    # A rate that is not reached, whose log is as long as any: the clock goes on by one of its parts at each script.
+    Shape(", under a rate", _of_a_part, waiting=2 * LOG_MAX, limit=Limit(path=(), rate=(1_000_000, LOG_MAX))),
+    # One that is reached: half of those that are asked for are parked.
+    Shape(", under a limit", _of_a_part, limits=(BATCH,), limit=Limit(path=(), most=BATCH // 2)),
 )
 
 
@@ -201,8 +208,12 @@ def scripts(server: ScriptServer) -> Table:
     for number, shape in enumerate(SHAPES):
         client = Client(server, f"guard-{number}")
         enqueue = partial(client.enqueue, path_of=shape.path_of, is_keyed=shape.is_keyed)
+        if shape.limit is not None:
+            client.do(SetLimit(shape.limit))
         for _ in range(0, shape.waiting, PART):
             enqueue(PART)
+        for _ in range(LOG_MAX if shape.limit is not None else 0):
+            client.exchange(1)
         for _ in range(WARM_UPS):
             client.exchange(PART)
         row(f"enqueue 1{shape.title}", partial(enqueue, 1))

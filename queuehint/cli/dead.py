@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from queuehint.cli.filters import WHICH, All, Choose, Flow, choosing, of_flow
+from queuehint.cli.filters import All, Choose, Flow, check_choice, choosing, of_flow
 from queuehint.cli.inspect import brief, places
 from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, Yes, confirm, namespace_of, opened, say_none
 from queuehint.cli.operate import Downstream, apply_each
@@ -117,8 +117,7 @@ def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | No
     Raises:
         UsageError: none or two of the ways to say which are used.
     """
-    if bool(ids) + every + (flow is not None) + bool(choose()) != 1:
-        raise UsageError(WHICH)
+    check_choice(ids, choose(), flow, every=every)
     return ids or [record.id for record in _dead(sched, choose, flow)]
 
 

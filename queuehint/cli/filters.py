@@ -54,6 +54,20 @@ All = Annotated[bool, typer.Option("--all", help="All of them.")]
 Flow = Annotated[str | None, typer.Option("--flow", metavar="ID", help="All of this flow.")]
 
 
+def check_choice(ids: list[str] | None, chosen: Filter, flow: str | None, *, every: bool, also: str = "") -> None:
+    """
+    Check that one way is used to say which jobs are meant: ids, options that choose, a flow, or all of them.
+
+    Args:
+        also: further options that choose, to name them.
+
+    Raises:
+        UsageError: none or two are.
+    """
+    if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
+        raise UsageError(WHICH + also)
+
+
 def of_flow(sched: Scheduler, flow: str, states: Collection[str]) -> Iterator[JobRecord]:
     """
     Return the records of a flow's jobs in these states, in order of enqueue.

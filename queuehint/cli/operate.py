@@ -11,7 +11,7 @@ from rich.text import Text
 
 from queuehint.backends.steps import order_some, run_steps_sync
 from queuehint.cli.enqueue import read_arguments
-from queuehint.cli.filters import WHICH, All, Choose, Flow, check_flow, choosing, of_flow, states_of
+from queuehint.cli.filters import All, Choose, Flow, check_choice, check_flow, choosing, of_flow, states_of
 from queuehint.cli.opening import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
@@ -36,6 +36,7 @@ from queuehint.operations import (
     Verdict,
 )
 from queuehint.scheduler.records.due_now import WAITING
+from queuehint.scheduler.records.queries import Filter
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_id
 from queuehint.values.hint import Claim, queue_key
@@ -92,8 +93,7 @@ def cancel(
     """Cancel jobs. Those that run are asked to stop, and if one finishes all the same it is FINISHED."""
     with opened(target, namespace, as_json=as_json) as sched:
         chosen = choose(state=states_of(state))
-        if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
-            raise UsageError(f"{WHICH}, --state")
+        check_choice(ids, chosen, flow, every=every, also=", --state")
         if ids:
             apply_each(sched, ids, lambda some: Cancel(some, reason), as_json=as_json, first="newest")
             return
@@ -132,18 +132,17 @@ def run_now(
     """Make jobs due that wait for a time: a delay, a debounce, a back-off, a snooze. Others stay as they are."""
     with opened(target, namespace, as_json=as_json) as sched:
         chosen = choose()
-        if bool(ids) + every + (flow is not None) + bool(chosen) != 1:
-            raise UsageError(WHICH)
+        check_choice(ids, chosen, flow, every=every)
         if ids:
             apply_each(sched, ids, make_due, as_json=as_json)
             return
         if flow is not None:
             check_flow(sched, flow)
             chosen["flow"] = flow
-        waiting = choose(state=list(WAITING))
-        waiting["flow"] = flow
-        count = sum(record.due_ms is not None for record in sched.records.iterate_sync(**waiting))
-        confirm(f"Make {_counted(count)} due in {namespace_of(sched)}?", yes=yes)
+        if not yes:
+            waiting: Filter = {**chosen, "state": list(WAITING)}
+            count = sum(record.due_ms is not None for record in sched.records.iterate_sync(**waiting))
+            confirm(f"Make {_counted(count)} due in {namespace_of(sched)}?", yes=yes)
         reached = sched.run_now_sync(all=every, **chosen)
         printer = Printer(as_json=as_json)
         if as_json:

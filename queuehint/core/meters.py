@@ -71,8 +71,9 @@ class Meter:
         if limit.burst is not None:
             self.spent, self.at_ms = self._parts(tokens, now_ms) + cost * per_ms, now_ms
             return
-        self.log = self._live(per_ms, now_ms)
-        self.spent = sum([count for _, count in self.log])
+        if self.log and self.log[0][0] + counted_ms(per_ms) <= now_ms:
+            self.log = self._live(per_ms, now_ms)
+            self.spent = sum([count for _, count in self.log])
         self._note(limit.rate, now_ms, cost)
 
     def go_on_from(self, limit: Limit, old: Meter, old_limit: Limit, now_ms: int) -> None:
@@ -100,7 +101,8 @@ class Meter:
 
     def _live(self, per_ms: int, now_ms: int) -> list[tuple[int, int]]:
         """Return the entries of a log that count still."""
-        return [(at_ms, count) for at_ms, count in self.log if at_ms + counted_ms(per_ms) > now_ms]
+        over_ms = now_ms - counted_ms(per_ms)
+        return [(at_ms, count) for at_ms, count in self.log if at_ms > over_ms]
 
     def _note(self, rate: tuple[int, int], at_ms: int, count: int) -> None:
         part_ms = 1 if rate[0] <= LOG_MAX else -(-rate[1] // LOG_MAX)

@@ -128,7 +128,8 @@ class Restraints(SchedulerBase):
         Limit the running, starting or waiting jobs of a place, task or pool, replacing its limit; None is unlimited.
 
         A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
-        more runs than may, nothing starts until enough has ended.
+        more runs than may, nothing starts until enough has ended. For *most* and *rate* a job counts as many times as
+        its `cost` says.
 
         Args:
             path: jobs with a claim at or below it; ``[]`` is every job that has a place, ``None`` the whole namespace,
@@ -151,7 +152,8 @@ class Restraints(SchedulerBase):
         Raises:
             InvalidHintError, InvalidJobError: naming the parameter, the value and the limit; there are 1 000 limits.
         """
-        return await run_steps(self.backend, _mark(_limit(path, most, each, (rate, burst), max_pending, task, pool)))
+        limit = _limit(path, task, pool, most=most, each=each, rate=rate, burst=burst, max_pending=max_pending)
+        return await run_steps(self.backend, _mark(limit))
 
     def limit_sync(
         self,
@@ -166,7 +168,8 @@ class Restraints(SchedulerBase):
         pool: str | None = None,
     ) -> bool:
         """Like `limit`, for code without a loop."""
-        return run_steps_sync(self.backend, _mark(_limit(path, most, each, (rate, burst), max_pending, task, pool)))
+        limit = _limit(path, task, pool, most=most, each=each, rate=rate, burst=burst, max_pending=max_pending)
+        return run_steps_sync(self.backend, _mark(limit))
 
     async def unlimit(
         self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
@@ -231,10 +234,8 @@ def _path_of(path: Any, task: Any, pool: Any) -> Any:
     return None
 
 
-def _limit(path: Any, most: Any, each: Any, rate: Any, max_pending: Any, task: Any, pool: Any) -> SetLimit:
-    path, (rate, burst) = _path_of(path, task, pool), rate
-    limit = check_limit(path, most, each=each, rate=rate, burst=burst, max_pending=max_pending, task=task, pool=pool)
-    return SetLimit(limit)
+def _limit(path: Any, task: Any, pool: Any, **limit: Any) -> SetLimit:
+    return SetLimit(check_limit(_path_of(path, task, pool), task=task, pool=pool, **limit))
 
 
 def _unlimit(path: Any, task: Any, pool: Any) -> Steps[bool]:

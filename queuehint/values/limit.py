@@ -37,6 +37,8 @@ class Limit:
     """
     Limits of one place, task or pool; one that limits nothing stands for none.
 
+    For `most` and `rate` a job counts as many times as its cost says.
+
     Args:
         path: the place; None for the whole namespace, jobs without a place included, which takes `max_pending` alone;
             None too with `task` or `pool`.

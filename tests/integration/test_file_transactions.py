@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -20,6 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from queuehint import Claim, Flow, JobState, Scheduler
+from queuehint.backends.journal.guests import guest as guest_module
 from queuehint.backends.sqlite import bell as bell_module
 from queuehint.backends.sqlite.bell import bell_path, ring
 from queuehint.backends.sqlite.file import _make_private
@@ -707,6 +709,30 @@ def test_a_backup_that_is_put_back_under_a_leader_is_what_counts(
     place.sched.drain_sync(run=True)
     assert place.ran == [("d1", 1), ("d1", 3)]
     assert (before.result_sync(), third.result_sync()) == ("d1 1", "d1 3")
+
+
+def test_a_leader_whose_journal_is_replaced_again_and_again_is_waited_for_as_long_as_one_that_is_silent(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guest_module, "SILENCE_S", 0.3)
+    place.sched.stats_sync()
+    asked(
+        place.path,
+        "CREATE TRIGGER takes_away AFTER INSERT ON queuehint_journal BEGIN "
+        "DELETE FROM queuehint_journal WHERE number = new.number; INSERT INTO queuehint_inbox (data) VALUES (x'00'); "
+        "END",
+    )
+    place.save.enqueue_sync("d0")  # from now on there is a row to be taken before each other one is written
+    said = r"in use by another process, which has taken the lead again and again for 0\.3 s; nothing was changed"
+    with pytest.raises(BackendUnavailableError, match=said):
+        asyncio.run(asyncio.wait_for(place.save.enqueue("d1"), 10))
+    with pytest.raises(BackendUnavailableError, match=said):
+        place.save.enqueue_sync("d1")
+    assert events(caplog, "sqlite.journal_replaced") < 2 * (2 + 0.3 / guest_module.RETRY_S)
+    asked(place.path, "DROP TRIGGER takes_away")
+    place.save.enqueue_sync("d2")
+    place.sched.drain_sync(run=True)
+    assert place.ran == [("d2", 0)]
 
 
 def test_a_backup_of_before_the_last_snapshot_is_what_counts(place: Place, tmp_path: Path) -> None:

@@ -242,11 +242,10 @@ class Limits:
             counters = sorted(old.counters.values(), key=lambda counter: gate_key(counter.path))
             for counter in counters:
                 self._look_at(counter, None)
-            heaps = [(gate_key(counter.path), counter.parked) for counter in counters]
+            heaps = [counter.parked for counter in counters]
             # As the texts of places are ordered: behind those of the root, before those of all other places.
-            at = sum(key == "" and limit.selection is None for key, _ in heaps)
-            heaps.insert(at, ("", old.oversized))
-            self._leftovers.append(UnparkSweep(deque([heap for _, heap in heaps])))
+            heaps.insert(int(() in old.counters and limit.selection is None), old.oversized)
+            self._leftovers.append(UnparkSweep(deque(heaps)))
         if limit.holds_back:
             self._last_number += 1
             limiter = self._limiter_of[limit.key] = self.limiters[self._last_number] = Limiter(limit, self._last_number)

@@ -153,6 +153,17 @@ class Rates:
         # Each window is used up: its first starts come again as soon as they may.
         assert len(starts) >= 3 * tokens - 1
 
+    def test_a_start_counts_its_whole_time_while_earlier_ones_count_no_more(self, store: Store) -> None:
+        store.enqueue(*at("a", 9))
+        limit(store, "a", rate=(4, 1000))
+        assert store.start(limit=1) == ["a0"]
+        store.wait(500)
+        assert store.start() == ["a1", "a2", "a3"]
+        store.wait(counted_ms(1000) - 500)
+        assert store.start() == ["a4"]
+        store.wait(500)
+        assert store.start() == ["a5", "a6", "a7"]
+
     def test_of_many_tokens_the_starts_of_one_part_of_the_time_count_from_the_last(self, store: Store) -> None:
         store.enqueue(*at("a", 130))
         limit(store, "a", rate=(65, 6400))

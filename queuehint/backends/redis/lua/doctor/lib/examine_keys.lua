@@ -43,12 +43,8 @@ local function check_member(name, base, member)
   if not entries[name] or not entries[name][member] then return 'stray', id end
   if base == 'parked' and form.is_place(job[OFFER]) then
     local is_read, limiter, _, number = pcall(limits.at, job[OFFER])
-    -- Those that cost more than a limit has are parked by its number alone.
-    local stored = redis.call('HGETALL', store.limits)
-    for at = 2, #stored, 2 do
-      local limit = examine.limit(stored[at - 1], stored[at])
-      limiter = limiter or (limit and limit[1] > 0 and job[OFFER] == limits.apart({number = limit[1]}))
-    end
+    -- One that costs more than a limit has is parked by its number alone.
+    if is_read and not limiter then is_read, limiter = pcall(limits.apart_by, job) end
     if is_read and not limiter and not examine.is_left('u', -number) then return 'unparked', id end
   elseif base == 'parked' then
     local pause = job[OFFER]

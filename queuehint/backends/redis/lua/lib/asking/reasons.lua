@@ -232,13 +232,6 @@ function limits.selection(key)
   return '\n\n\n\n' .. name .. '\n\n'
 end
 
--- The limit, with its key, that has less than a job costs and has parked it; nil if none has.
-function limits.apart_by(job)
-  for _, at in ipairs(limits.places(job)) do
-    if job[OFFER] == limits.apart(at.limiter) then return at end
-  end
-end
-
 local function reason_queued(job)
   for index, depth in ipairs(job[WALKS] or {}) do
     if depth < GRANTED then

@@ -54,9 +54,9 @@ end
 
 -- The entries of a log that count still, and their sum.
 local function live(meter, per_ms)
-  local log, sum = {}, 0
+  local log, sum, over_ms = {}, 0, NOW - counted_ms(per_ms)
   for at = 1, meter.log and #meter.log or 0, 2 do
-    if meter.log[at] + counted_ms(per_ms) > NOW then
+    if meter.log[at] > over_ms then
       log[#log + 1], log[#log + 2] = meter.log[at], meter.log[at + 1]
       sum = sum + meter.log[at + 1]
     end
@@ -69,7 +69,8 @@ function meters.spend(meter, limiter, cost)
     meter.spent, meter.at = parts_of(meter, limiter.tokens) + cost * limiter.per_ms, NOW
     return
   end
-  meter.log, meter.spent = live(meter, limiter.per_ms)
+  local first = meter.log and meter.log[1]
+  if not first or first + counted_ms(limiter.per_ms) <= NOW then meter.log, meter.spent = live(meter, limiter.per_ms) end
   note(meter, limiter, NOW, cost)
 end
 

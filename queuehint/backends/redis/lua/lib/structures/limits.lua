@@ -1,19 +1,17 @@
 --[[ limits: concurrency, rate and length limits of a place; mirrors core.structures.limits, which explains the theory.
-  LIMITS maps a field to a limit: = and a gate, / and a gate for each child of it, - for the namespace, t and a task, p and a
-  pool. A limit of a task or a pool has one counter, whose key is a line end and the field instead of a gate. A limit that
-  parks jobs has a number; GAUGES:number has the counters of each gate: jobs running, jobs parked, jobs released together, the
-  time of the next check; for each child by itself also its meter. A limit of the unfinished jobs
-  of a task or a pool counts them itself, and stores the last job number at the time it began to count. A place is a sortable
-  number and a gate; LOOKS sorts places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED
-  under it, by rank. ]]
+  LIMITS maps a field to a limit: = and a gate, / and a gate for each child, - for the namespace, t and a task, p and a pool. A limit of
+  a task or a pool has one counter, whose key is a line end and the field instead of a gate. A limit that parks jobs has a number;
+  GAUGES:number has the counters of each gate: what the jobs that run cost, jobs parked, jobs released together, the time of the next
+  check; of each child by itself its meter; of one that calls in order the job called. A limit of the unfinished jobs of a task or a
+  pool counts them itself, and stores the last job number of when it began to. A place is a sortable number and a gate; LOOKS sorts
+  places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED under it, by rank. ]]
 -- @include lib/asking/unfinished
 -- @include lib/formats/meters
 local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
 local limits = {}
 
 lazily(limits, function()
-local limiters, changed_limiters, counters, retired, carried = {}, {}, {}, {}, {}
-local places_known = {}
+local limiters, changed_limiters, counters, retired, carried, places_known = {}, {}, {}, {}, {}, {}
 
 local function read_limiter(field, packed)
   local kept = cmsgpack.unpack(packed)
@@ -26,6 +24,13 @@ function limits.is_each(limiter) return string.byte(limiter.field) == 47 end
 
 -- What a job is offered by that costs more than a limit has: it is in PARKED with those of the limit, and of no counter.
 function limits.apart(limiter) return form.sortable(limiter.number) .. '\1' end
+
+-- The limit, with its key, that has less than a job costs and has parked it; nil if none has.
+function limits.apart_by(job)
+  for _, at in ipairs(limits.places(job)) do
+    if job[OFFER] == limits.apart(at.limiter) then return at end
+  end
+end
 
 -- Whether the key of a counter is that of a task or a pool.
 function limits.is_selection(key) return string.byte(key) == 10 end
@@ -246,7 +251,6 @@ function limits.park(job, counter)
   if counter.apart then return limits.job_left(job) end
   counter.parked, counter.is_changed = counter.parked + 1, true
   if meters.cost_of(job) > 1 then counter.is_strict = true end
-  if counter.called == job[NUMBER] then counter.called = false end
   counter.added[#counter.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
   counter.added_ids[job.id], counter.is_sorted = true, false
   refresh(counter, 1)
@@ -429,9 +433,8 @@ function limits.set(field, most, tokens, per_ms, pending, burst)
   if unfinished.is_of_selection(field) then
     -- While it counts, no plain path is taken (lib/plain/quiet).
     S[LIMITS] = S[LIMITS] + change
-    if was.pending then limiter.count, limiter.since = was.count, was.since
+    if pending and was.pending then limiter.count, limiter.since = was.count, was.since
     elseif pending then limiter.count, limiter.since = unfinished.count_listed(field), S[NUMBERS] end
-    if not pending then limiter.count, limiter.since = nil, nil end
   end
   limiters[field] = (holds_back or pending) and limiter
   changed_limiters[field], places_known = true, {}
