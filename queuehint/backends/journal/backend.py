@@ -198,6 +198,8 @@ class JournalBackend(LeadingStore):
             assert leader is not None
             self._forget_leader(leader)
             return self._guest.pause_s(attempt, error, leader, self._aim)
+        if isinstance(error, DeposedError):
+            return self._guest.pause_s(attempt, GoneError(), None, self._aim)
         if isinstance(error, BackendUnavailableError):
             if leader is None:
                 self._doubt(attempt, error)

@@ -210,9 +210,12 @@ class Guest:
         if links is not None:
             links.close()
 
-    def pause_s(self, attempt: Attempt, gone: GoneError, leader: Leader, aim: int) -> float:
+    def pause_s(self, attempt: Attempt, gone: GoneError, leader: Leader | None, aim: int) -> float:
         """
         Return for how long to wait before a call is tried again.
+
+        Args:
+            leader: who was asked; None for this process, from which another one has taken the lead.
 
         Raises:
             BackendError: it was tried for long enough.
@@ -223,22 +226,23 @@ class Guest:
             attempt.until_s = now_s + SILENCE_S
             if not gone.is_silent:
                 return 0.0
+        pid = None if leader is None else leader.pid
         if gone.is_mute:
-            raise BackendInUseError(self._name, leader.pid)
+            raise BackendInUseError(self._name, pid)
         if gone.is_silent or now_s >= attempt.until_s:
             attempt.until_s = None
-            raise self._silent(attempt, leader, aim)
+            does = "has taken the lead again and again" if leader is None else "has not answered"
+            raise self._silent(attempt, f"which {does} for {SILENCE_S:g} s", pid, aim)
         return RETRY_S
 
-    def _silent(self, attempt: Attempt, leader: Leader, aim: int) -> BackendError:
-        """Return the error that the leader does not answer."""
-        problem = f"which has not answered for {SILENCE_S:g} s"
-        who = "another process" if leader.pid is None else f"process {leader.pid}"
+    def _silent(self, attempt: Attempt, problem: str, pid: int | None, aim: int) -> BackendError:
+        """Return the error that nobody answers."""
+        who = "another process" if pid is None else f"process {pid}"
         said = f"{self._name} is in use by {who}, {problem}"
         if attempt.is_asked and type(attempt.operation) not in UNWRITTEN:
             return OutcomeUnknownError(
                 f"{said}; the operation may have been done, or be done when that process goes on"
             )
         if aim & LEAD:
-            return BackendInUseError(self._name, leader.pid, problem)
+            return BackendInUseError(self._name, pid, problem)
         return BackendUnavailableError(f"{said}; nothing was changed")
