@@ -351,9 +351,10 @@ def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | No
     # Elsewhere a pipe cannot be waited for: a thread renews. A store that keeps them renews by itself.
     if os.name != "posix" or scheduler.backend.keeps_leases:
         return None
-    made = RenewerProcess(scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after)
-    made.leaves_lead = isinstance(scheduler.backend, JournalBackend) and scheduler.backend.leaves_lead
-    return made
+    leaves_lead = isinstance(scheduler.backend, JournalBackend) and scheduler.backend.leaves_lead
+    return RenewerProcess(
+        scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after, leaves_lead=leaves_lead
+    )
 
 
 def _make_worker(

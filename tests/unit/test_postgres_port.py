@@ -174,6 +174,25 @@ def test_a_port_that_is_cut_is_tried_by_one_thread_at_a_time_and_less_and_less_o
     assert not cuts.is_cut("1.a")
 
 
+def test_without_a_thread_a_port_is_cut_and_tried_again_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    offer = Offer(host="localhost", port=1, fingerprint="0" * 64, secret="0" * 64)
+    cuts, port = Cuts(), Port()
+    port.may_end.set()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(CutError, match="can't start new thread") as found:
+            PortDoor(offer).connect(5)
+        cuts.cut("1.a", "h:1", found.value)
+        cuts._again_s = 0
+        assert not cuts.look("1.a", port)
+    assert not cuts._is_trying
+    looked(cuts, port)
+    assert port.tries == 1
+
+
 def test_what_is_cut_is_the_port_of_one_leader() -> None:
     cuts = Cuts()
     cuts.cut("1.a", "h:1", CutError("no"))

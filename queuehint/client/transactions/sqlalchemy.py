@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, TextClause
 
-_LISTENS, _WAITS = "queuehint.listens", "queuehint.waits"
-"""In the `info` of a session: its commits are heard of; somebody waits for the next one."""
+_WAITS = "queuehint.waits"
+"""In the `info` of a session: what is called after its next commit."""
 WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
 
 
@@ -77,14 +77,15 @@ def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:
     whole = session if hasattr(session, "info") else session()
     known = getattr(whole, "sync_session", whole)
 
-    def committed(committed: Any) -> None:
-        if not committed.in_nested_transaction() and committed.info.pop(_WAITS, None):
-            call()
+    if not event.contains(known, "after_commit", _committed):
+        event.listen(known, "after_commit", _committed)
+    known.info[_WAITS] = call
 
-    if _LISTENS not in known.info:
-        known.info[_LISTENS] = True
-        event.listen(known, "after_commit", committed)
-    known.info[_WAITS] = True
+
+def _committed(session: Any) -> None:
+    """Call what waits for the commit of a session."""
+    if not session.in_nested_transaction() and (call := session.info.pop(_WAITS, None)) is not None:
+        call()
 
 
 class SqlalchemyConnection(SyncAdapter):

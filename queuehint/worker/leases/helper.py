@@ -79,16 +79,16 @@ class RenewerProcess(Companion):
     Args:
         url, namespace: the store.
         abandon_after_s: how long a worker may be stuck in a job that should have ended.
+        leaves_lead: a process of its own leads the store for the worker.
     """
 
-    def __init__(self, url: str, namespace: str, *, abandon_after_s: float) -> None:
+    def __init__(self, url: str, namespace: str, *, abandon_after_s: float, leaves_lead: bool = False) -> None:
         super().__init__(__name__)
-        self._config = {"url": url, "namespace": namespace, "abandon_after_s": abandon_after_s}
+        facts = {"abandon_after_s": abandon_after_s, "leaves_lead": leaves_lead}
+        self._config: dict[str, Any] = {"url": url, "namespace": namespace, **facts}
         self.marks = BeginMarks()
         self.worker_name: str | None = None
         """The name by which the store knows the worker; None if it is not to be signed off."""
-        self.leaves_lead = False
-        """A process of its own leads the store for the worker."""
 
     def start(self, lease_s: float) -> None:
         """
@@ -98,8 +98,7 @@ class RenewerProcess(Companion):
             OSError: the system has no process for us.
         """
         mine = {"lease_ms": round(lease_s * 1000), "worker": os.getpid(), "marks": self.marks.number}
-        more = {"name": self.worker_name, "leaves_lead": self.leaves_lead}
-        self.begin({**self._config, **mine, **more}, (self.marks.number,))
+        self.begin({**self._config, **mine, "name": self.worker_name}, (self.marks.number,))
 
     def end(self, *, at_once: bool = False) -> None:
         """Stop the process, gracefully or *at_once*; killed, it does not report the worker's death."""
@@ -372,8 +371,7 @@ def main() -> None:
     for lines in heard():
         if renewer is None:
             config = json.loads(lines.pop(0))
-            leaves_lead = config.get("leaves_lead", False)
-            options = BackendOptions(namespace=config["namespace"], leaves_lead=leaves_lead)
+            options = BackendOptions(namespace=config["namespace"], leaves_lead=config["leaves_lead"])
             backend = open_backend(config["url"], options)
             renewer = Renewer(backend, config, speaker.say)
             threading.Thread(target=renewer.renew_for_ever, daemon=True).start()

@@ -147,7 +147,7 @@ def _connected(offer: Offer, until_s: float) -> socket.socket:
 
 
 def _hosts(host: str, until_s: float) -> list[str]:
-    """Return the addresses of a host; a resolver may take longer than there is time."""
+    """Return the addresses of a host; a resolver may take longer than there is time. Raises `CutError`: no thread."""
     found: list[str] = []
 
     def find() -> None:
@@ -155,7 +155,10 @@ def _hosts(host: str, until_s: float) -> list[str]:
             found.extend({str(each[4][0]): None for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
 
     finding = threading.Thread(target=find, daemon=True, name="queuehint-resolve")
-    finding.start()
+    try:
+        finding.start()
+    except RuntimeError as error:  # too many threads, or the interpreter ends
+        raise CutError(str(error)) from error
     finding.join(max(_left_s(until_s), 0.0))
     return found[:ADDRESSES_MAX]
 
@@ -205,7 +208,8 @@ class Cuts:
         try:
             threading.Thread(target=self._try, args=(term, door), daemon=True, name="queuehint-port").start()
         except RuntimeError:  # too many threads, or the interpreter ends
-            self._is_trying = False
+            with self._lock:
+                self._is_trying = False
         return False
 
     def _try(self, term: str, door: PortDoor) -> None:
