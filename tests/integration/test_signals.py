@@ -404,6 +404,14 @@ def test_handlers_in_processes_wait_too() -> None:
         assert late.result_sync(timeout=5) == "signal 't' was not given in time"
 
 
+def test_a_handler_in_a_process_that_is_declared_elsewhere_gets_the_data() -> None:
+    sched, _ = scheduler()
+    job = sched.job(process=True, max_attempts=1)(process_tasks.plainly_decided).enqueue_sync("s")
+    sched.signal_sync("s", {"by": "ann"})
+    sched.drain_sync(timeout=30)
+    assert job.result_sync(timeout=5) == {"by": "ann"}
+
+
 async def test_a_wait_is_the_business_of_its_job_alone() -> None:
     sched, _ = scheduler()
     tokens: list[int] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from queuehint.errors import HandlerError, SignalTimeoutError
+from queuehint.errors import SignalTimeoutError
+from queuehint.handlers.steps.job_steps import check_loop
 from queuehint.schema.checks import check_optional_duration
 from queuehint.values.record import OVER, JobState
 from queuehint.values.signal import check_signal_name, name_of, wait_spec
@@ -62,13 +62,7 @@ class JobWaits:
 
         .. versionadded:: 1.0.0
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise HandlerError(
-                "ctx.wait() must be awaited, which a plain handler cannot; write ctx.wait_sync(), "
-                "or make the handler an `async def`"
-            ) from None
+        check_loop("wait")
         return self._wait(self._wait_spec(name, timeout))
 
     async def _wait(self, spec: JobSpec) -> Any:
@@ -89,11 +83,7 @@ class JobWaits:
             self._leave(spec.id)
         if state is not JobState.FINISHED:
             raise SignalTimeoutError(name_of(spec.id) or "", cause)
-        return None if data is None else self._load(data)
-
-    def _load(self, payload: bytes) -> Any:
-        """Return the data of a signal, as the codec of the scheduler reads it."""
-        return self._host.scheduler.codec.loads(payload, _RESULT_OF_ANY).get("result")
+        return None if data is None else self._host.codec.loads(data, _RESULT_OF_ANY).get("result")
 
     async def _ask_wait(self, spec: JobSpec) -> WaitState:
         """Return what a wait of this job has come to; it begins where there is none."""

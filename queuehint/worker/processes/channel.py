@@ -20,8 +20,9 @@ the process says
 ``{"end": …}``, maybe bytes           how the attempt has ended, see `ends`
 ====================================  ==============================================================================
 
-The answer to jobs is ``{"jobs": [[id, created], …]}``, to a step ``{"at_ms": …, "is_kept": …}``, with the bytes that
-are stored if they were before; or ``{"error": …}`` with what `error_facts` tells of it.
+The answer to jobs is ``{"jobs": [[id, created], …]}``; to a wait ``{"state": …, "has_data": …, "cause": …}``, with the
+data of the signal if it has any; to a step ``{"at_ms": …, "is_kept": …}``, with the bytes that are stored if they were
+before; or to each ``{"error": …}`` with what `error_facts` tells of it.
 """
 
 from __future__ import annotations

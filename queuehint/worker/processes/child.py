@@ -125,8 +125,7 @@ class Host:
         Raises:
             QueueHintError: what the store, or the worker, has raised.
         """
-        began_ns = self._began_ns.get(step.name, time.time_ns())
-        head, kept = self._ask({"step": step.name, "began_ns": began_ns}, step.result)
+        head, kept = self._ask({"step": step.name, "began_ns": self._began_ns[step.name]}, step.result)
         return head["at_ms"], kept if head["is_kept"] else None
 
     async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
@@ -154,14 +153,7 @@ class Host:
         Raises:
             QueueHintError: what the worker's scheduler has raised.
         """
-        with self._lock:
-            self._channel.send({"wait": True}, encode(Enqueue((spec,))))
-            frame = self._answers.receive()
-        if frame is None:
-            raise HandlerStopped("the worker has ended")
-        head, data = frame
-        if "error" in head:
-            raise error_of(head["error"])
+        head, data = self._ask({"wait": True}, encode(Enqueue((spec,))))
         return JobState(head["state"]), data if head["has_data"] else None, head["cause"]
 
 
