@@ -102,7 +102,7 @@ def with_waits(specs: list[JobSpec]) -> list[JobSpec]:
     Have specs depend on waits of their own where their edges ask for one, in place; return these waits.
 
     Raises:
-        InvalidJobError: a job asks for two waits for one signal.
+        InvalidJobError: a job asks for two waits for one signal, or by what `asked_id` does not return.
     """
     waits: list[JobSpec] = []
     for index, spec in enumerate(specs):
@@ -118,6 +118,8 @@ def _edge_of_wait(edge: Dependency, spec: JobSpec, own: dict[str, JobSpec]) -> D
     if not edge.id.startswith(ASKED_MARK):
         return edge
     timeout_ms, _, name = edge.id[len(ASKED_MARK) :].partition(":")
+    if not timeout_ms.isdecimal() or not 0 < len(name.encode()) <= SIGNAL_NAME_BYTES_MAX:
+        raise InvalidJobError(f"after: {shown(edge.id)} is no job's id; for a signal give Signal(name, timeout=...)")
     wait = wait_spec(name, spec.id, int(timeout_ms), spec.flow).check()
     if own.setdefault(wait.id, wait) != wait:
         raise InvalidJobError(f"it waits for the signal {shown(name)} twice, with two timeouts")
