@@ -28,6 +28,7 @@ from queuehint import (
     Retry,
     Scheduler,
     Snooze,
+    UnknownToReleaseError,
 )
 from queuehint.backends.redis.keys import redis_key
 from queuehint.errors import BackendFullError
@@ -554,6 +555,39 @@ def test_an_upgrade_renames_steps_and_other_names_are_ignored(url: str) -> None:
         assert made.names == ["old", "gone"]
         assert seen == [({"number": 7}, {"old": "old", "gone": "gone"})]
         assert [step.name for step in (await job.record()).steps] == ["old", "gone"]
+
+    on(url, main)
+
+
+@attrs.frozen
+class Earlier:
+    """What an earlier release knows of a result."""
+
+    name: str
+
+
+def test_a_stored_result_that_cannot_be_read_fails_the_attempt(url: str) -> None:
+    async def main(sched: Scheduler) -> None:
+        def number() -> int:
+            raise AssertionError("it is stored")
+
+        def earlier() -> Earlier:
+            raise AssertionError("it is stored")
+
+        @sched.job(max_attempts=2, retry=[0])
+        async def work(ctx: JobContext, function: str) -> None:
+            if ctx.attempt == 1:
+                await ctx.step("a", lambda: {"name": "x", "more": 1})
+                raise ValueError
+            await ctx.step("a", {"number": number, "earlier": earlier}[function])
+
+        async with sched.worker():
+            for function, error in (("number", PayloadError), ("earlier", UnknownToReleaseError)):
+                job = await work.enqueue(function)
+                with pytest.raises(JobFailedError, match="the stored result of step 'a': "):
+                    await job.result(timeout=LIMIT_S)
+                errors = (await job.record()).errors
+                assert [each.type for each in errors] == ["ValueError", f"queuehint.errors.{error.__name__}"]
 
     on(url, main)
 

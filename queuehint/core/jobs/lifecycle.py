@@ -217,7 +217,7 @@ class Lifecycle:
             return self.fail(job, error, 0, final=True)
         if outcome.result is not None:
             job.result = outcome.result
-        if failed is not None and not outcome.again:
+        if failed is not None:
             job.need_extras().child_failed = failed
         if outcome.again:
             job.attempts -= 1
