@@ -119,7 +119,8 @@ class Guest(Ours):
         try:
             await self._begin(await self._reached(f"{url}&lead=no"))
         except BaseException:
-            self._leader.kill()
+            with suppress(ProcessLookupError):  # it has ended by itself
+                self._leader.kill()
             raise
 
     async def _reached(self, url: str) -> Scheduler:
@@ -129,6 +130,7 @@ class Guest(Ours):
             backend = sched.backend  # made now
         assert isinstance(backend, PostgresBackend)
         while not backend.lead_facts():
+            assert self._leader.returncode is None, "the process that leads has ended"
             with suppress(BackendUnavailableError):
                 await sched.stats()
             await asyncio.sleep(0.05)

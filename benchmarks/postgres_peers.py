@@ -97,6 +97,7 @@ class Led(Ours):
         command = [sys.executable, "-m", "queuehint", "lead", self._sched.url, "--log-level=error"]
         self._leader = await asyncio.create_subprocess_exec(*command)
         while backend.is_leading:
+            assert self._leader.returncode is None, "the process that leads has ended"
             await asyncio.sleep(0.05)
             await self._sched.stats()
 

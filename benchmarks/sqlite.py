@@ -189,6 +189,7 @@ def _working(store: SqliteBackend, folder: Path, way: str) -> Iterator[None]:
     worker = subprocess.Popen(command, cwd=folder, env=environment)
     try:
         while len(store.call_sync(ListWorkers()).workers) < 1 + ("two" in way) or store.is_leading:
+            assert worker.poll() is None, "the worker has ended"
             time.sleep(0.01)
         yield
     finally:

@@ -31,6 +31,7 @@ KILLS: Final = 20
 BACKLOG: Final = 20_000
 CALLERS: Final = 2
 WORST_S: Final = 1.0
+LIMIT_S: Final = 60.0
 
 
 def run(report: Report, *, quick: bool) -> None:
@@ -150,4 +151,5 @@ def _kill(guest: JournalBackend, leads: list[_Lead], answers: list[tuple[float, 
             # One that was under way is answered by the next leader too.
             if answered_s > killed_s and (begun_s > killed_s or answered_s > killed_s + 0.02):
                 return answered_s - killed_s
+        assert time.monotonic() < killed_s + LIMIT_S, "no call was answered after the kill"
         time.sleep(0.001)
