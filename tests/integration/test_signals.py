@@ -239,7 +239,7 @@ async def test_wrong_waits_are_refused() -> None:
     with pytest.raises(InvalidJobError, match="waits for the signal 's' twice, with two timeouts"):
         await publish.using(after=twice).enqueue("doc1")
     for job_id in ("signal-within:", "signal-within:x:s", "signal-within:1:", f"signal-within:1:{'s' * 91}"):
-        with pytest.raises(InvalidJobError, match="after: 'signal-within:.* is no job's id"):
+        with pytest.raises(InvalidJobError, match=r"after: 'signal-within:.* is no job's id"):
             await publish.using(after=[job_id]).enqueue("doc1")
     for job_id in ("signal:s", "signal-wait:s:0", "signal-within:1:s"):
         with pytest.raises(InvalidJobError, match=f"id '{job_id}' begins like that of a signal"):
