@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning"]
 Repair = tuple[str, str, str]
 """Kind, key or counter, item; see ``redis/lua/doctor/repair.lua``."""
+PASSES: Final = 3
+"""How often sums over many heads are read again because something changed."""
 CYCLES_MAX: Final = 100
 """The most cycles that one examination reports."""
 CYCLE_NAMED_MAX: Final = 10

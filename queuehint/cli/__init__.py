@@ -17,6 +17,10 @@ def main() -> None:
         sys.exit(f"queuehint: the command needs {', '.join(missing)}: pip install 'queuehint[cli]'")
     # A garbage collection at exit, of memory that is freed anyway, would take a quarter of the time of a command.
     atexit.register(gc.freeze)
+    # Nor is there any garbage among what is imported: a tenth of the time in which a command starts.
+    gc.disable()
     from queuehint.cli.app import app
 
+    gc.freeze()
+    gc.enable()
     app(prog_name="queuehint")

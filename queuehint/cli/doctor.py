@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 import typer
@@ -13,20 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from queuehint.backends.base import BackendOptions, open_backend
-from queuehint.backends.journal import doctor as of_journals
-from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.masks import masked
-from queuehint.backends.redis.backend import RedisBackend
-from queuehint.backends.redis.doctor.doctor import PASSES, diagnose
-from queuehint.backends.report import Finding, Report
-from queuehint.backends.sqlite import doctor as of_files
-from queuehint.backends.sqlite.backend import SqliteBackend
+from queuehint.backends.report import PASSES, Finding, Report
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.opening import trying_is_said
 from queuehint.cli.payloads import unreadable
 from queuehint.cli.render import cell, plain
 from queuehint.cli.said import hidden, said
+from queuehint.cli.stores import as_journal, as_redis
 from queuehint.errors import InvalidJobError, QueueHintError
+
+if TYPE_CHECKING:
+    from queuehint.backends.journal.backend import JournalBackend
+    from queuehint.backends.redis.backend import RedisBackend
 
 EXIT_FOUND = 1
 EXIT_USAGE = 2
@@ -91,25 +90,39 @@ def _examine(url: str, namespace: str | None, *, given: str | None, fix: bool, p
     options = BackendOptions() if namespace is None else BackendOptions(namespace=namespace)
     backend = open_backend(url, options)
     try:
-        if not isinstance(backend, (RedisBackend, JournalBackend)):
-            raise InvalidJobError(f"{masked(url)} lives in one process, and no other process can open it")
-        if given not in {None, namespace_of(backend)}:
-            raise InvalidJobError(f"--namespace {given} and the URL name different namespaces")
-        if isinstance(backend, RedisBackend):
-            with trying_is_said(backend, url):
-                return diagnose(backend, fix=fix, passes=passes)
-        if not isinstance(backend, SqliteBackend):
-            return of_journals.report(backend, "its snapshot and journal", fix=fix)
-        if not backend.address.path.exists():
-            raise InvalidJobError(f"{masked(url)}: there is no such file")
-        return of_files.diagnose(backend, fix=fix)
+        if (redis := as_redis(backend)) is not None:
+            return _examine_redis(redis, url, given, fix=fix, passes=passes)
+        if (journal := as_journal(backend)) is not None:
+            return _examine_journal(journal, url, given, fix=fix)
+        raise InvalidJobError(f"{masked(url)} lives in one process, and no other process can open it")
     finally:
         backend.close_sync()
 
 
-def namespace_of(backend: RedisBackend | JournalBackend) -> str:
-    """Return the namespace whose jobs are there."""
-    return backend.session.namespace if isinstance(backend, RedisBackend) else backend.namespace
+def _examine_redis(backend: RedisBackend, url: str, given: str | None, *, fix: bool, passes: int) -> Report:
+    from queuehint.backends.redis.doctor.doctor import diagnose
+
+    _check_namespace(given, backend.session.namespace)
+    with trying_is_said(backend, url):
+        return diagnose(backend, fix=fix, passes=passes)
+
+
+def _examine_journal(backend: JournalBackend, url: str, given: str | None, *, fix: bool) -> Report:
+    from queuehint.backends.journal import doctor as of_journals
+    from queuehint.backends.sqlite import doctor as of_files
+    from queuehint.backends.sqlite.backend import SqliteBackend
+
+    _check_namespace(given, backend.namespace)
+    if not isinstance(backend, SqliteBackend):
+        return of_journals.report(backend, "its snapshot and journal", fix=fix)
+    if not backend.address.path.exists():
+        raise InvalidJobError(f"{masked(url)}: there is no such file")
+    return of_files.diagnose(backend, fix=fix)
+
+
+def _check_namespace(given: str | None, there: str) -> None:
+    if given not in {None, there}:
+        raise InvalidJobError(f"--namespace {given} and the URL name different namespaces")
 
 
 # --- what is printed -------------------------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ from urllib.parse import quote, urlencode
 import typer
 
 from queuehint.backends.base import BackendOptions, open_backend
-from queuehint.backends.journal.backend import JournalBackend
-from queuehint.backends.journal.lead.standing import Standby
 from queuehint.backends.masks import masked
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
 from queuehint.cli.opening import EXIT_USAGE, Namespace
 from queuehint.cli.said import said
+from queuehint.cli.stores import as_journal
 from queuehint.errors import BackendError, InvalidJobError, MissingExtraError
 
 Url = Annotated[
@@ -64,16 +63,19 @@ def lead(
         backend = open_backend(url, BackendOptions() if namespace is None else BackendOptions(namespace=namespace))
     except (InvalidJobError, MissingExtraError) as error:
         _refuse(error)
-    if not isinstance(backend, JournalBackend):
+    journal = as_journal(backend)
+    if journal is None:
         _refuse(InvalidJobError(f"{masked(url)} has no process that leads: take postgresql:// or sqlite:///"))
+    from queuehint.backends.journal.lead.standing import Standby
+
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        Standby(backend).run(stop)
+        Standby(journal).run(stop)
     finally:
         try:
-            backend.close_sync()
+            journal.close_sync()
         except BackendError as error:
             typer.echo(f"queuehint lead: {said(str(error))}", err=True)
 

@@ -18,10 +18,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.base import BackendOptions, open_backend
-from queuehint.backends.journal.backend import JournalBackend
-from queuehint.backends.journal.guests.sockets import HAS_SOCKETS
-from queuehint.backends.journal.lead.standing import Standby
 from queuehint.cli.logs import LogFormat, LogLevel, set_up
+from queuehint.cli.stores import as_journal
 from queuehint.clock import SystemClock
 from queuehint.errors import BackendError
 from queuehint.values.policy import Retention
@@ -30,6 +28,7 @@ from queuehint.worker.companion import Companion, heard, is_stopped, settle_in
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from queuehint.backends.journal.backend import JournalBackend
     from queuehint.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger("queuehint.cli")
@@ -55,13 +54,15 @@ class Lead(StrEnum):
 
 def leader_for(scheduler: Scheduler, log_format: LogFormat | None, log_level: LogLevel | None) -> dict[str, Any] | None:
     """Return how a process is to lead the store of a scheduler; None if there can be none, or is to be none."""
-    backend = scheduler.backend
-    if not isinstance(backend, JournalBackend) or not backend.store.may_lead:
+    journal = as_journal(scheduler.backend)
+    if journal is None or not journal.store.may_lead:
         return None
+    from queuehint.backends.journal.guests.sockets import HAS_SOCKETS
+
     # What has another clock than the system's leads with it. Without sockets the worker could not ask another process.
     if not isinstance(scheduler.clock, SystemClock) or not HAS_SOCKETS or os.name != "posix":
         return None
-    retention = backend.engine_options.retention
+    retention = journal.engine_options.retention
     return {
         "url": scheduler.url,
         "namespace": scheduler.namespace,
@@ -174,21 +175,23 @@ def lead_while_heard(lines: Iterable[list[str]]) -> None:
             set_up(log_format and LogFormat(log_format), log_level and LogLevel(log_level))
             retention = config["retention"] and Retention(**config["retention"])
             options = BackendOptions(namespace=config["namespace"], retention=retention)
-            backend = open_backend(config["url"], options)
-            assert isinstance(backend, JournalBackend)
-            thread = threading.Thread(target=_lead, args=(backend, stop), name="queuehint-leader")
+            journal = as_journal(open_backend(config["url"], options))
+            assert journal is not None
+            thread = threading.Thread(target=_lead, args=(journal, stop), name="queuehint-leader")
             thread.start()
     stop.set()
     if thread is not None:
         thread.join()
 
 
-def _lead(backend: JournalBackend, stop: threading.Event) -> None:
+def _lead(journal: JournalBackend, stop: threading.Event) -> None:
+    from queuehint.backends.journal.lead.standing import Standby
+
     try:
-        Standby(backend, is_spare=True).run(stop)
+        Standby(journal, is_spare=True).run(stop)
     finally:
         try:
-            backend.close_sync()
+            journal.close_sync()
         except BackendError as error:
             extra = {"event": "leader.close_failed", "error": str(error)}
             logger.warning("the journal was not closed in order; nothing is lost", extra=extra)

@@ -16,10 +16,10 @@ import typer
 
 from queuehint.backends.base import check_scheme
 from queuehint.backends.masks import masked
-from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.render import plain
 from queuehint.cli.said import HINT, hidden, mentions_url, said
+from queuehint.cli.stores import as_redis
 from queuehint.errors import (
     BackendError,
     InvalidHintError,
@@ -116,8 +116,8 @@ def trying_is_said(backend: Backend, url: str) -> Iterator[None]:
     logger = logging.getLogger("queuehint.redis")
     logger.addHandler(handler)
     ended = threading.Event()
-    if isinstance(backend, RedisBackend):
-        args = (backend.session.outages, masked(url), ended)
+    if (redis := as_redis(backend)) is not None:
+        args = (redis.session.outages, masked(url), ended)
         threading.Thread(target=_watch, args=args, name="queuehint-trying", daemon=True).start()
     try:
         yield
@@ -194,12 +194,13 @@ def name_others(scheduler: Scheduler) -> str:
 
     A file has a single namespace, and is not opened by the name of another.
     """
-    if not isinstance(scheduler.backend, RedisBackend):
+    backend = as_redis(scheduler.backend)
+    if backend is None:
         return ""
     from queuehint.backends.redis.namespaces import find_namespaces
 
     try:
-        found = find_namespaces(scheduler.backend)
+        found = find_namespaces(backend)
     except BackendError:
         return ""
     others = [name for name in found.names if name != namespace_of(scheduler)]

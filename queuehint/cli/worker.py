@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import attrs
 import typer
 
-from queuehint.backends.journal.backend import JournalBackend
-from queuehint.backends.redis.backend import RedisBackend
 from queuehint.cli.health import AGE_MAX_S, Health
 from queuehint.cli.leader import Lead, LeaderProcess, leader_for, tell
 from queuehint.cli.loading import TargetError, check_shared, load_scheduler
@@ -40,6 +38,7 @@ from queuehint.cli.processes import AT_ONCE_S, EXIT_USAGE, PAUSE_MAX_S, PAUSE_MI
 from queuehint.cli.reload import EXIT_RELOAD, SourceWatch, check_installed
 from queuehint.cli.said import said
 from queuehint.cli.signals import STOP_SIGNALS, SignalWatch, forget_signals, heard
+from queuehint.cli.stores import as_journal, as_redis
 from queuehint.clock import now_s
 from queuehint.errors import BackendError, MissingExtraError, QueueHintError
 from queuehint.handlers.forks import leaving_to_no_child
@@ -340,10 +339,10 @@ def _make_leader(scheduler: Scheduler, options: Options) -> LeaderProcess | None
         config = leader_for(scheduler, options.log_format, options.log_level)
     if options.leader_pipe is not None:
         tell(options.leader_pipe, config)
-    if config is None:
+    journal = as_journal(scheduler.backend)
+    if config is None or journal is None:
         return None
-    assert isinstance(scheduler.backend, JournalBackend)
-    scheduler.backend.leaves_lead = True
+    journal.leaves_lead = True
     return LeaderProcess(config) if options.leader_pipe is None else None
 
 
@@ -351,7 +350,8 @@ def _make_renewer(scheduler: Scheduler, options: Options) -> RenewerProcess | No
     # Elsewhere a pipe cannot be waited for: a thread renews. A store that keeps them renews by itself.
     if os.name != "posix" or scheduler.backend.keeps_leases:
         return None
-    leaves_lead = isinstance(scheduler.backend, JournalBackend) and scheduler.backend.leaves_lead
+    journal = as_journal(scheduler.backend)
+    leaves_lead = journal is not None and journal.leaves_lead
     return RenewerProcess(
         scheduler.url, scheduler.namespace, abandon_after_s=options.abandon_after, leaves_lead=leaves_lead
     )
@@ -441,6 +441,7 @@ def _known(made: Worker, backend: Backend) -> dict[str, Any]:
     """Return the health report."""
     answered_s = made.answered_s
     age_s = now_s() - answered_s if answered_s else None
+    redis, journal = as_redis(backend), as_journal(backend)
     return {
         "healthy": age_s is not None and age_s <= AGE_MAX_S and not made.is_stuck,
         "pid": os.getpid(),
@@ -449,8 +450,8 @@ def _known(made: Worker, backend: Backend) -> dict[str, Any]:
         "running": made.running,
         "stopping": made.is_stopping,
         "blocked_s": round(made.blocked_s, 1),
-        "clock_behind_s": backend.session.clock_behind_ms / 1000 if isinstance(backend, RedisBackend) else 0.0,
-        **(backend.lead_facts() if isinstance(backend, JournalBackend) else {}),
+        "clock_behind_s": redis.session.clock_behind_ms / 1000 if redis is not None else 0.0,
+        **(journal.lead_facts() if journal is not None else {}),
     }
 
 

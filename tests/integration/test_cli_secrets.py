@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typer.testing import Result
 
 from queuehint.backends.base import BackendOptions
 from queuehint.backends.redis.backend import RedisBackend
+from queuehint.backends.redis.doctor import doctor
 from queuehint.cli import opening
 from queuehint.cli import said as typed
 from queuehint.cli.app import PANELS, app
@@ -26,7 +26,6 @@ from tests.each import for_each
 from tests.support import until_sync
 from tests.urls import ODD, SECRET, URL, WITH_SECRETS
 
-cli_doctor = sys.modules["queuehint.cli.doctor"]  # the package has the command by that name
 STATES = ["ls", "--state", "{}", "-t", "sqlite:///x.db"]
 PLACES = [
     ["{}"],
@@ -62,7 +61,7 @@ def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         raise BackendUnavailableError(f"{backend.session.address.shown} cannot be reached")
 
     monkeypatch.setattr(RedisBackend, "call_sync", away)
-    monkeypatch.setattr(cli_doctor, "diagnose", away)
+    monkeypatch.setattr(doctor, "diagnose", away)
     yield
     typed._typed.clear()
 

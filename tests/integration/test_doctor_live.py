@@ -17,10 +17,10 @@ from queuehint.backends.redis import scripts
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.backend import RedisBackend
 from queuehint.backends.redis.connections.sync_link import SyncLink
-from queuehint.backends.redis.doctor import doctor
 from queuehint.backends.redis.doctor.doctor import WHOLE_MAX, diagnose
 from queuehint.backends.redis.doctor.keyspace import BATCH
 from queuehint.backends.redis.transport import Send
+from queuehint.backends.report import PASSES
 from queuehint.clock import FakeClock
 from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
@@ -166,7 +166,7 @@ def test_repairs_that_come_after_a_change_do_nothing(store: Store, monkeypatch: 
     store.server.client().delete(store.key("ready"))
     busy = Busy(store, monkeypatch, "doctor/repair")
     report = store.look(fix=True)
-    assert busy.changes == doctor.PASSES
+    assert busy.changes == PASSES
     assert {finding.kind for finding in report.errors} == {"entry", "pool", "user"}
     assert report.unchecked == ("repairs: the namespace is in use; stop its workers and producers first",)
     assert not report.repaired

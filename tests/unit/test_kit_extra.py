@@ -24,6 +24,13 @@ for name in testing.__all__:
 print(*missing)
 """
 
+_COMMANDS = """
+import sys
+import queuehint.cli.app
+stores = ("redis", "queuehint.core", "queuehint.backends.redis", "queuehint.backends.journal")
+assert not [name for name in sys.modules if name.startswith(stores)], "a store is imported by who opens one"
+"""
+
 _IMPORTS = """
 import sys
 import queuehint
@@ -76,3 +83,15 @@ def test_what_needs_hypothesis_or_pytest_names_the_extra_and_the_rest_does_witho
     missing = set(done.stdout.split())
     assert missing >= {"BackendConformance", "BackendStateMachine", "check_queue", "hints", "jobs"}
     assert not missing & {"check_trace", "simulate", "check_serial_equivalence", "drain", "ReferenceModel", "on_memory"}
+
+
+def test_commands_import_no_store_before_one_is_opened() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS],
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr

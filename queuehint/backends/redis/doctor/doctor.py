@@ -35,7 +35,7 @@ from queuehint.backends.redis.doctor.server import Checkup
 from queuehint.backends.redis.doctor.sums import Pass, State, Sums
 from queuehint.backends.redis.examination import CLOCK_LATE_MS
 from queuehint.backends.redis.transport import Sleep
-from queuehint.backends.report import CYCLES_MAX, MORE_CYCLES, Finding, Report, cycle_finding
+from queuehint.backends.report import CYCLES_MAX, MORE_CYCLES, PASSES, Finding, Report, cycle_finding
 from queuehint.core.structures.edges import cycles
 from queuehint.errors import BackendError
 from queuehint.values.hint import conflict, gate_key
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from queuehint.backends.redis.transport import Talk
     from queuehint.backends.report import Repair
 
-PASSES: Final = 3
-"""How often sums over many heads are read again because something changed."""
 ROUNDS_MAX: Final = 1000
 """How often repairs may follow upon repairs."""
 OF_INDEX: Final = 4
