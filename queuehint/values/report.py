@@ -397,9 +397,11 @@ class FlowStats:
 
     Args:
         states: its jobs by state, as far as their records are kept.
+        held_by: the ids of up to ten dead jobs for which all that is left of it waits; none if any job of it can go on.
     """
 
     states: dict[JobState, int]
+    held_by: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -414,13 +416,11 @@ class FlowStats:
     @property
     def stuck(self) -> bool:
         """
-        Whether a job has failed or been canceled, and the unfinished ones wait for others: nothing moves by itself.
+        Whether no job of it can go on until somebody redrives or discards a dead one: `held_by` has which.
 
-        `FlowHandle.result` raises then, and `FlowHandle.state` says RUNNING until somebody redrives or cancels.
+        `FlowHandle.state` says STUCK then.
         """
-        moving = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
-        ended = self.states.get(JobState.FAILED, 0) + self.states.get(JobState.CANCELED, 0)
-        return ended > 0 and self.unfinished > 0 and not any(self.states.get(state) for state in moving)
+        return bool(self.held_by)
 
 
 @attrs.frozen(kw_only=True)

@@ -102,9 +102,9 @@ async def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> Non
         with pytest.raises(JobFailedError, match="broken") as caught:
             await waiting
         assert caught.value.job_id == bad.id
-    assert await flow.state() == "RUNNING"
+    assert await flow.state() == "STUCK"
     assert await flow.progress() == Progress(2, 3)
-    assert (await flow.stats()).stuck
+    assert (await flow.stats()).held_by == (bad.id,)
     await flow.cancel("enough")
     assert not (await flow.stats()).stuck
     assert await flow.state() == "FAILED"

@@ -11,7 +11,7 @@ from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
 from queuehint.client.flows.graph import FlowGraph, draw
 from queuehint.client.handle import Client, JobHandle, outcome
-from queuehint.client.stuck import StuckWatch
+from queuehint.client.stuck import StuckWatch, find_dead
 from queuehint.errors import (
     CorruptStateError,
     FlowNotFoundError,
@@ -59,6 +59,8 @@ class FlowState(StrEnum):
 
     RUNNING = "RUNNING"
     """Some of its jobs are not over."""
+    STUCK = "STUCK"
+    """Some are not over, and none of these can go on until a dead job is redriven or discarded: `FlowStats.held_by`."""
     FAILED = "FAILED"
     """All are over, at least one FAILED."""
     CANCELED = "CANCELED"
@@ -105,16 +107,21 @@ class FlowHandle:
     # --- what it is ----------------------------------------------------------------------------------------------
 
     async def stats(self) -> FlowStats:
-        """Return its jobs by state."""
-        return await run_steps(self._client.backend, self._count())
+        """
+        Return its jobs by state, and which dead jobs hold it up if it is stuck.
+
+        Where nothing of it is SCHEDULED or STARTED, up to 1 000 of its jobs that wait for others and up to 1 000 that
+        have failed are looked at, and up to 100 that have a place; those beyond count as these.
+        """
+        return await run_steps(self._client.backend, self._stats())
 
     def stats_sync(self) -> FlowStats:
         """Like `stats`, for code without a loop."""
-        return run_steps_sync(self._client.backend, self._count())
+        return run_steps_sync(self._client.backend, self._stats())
 
     async def state(self) -> FlowState:
         """
-        Return the state of the flow as a whole.
+        Return the state of the flow as a whole; whether it is STUCK, as `stats`.
 
         A job that was to run only if another one failed, and was not needed, counts for nothing.
         """
@@ -126,11 +133,11 @@ class FlowHandle:
 
     async def progress(self) -> Progress:
         """Return how many of its jobs are over."""
-        return _progress(await self.stats())
+        return _progress(await run_steps(self._client.backend, self._count()))
 
     def progress_sync(self) -> Progress:
         """Like `progress`, for code without a loop."""
-        return _progress(self.stats_sync())
+        return _progress(run_steps_sync(self._client.backend, self._count()))
 
     async def jobs(self) -> AsyncIterator[JobRecord]:
         """Yield the records of its jobs in order of number, a page at a time."""
@@ -234,10 +241,16 @@ class FlowHandle:
             raise FlowNotFoundError(self.id)
         return FlowStats(states=counts.states)
 
-    def _state(self) -> Steps[FlowState]:
+    def _stats(self) -> Steps[FlowStats]:
         stats = yield from self._count()
+        if not stats.unfinished:
+            return stats
+        return FlowStats(states=stats.states, held_by=(yield from find_dead(stats.states, self._in_state)))
+
+    def _state(self) -> Steps[FlowState]:
+        stats = yield from self._stats()
         if stats.unfinished:
-            return FlowState.RUNNING
+            return FlowState.STUCK if stats.stuck else FlowState.RUNNING
         if stats.states.get(JobState.FAILED):
             return FlowState.FAILED
         if stats.states.get(JobState.CANCELED) and (yield from self._first(JobState.CANCELED)) is not None:
@@ -249,6 +262,17 @@ class FlowHandle:
         if not page.records and after == BEGIN:
             raise FlowNotFoundError(self.id)
         return page.records, page.after
+
+    def _in_state(self, state: JobState, most: int) -> Steps[list[JobRecord]]:
+        """Return the records of the first so many of its jobs in a state."""
+        found: list[JobRecord] = []
+        after: Position | None = BEGIN
+        while after is not None and len(found) < most:
+            asked = RecordFilter(flow=self.id, states=(state,))
+            page = yield List(asked, after=after, limit=min(most - len(found), LIST_MAX))
+            found += page.records
+            after = page.after
+        return found
 
     def _all(self) -> Steps[list[JobRecord]]:
         found: list[JobRecord] = []
