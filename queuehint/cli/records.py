@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,15 @@ States = Annotated[
     list[str] | None,
     typer.Option("--state", metavar="STATE", help="Only in this state, or one of several: failed,queued."),
 ]
+
+
+class Format(StrEnum):
+    """How records are written."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
 Newest = Annotated[bool, typer.Option("--newest/--oldest", help="Which come first.")]
 
 
@@ -65,15 +75,24 @@ def export(
     target: Target = None,
     namespace: Namespace = None,
     state: States = None,
+    flow: Flow = None,
     newest: Newest = False,
+    format: Annotated[
+        Format,
+        typer.Option("--format", "-f", help="JSON, one object a line, or a table with a header for spreadsheets."),
+    ] = Format.JSON,
     file: Annotated[
         Path | None, typer.Option("--file", "-o", help="A file to write, replacing an existing one; else printed.")
     ] = None,
 ) -> None:
-    """Write records as JSON, one object a line: every field, also arguments, results and logs."""
+    """Write records as JSON, one object a line: every field, also arguments, results and logs; or as CSV."""
     with opened(target, namespace, as_json=False) as sched:
+        chosen = choose(state=states_of(state))
+        if flow is not None:
+            chosen["flow"] = flow
+            check_flow(sched, flow)
         try:
-            count = sched.records.export_sync(file, newest_first=newest, **choose(state=states_of(state)))
+            count = sched.records.export_sync(file, newest_first=newest, format=format.value, **chosen)
         except OSError as error:
             if file is None:
                 raise  # the reader has gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -126,6 +128,25 @@ def test_records_are_written_out_whole(system: System, tmp_path: Path) -> None:
     assert system.ok("export", "--state", "failed", "--file", str(file)) == "1 record\n"
     assert json.loads(file.read_text())["errors"][0]["message"] == "a picture is missing"
     assert system.run("export", "--file", str(tmp_path / "no" / "where")).exit_code == 2
+
+
+def test_records_of_a_flow_are_written_out_as_a_table(system: System, tmp_path: Path) -> None:
+    fill(system)
+    edit = system.sched._jobs["edit"]
+    with system.sched.flow_sync("import") as flow:
+        flow.add(edit.using(user="=ann"), "doc9", "intro", "text")
+        flow.add(edit, "doc9", "end", "text")
+
+    rows = [*csv.DictReader(io.StringIO(system.ok("export", "--flow", "import", "--format", "csv"), newline=""))]
+    assert [(row["user"], row["state"], row["places"]) for row in rows] == [
+        ("'=ann", "QUEUED", "doc9:intro"),
+        ("", "QUEUED", "doc9:end"),
+    ]
+    file = tmp_path / "import.csv"
+    assert system.ok("export", "--flow", "import", "--user", "=ann", "-f", "csv", "-o", str(file)) == "1 record\n"
+    assert file.read_bytes().count(b"\r\n") == 2
+    assert "no flow" in system.run("export", "--flow", "nix").stderr
+    assert system.run("export", "--format", "xml").exit_code == 2
 
 
 def test_records_of_jobs_that_are_over_are_deleted(system: System) -> None:

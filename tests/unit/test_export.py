@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 from datetime import UTC, datetime
@@ -12,8 +13,19 @@ from typing import Any
 import attrs
 import pytest
 
-from queuehint import Claim, Dependency, InvalidJobTypeError, JobError, JobRecord, JobSpec, JobState, Policy, Progress
-from queuehint.scheduler.records.export import Export, as_json, as_line
+from queuehint import (
+    Claim,
+    Dependency,
+    InvalidJobError,
+    InvalidJobTypeError,
+    JobError,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Policy,
+    Progress,
+)
+from queuehint.scheduler.records.export import COLUMNS, Export, as_json, as_line, as_row
 from queuehint.schema.checks import RUN_AT_MIN_MS
 
 NOON_MS = 1_767_268_800_000
@@ -147,3 +159,80 @@ def test_lines_go_to_a_path_a_file_or_standard_output(tmp_path: Path, capsys: py
 def test_what_cannot_be_written_to_is_refused(file: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match="file must be a path or a text file"):
         Export(file)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def row_of(**fields: Any) -> dict[str, str]:
+    """Return a record as the reader of a table gets it."""
+    spec = attrs.evolve(SPEC, **{name: fields.pop(name) for name in list(fields) if name not in _OF_RECORDS})
+    text = io.StringIO()
+    with Export(text, "csv") as out:
+        out.write([attrs.evolve(RECORD, spec=spec, **fields)])
+    (row,) = csv.DictReader(io.StringIO(text.getvalue(), newline=""), strict=True)
+    return row
+
+
+_OF_RECORDS = attrs.fields_dict(JobRecord).keys()
+
+
+def test_a_table_has_a_header_and_a_row_for_each_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, text = tmp_path / "records.csv", io.StringIO(newline="")
+    for file in (path, text, None):
+        with Export(file, "csv") as out:
+            out.write([RECORD, RECORD])
+            assert out.count == 2
+    written = path.read_bytes()
+    assert written == text.getvalue().encode() == capsys.readouterr().out.encode()
+    lines = written.split(b"\r\n")
+    assert lines[0] == ",".join(COLUMNS).encode()
+    assert (len(lines), lines[-1], lines[1] == lines[2]) == (4, b"", True)
+
+
+def test_an_empty_table_is_its_header() -> None:
+    text = io.StringIO()
+    with Export(text, "csv"):
+        pass
+    assert text.getvalue() == ",".join(COLUMNS) + "\r\n"
+
+
+def test_cells_say_what_the_line_of_json_does() -> None:
+    row, line = row_of(), as_json(RECORD)
+    same = {"id", "number", "state", "attempts", "losses", "enqueued_at", "ended_at", "updated_at"}
+    assert {name: row[name] for name in same} == {name: str(line[name]) for name in same}
+    assert (row["task"], row["pool"], row["user"], row["cause"], row["due_at"]) == ("work", "default", "", "", "")
+    assert row["places"] == "doc1:é\ndoc2"
+    assert (row["error"], row["message"]) == ("ValueError", "no")
+    assert json.loads(row["arguments"]) == line["spec"]["arguments"]
+    assert (row["result"], row["result_base64"]) == ("[1,null]", "")
+    assert row_of(result=b"\x80", errors=()).items() >= {"result": "", "result_base64": "gA==", "error": ""}.items()
+    assert row_of(tags=("b", "a"), user="ann")["tags"] == "b\na"
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1+1", "-1+1", "@sum(a1)", "\t=1", "\r=1", "\n=1", "'=1", "\uff1d1", "=cmd|' /C calc'!A0"]
+)
+def test_no_cell_is_a_formula_and_each_is_read_back(text: str) -> None:
+    error = JobError(type="E", message=text, attempt=1, at_ms=0)
+    row = row_of(errors=(error,), user=text, cause=text, result=json.dumps({"result": 0}).encode())
+    assert row["message"] == row["cause"] == row["user"] == f"'{text}"
+    assert row["message"].removeprefix("'") == text
+
+
+@pytest.mark.parametrize("text", ['a"b', "a,b", "a\nb", "a\r\nb", " a ", "", "é", "a=1", '"'])
+def test_each_text_is_read_back(text: str) -> None:
+    assert row_of(cause=text)["cause"] == text
+
+
+def test_numbers_stay_numbers_and_control_characters_are_named() -> None:
+    assert row_of(result=b'{"result":-5.5e-3}')["result"] == "-0.0055"
+    assert row_of(result=b'{"result":"-5"}')["result"] == '"-5"'
+    assert row_of(cause="a\x1b[2J\x00\x9b")["cause"] == "a\\x1b[2J\\x00\\x9b"
+    assert len(as_row(RECORD)) == len(COLUMNS)
+
+
+@pytest.mark.parametrize("format", ["xml", "CSV", "", None, 5])
+def test_another_format_is_refused(format: Any) -> None:
+    with pytest.raises((InvalidJobError, InvalidJobTypeError), match="format"):
+        Export(None, format)

@@ -1,23 +1,30 @@
 """
-Records as JSON: one object a record, every field, readable without queuehint.
+Records as JSON: one object a record, every field, readable without queuehint; or the fields people ask for as CSV.
 
 Times are ISO 8601 in UTC and end in ``_at``, durations are ms and end in ``_ms``. Payloads that only their codec can
 read are base64, and named so: ``arguments_base64``, ``result_base64``.
+
+CSV is that of RFC 4180 in UTF-8, with a header. A spreadsheet takes a text that begins with ``=``, ``+``, ``-`` or
+``@`` for a formula: such a cell gets a ``'`` before it, and so does one that begins with ``'``, so that taking one away
+gives the text again.
 """
 
 from __future__ import annotations
 
 import base64
+import csv
 import json
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 import attrs
 
 from queuehint.errors import InvalidJobTypeError, PayloadError, shown
 from queuehint.handlers.conversion.plain_json import check_json, decode_json
-from queuehint.schema.checks import RUN_AT_MAX_MS
+from queuehint.schema.checks import RUN_AT_MAX_MS, check_choice
+from queuehint.values.hint import queue_key
 from queuehint.values.record import moment
 
 if TYPE_CHECKING:
@@ -30,6 +37,12 @@ if TYPE_CHECKING:
 
 _FIRST_MS = -62_135_596_800_000
 """The first moment of the calendar; a job may be due at any time before."""
+ExportFormat = Literal["json", "csv"]
+EXPORT_FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
+"""What a cell begins with that a spreadsheet may take for a formula, in full width too, and the sign that guards it."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TIMES = ("enqueued", "due", "queued", "started", "ended", "updated")
 
 
@@ -39,12 +52,14 @@ class Export:
 
     Args:
         file: a path, what is there is replaced; or a text file, which stays open; or None for standard output.
+        format: ``"json"`` for lines of JSON, ``"csv"`` for a table with a header.
 
     Raises:
-        InvalidJobTypeError: it is none of these.
+        InvalidJobError, InvalidJobTypeError: it is none of these.
     """
 
-    def __init__(self, file: object) -> None:
+    def __init__(self, file: object, format: object = "json") -> None:
+        self._is_csv = check_choice(format, EXPORT_FORMATS, parameter="format") == "csv"
         self.count = 0
         """How many records were written."""
         self._is_ours = isinstance(file, (str, Path))
@@ -54,7 +69,9 @@ class Export:
 
     def __enter__(self) -> Self:
         if self._is_ours:
-            self._file = Path(self._file).open("w", encoding="ascii", newline="\n")
+            self._file = Path(self._file).open("w", encoding="utf-8" if self._is_csv else "ascii", newline="")
+        if self._is_csv:
+            csv.writer(self._file).writerow(COLUMNS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,7 +81,10 @@ class Export:
     def write(self, records: Iterable[JobRecord]) -> None:
         """Write records."""
         for record in records:
-            self._file.write(as_line(record))
+            if self._is_csv:
+                csv.writer(self._file).writerow(as_row(record))
+            else:
+                self._file.write(as_line(record))
             self.count += 1
 
 
@@ -104,6 +124,46 @@ def as_json(record: JobRecord) -> dict[str, Any]:
         "history": [_attempt(attempt) for attempt in record.history],
         "steps": [{"name": step.name, "at": _time(step.at_ms)} for step in record.steps],
     }
+
+
+COLUMNS: Final = (
+    *("id", "number", "state", "task", "name", "flow", "parent", "user", "service", "pool", "priority", "key"),
+    *("tags", "places", "attempts", "losses", *[f"{name}_at" for name in _TIMES]),
+    *("cause", "error", "message", "arguments", "arguments_base64", "result", "result_base64"),
+)
+"""
+The columns of a table: fields of `JobRecord` and `JobSpec`. *places* has the queue keys, *tags* the tags, one a line;
+*error* and *message* are of the last error; arguments and result are JSON.
+"""
+
+
+def as_row(record: JobRecord) -> list[str]:
+    """Return the cells of a record, in the order of `COLUMNS`."""
+    fields = as_json(record)
+    fields = fields["spec"] | fields
+    last = record.errors[-1] if record.errors else None
+    fields |= {
+        "tags": "\n".join(record.spec.tags),
+        "places": "\n".join([queue_key(claim.path) for claim in record.spec.claims]),
+        "error": last and last.type,
+        "message": last and last.message,
+    }
+    for name in ("arguments", "result"):
+        if fields.get(name) is not None:
+            fields[name] = json.dumps(fields[name], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return [_cell(fields.get(column)) for column in COLUMNS]
+
+
+def _cell(value: str | int | None) -> str:
+    r"""
+    Return the text of a cell, which no spreadsheet takes for a formula, and in which no terminal finds a command.
+
+    >>> _cell("=1+1"), _cell("'a"), _cell("-5.5"), _cell("a\x1b[2J"), _cell(None)
+    ("'=1+1", "''a", '-5.5', 'a\\x1b[2J', '')
+    """
+    text = "" if value is None else str(value)
+    text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}" if found[0] != "\r" else found[0], text)
+    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
 def _spec(spec: JobSpec) -> dict[str, Any]:

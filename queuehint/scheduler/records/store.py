@@ -12,7 +12,7 @@ import attrs
 from queuehint.backends.steps import Steps, run_steps, run_steps_sync
 from queuehint.operations import LIST_MAX, Draw, Peek
 from queuehint.scheduler.records import queries as ask
-from queuehint.scheduler.records.export import Export
+from queuehint.scheduler.records.export import Export, ExportFormat
 from queuehint.scheduler.records.queries import PAGE
 from queuehint.schema.checks import check_instance
 from queuehint.values.record import JobRecord
@@ -205,29 +205,42 @@ class RecordStore:
         return None if result is None else self._client.codec.loads(result, {}).get("result")
 
     async def export(
-        self, file: str | Path | TextIO | None = None, *, newest_first: bool = False, **filter: Unpack[Filter]
+        self,
+        file: str | Path | TextIO | None = None,
+        *,
+        newest_first: bool = False,
+        format: ExportFormat = "json",
+        **filter: Unpack[Filter],
     ) -> int:
         """
-        Write the records that fit as JSON, one object a line.
+        Write the records that fit as JSON, one object a line, or as a table.
 
         Args:
             file: a path, what is there is replaced; or a text file; or None for standard output.
+            format: ``"csv"`` for a table as of RFC 4180, with a header, in UTF-8: the fields that people ask for, less
+                logs, steps, edges and all errors but the last. A cell that a spreadsheet would take for a formula has a
+                ``'`` before it.
 
         Returns:
             How many records were written.
         """
         asked, newest_first = ask.asked_for(filter), ask.check_order(newest_first)
-        with Export(file) as out:
+        with Export(file, format) as out:
             async for page in self._pages(asked, newest_first):
                 await asyncio.to_thread(out.write, page)
             return out.count
 
     def export_sync(
-        self, file: str | Path | TextIO | None = None, *, newest_first: bool = False, **filter: Unpack[Filter]
+        self,
+        file: str | Path | TextIO | None = None,
+        *,
+        newest_first: bool = False,
+        format: ExportFormat = "json",
+        **filter: Unpack[Filter],
     ) -> int:
         """Like `export`, for code without a loop."""
         asked, newest_first = ask.asked_for(filter), ask.check_order(newest_first)
-        with Export(file) as out:
+        with Export(file, format) as out:
             for page in self._pages_sync(asked, newest_first):
                 out.write(page)
             return out.count
