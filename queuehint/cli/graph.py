@@ -15,7 +15,7 @@ from queuehint.cli.live import Every, repeat
 from queuehint.cli.opening import AsJson, Namespace, Target, opened, place, say_none
 from queuehint.cli.operate import SomePathKey
 from queuehint.cli.render import STYLES, Lines, Printer, branches, cell
-from queuehint.client.flows.graph import GROUP_OVER, FlowEdge, FlowGraph, FlowNode
+from queuehint.client.flows.graph import GROUP_OVER, PAGE_NODES, FlowEdge, FlowGraph, FlowNode, told_states
 from queuehint.operations import TREE_NODES_MAX
 from queuehint.scheduler.operating import TREE_DEPTH_MAX
 from queuehint.schema.checks import check_int
@@ -136,7 +136,11 @@ def graph(
     format: Annotated[Format, typer.Option("--format", "-f", help="How it is drawn.")] = Format.TEXT,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, help="Levels below the first jobs, of the text.")] = 20,
     all: Annotated[
-        bool, typer.Option("--all", help=f"Draw each job; else more than {GROUP_OVER} equal ones as one.")
+        bool,
+        typer.Option(
+            "--all",
+            help=f"Draw each job; else more than {GROUP_OVER} equal ones as one, and {PAGE_NODES} nodes at most.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -160,9 +164,8 @@ def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
     edges: dict[str, list[FlowEdge]] = {}
     for known in found.edges:
         edges.setdefault(known.source, []).append(known)
-    waiting = {edge.target for edge in found.edges}
     todo: list[tuple[int, str, FlowEdge | None]]
-    todo = [(0, node.id, None) for node in reversed(found.nodes) if node.id not in waiting]
+    todo = [(0, job_id, None) for job_id in reversed(_roots(found, edges))]
     seen: set[str] = set()
     while todo:
         depth, job_id, edge = todo.pop()
@@ -176,13 +179,30 @@ def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
         yield depth, text
 
 
+def _roots(found: FlowGraph, edges: dict[str, list[FlowEdge]]) -> list[str]:
+    """Return the jobs that wait for none; of nodes for several jobs, which may wait for one another, one each."""
+    waiting = {edge.target for edge in found.edges}
+    roots: list[str] = []
+    reached: set[str] = set()
+    for node in sorted(found.nodes, key=lambda node: node.id in waiting):
+        if node.id in reached:
+            continue
+        roots.append(node.id)
+        todo = [node.id]
+        for job_id in todo:
+            if job_id not in reached:
+                reached.add(job_id)
+                todo += [edge.target for edge in edges.get(job_id, ())]
+    return roots
+
+
 def _job(node: FlowNode, edge: FlowEdge | None) -> Text:
     text = Text().append_text(cell(node.name, "bold"))
     if node.state is None:
         text.append("  elsewhere", "dim")
     else:
-        text.append(f"  {node.state}", STYLES[node.state])
-    if node.task is not None and node.task != node.name:
+        text.append(f"  {told_states(node) or node.state}", STYLES[node.state])
+    if node.task is not None and node.task != node.name and node.count == 1:
         text.append("  ").append_text(cell(node.task))
     if edge is not None and edge.when != "success":
         text.append(f"  on {edge.when}", "dim")

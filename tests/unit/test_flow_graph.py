@@ -6,6 +6,10 @@ import json
 import re
 from typing import Any
 
+import pytest
+
+from queuehint import InvalidJobError, InvalidJobTypeError
+from queuehint.cli.graph import _jobs
 from queuehint.client.flows.graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
 from queuehint.values.record import JobState
@@ -84,7 +88,7 @@ def test_a_flow_is_told_as_json() -> None:
 
 
 def test_equal_jobs_are_drawn_as_one() -> None:
-    loads = [FlowNode(f"l{n}", f"l{n}", "load", JobState.FAILED if n < 2 else JobState.FINISHED) for n in range(14)]
+    loads = [FlowNode(f"l{n}", f"l{n}", "load", JobState.FAILED if 2 < n < 5 else JobState.FINISHED) for n in range(14)]
     odd = FlowNode("odd", "odd", "load", JobState.FINISHED)
     nodes = (FlowNode("head", "head", "read"), *loads, odd, FlowNode("sum", "sum", "sum", JobState.DEFERRED))
     edges = [edge for load in loads for edge in (FlowEdge("head", load.id), FlowEdge(load.id, "sum"))]
@@ -92,11 +96,98 @@ def test_equal_jobs_are_drawn_as_one() -> None:
 
     grouped = graph.grouped()
 
-    assert [node.name for node in grouped.nodes] == ["head", "l0", "l1", "load x 12", "odd", "sum"]
-    assert [(edge.source, edge.target) for edge in grouped.edges[4:6]] == [("head", "l2"), ("l2", "sum")]
-    assert len(grouped.edges) == 7
-    assert "load x 12<br>FINISHED" in grouped.mermaid()
-    assert graph.grouped(12) == graph
+    assert [node.name for node in grouped.nodes] == ["head", "load x 14", "odd", "sum"]
+    assert [(edge.source, edge.target) for edge in grouped.edges] == [("head", "l0"), ("l0", "sum"), ("odd", "sum")]
+    assert grouped.nodes[1].states == {JobState.FAILED: 2, JobState.FINISHED: 12}
+    assert 'n1["load x 14<br>2 FAILED, 12 FINISHED"]:::FAILED' in grouped.mermaid()
+    assert 'label="load x 14\\n2 FAILED, 12 FINISHED"' in grouped.dot()
+    assert json.loads(grouped.json())["nodes"][1]["states"] == {"FAILED": 2, "FINISHED": 12}
+    assert graph.grouped(14) == graph
+
+
+def test_an_import_of_40_001_jobs_is_drawn_on_a_page() -> None:
+    rows = range(20_000)
+    states = {n: JobState.FAILED if n % 2_000 == 7 else JobState.FINISHED for n in rows}
+    nodes = [FlowNode(f"c{n}", f"c{n}", "check", JobState.FINISHED) for n in rows]
+    nodes += [FlowNode(f"l{n}", f"l{n}", "load", states[n]) for n in rows]
+    edges = [edge for n in rows for edge in (FlowEdge(f"c{n}", f"l{n}", data=True), FlowEdge(f"l{n}", "sum", "done"))]
+    graph = FlowGraph("f", (*nodes, FlowNode("sum", "sum", "sum", JobState.QUEUED)), tuple(edges))
+
+    grouped = graph.grouped()
+
+    assert [(node.name, dict(node.states)) for node in grouped.nodes] == [
+        ("check x 20000", {JobState.FINISHED: 20_000}),
+        ("load x 20000", {JobState.FINISHED: 19_990, JobState.FAILED: 10}),
+        ("sum", {}),
+    ]
+    assert grouped.edges == (FlowEdge("c0", "l0", "success", True), FlowEdge("l0", "sum", "done"))
+    assert len(grouped.mermaid().splitlines()) < 12
+
+
+def chain(tasks: list[str]) -> FlowGraph:
+    nodes = [FlowNode(f"j{n}", f"j{n}", task, JobState.QUEUED) for n, task in enumerate(tasks)]
+    return FlowGraph("f", tuple(nodes), tuple([FlowEdge(f"j{n}", f"j{n + 1}") for n in range(len(tasks) - 1)]))
+
+
+def test_jobs_one_after_another_are_drawn_as_one_in_a_large_flow_alone() -> None:
+    tasks = ["first", *["step"] * 30, "between", *["step"] * 30, "last"]
+    grouped = chain(tasks).grouped()
+    assert [node.name for node in grouped.nodes] == ["j0", "step x 30", "j31", "step x 30", "j62"]
+    assert [edge.target for edge in grouped.edges] == ["j1", "j31", "j32", "j62"]
+    assert chain(tasks).grouped(nodes=63) == chain(tasks)
+    assert len(chain(["step"] * 40_001).grouped().nodes) == 1
+
+
+def test_a_page_is_a_page_whatever_the_flow_is() -> None:
+    for tasks, names in (
+        (["a", "b"] * 40, 10),
+        ([f"t{n}" for n in range(300)], 50),
+        ([f"t{n}" for n in range(50)], 50),
+        ([f"t{n % 60}" for n in range(600)], 50),
+    ):
+        graph = chain(tasks)
+        grouped = graph.grouped()
+        assert len(grouped.nodes) == names
+        assert sum(node.count for node in grouped.nodes) == len(tasks)
+        assert all(sum(node.states.values()) == node.count for node in grouped.nodes if node.count > 1)
+        assert all(edge.source != edge.target for edge in grouped.edges)
+        assert {edge.source for edge in grouped.edges} <= {node.id for node in grouped.nodes}
+        assert len(graph.grouped(nodes=1).nodes) == 1
+    assert grouped.nodes[0].name == "t0 x 10"
+    assert chain([f"t{n}" for n in range(300)]).grouped().nodes[-1].name == "other jobs x 251"
+
+
+def test_rows_of_documents_of_any_size_are_drawn_as_those_of_one() -> None:
+    nodes, edges = [], []
+    for doc in range(30):
+        pages = [FlowNode(f"p{doc}.{n}", "p", "page", JobState.QUEUED) for n in range(1 + doc)]
+        nodes += [FlowNode(f"s{doc}", "s", "split", JobState.FINISHED), *pages, FlowNode(f"j{doc}", "j", "join")]
+        edges += [edge for page in pages for edge in (FlowEdge(f"s{doc}", page.id), FlowEdge(page.id, f"j{doc}"))]
+    nodes += [FlowNode(f"p{n}", "p", "page", JobState.QUEUED) for n in range(20)]
+    grouped = FlowGraph("f", tuple(nodes), tuple(edges)).grouped()
+    assert [node.name for node in grouped.nodes] == ["split x 30", "page x 465", "join x 30", "page x 20"]
+    assert len(grouped.edges) == 2
+
+
+@pytest.mark.parametrize(
+    "most, nodes, named", [(0, 50, "most"), (10, 0, "nodes"), ("10", 50, "most"), (1, 2.0, "nodes")]
+)
+def test_bounds_of_a_drawing_are_checked(most: Any, nodes: Any, named: str) -> None:
+    with pytest.raises((InvalidJobError, InvalidJobTypeError), match=named):
+        small().grouped(most, nodes)
+
+
+def test_nodes_that_wait_for_one_another_are_printed_each() -> None:
+    nodes = tuple([FlowNode(name, name, name, JobState.QUEUED) for name in "abcd"])
+    graph = FlowGraph("f", nodes, (FlowEdge("a", "b"), FlowEdge("b", "a"), FlowEdge("b", "d"), FlowEdge("c", "d")))
+    assert [(depth, text.plain) for depth, text in _jobs(graph, 20)] == [
+        (0, "c  QUEUED"),
+        (1, "d  QUEUED"),
+        (0, "a  QUEUED"),
+        (1, "b  QUEUED"),
+        (2, "a  QUEUED  see above"),
+        (2, "d  QUEUED"),
+    ]
 
 
 def test_every_state_has_a_color() -> None:

@@ -8,15 +8,16 @@ text of a label, with all characters escaped that Mermaid, Graphviz or a browser
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from queuehint.schema.checks import check_int
 from queuehint.values.record import JobState
 from queuehint.values.spec import When
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from queuehint.values.record import JobRecord
 
@@ -31,23 +32,33 @@ _FILL = {
 }
 GROUP_OVER = 10
 """More equal jobs than these are drawn as one."""
+PAGE_NODES = 50
+"""How many nodes a drawing of a large flow has at most."""
+_ROUNDS = 4
+"""How many edges away jobs may differ that are drawn as one for what they do."""
+_WORST_FIRST = ("FAILED", "STARTED", "QUEUED", "DEFERRED", "SCHEDULED", "CANCELED", "FINISHED")
 _PLAIN_IN_LABELS = frozenset(" _-.,/()")
 
 
 @attrs.frozen
 class FlowNode:
     """
-    One job in the picture.
+    One job in the picture, or several drawn as one.
 
     Args:
         name: what its flow calls it, else its id.
-        task, state: None for a job of elsewhere that one of the flow depends on.
+        task, state: None for a job of elsewhere that one of the flow depends on; of several the state that most needs a
+            look, FAILED first.
+        states: of several, how many there are in each state; empty for one, and for jobs of elsewhere.
+        count: how many there are.
     """
 
     id: str
     name: str
     task: str | None = None
     state: JobState | None = None
+    states: Mapping[JobState, int] = attrs.field(factory=dict[JobState, int], hash=False)
+    count: int = 1
 
 
 @attrs.frozen
@@ -73,11 +84,22 @@ class FlowGraph:
     nodes: tuple[FlowNode, ...]
     edges: tuple[FlowEdge, ...]
 
-    def grouped(self, most: int = GROUP_OVER) -> FlowGraph:
+    def grouped(self, most: int = GROUP_OVER, nodes: int = PAGE_NODES) -> FlowGraph:
         """
-        Return the graph with more than *most* equal jobs drawn as one: of a task and a state, and with the same edges.
+        Return the graph with more than *most* equal jobs drawn as one: of a task, and with the same edges.
 
-        Such a node has the id of the first of them, and as its name the task and how many there are.
+        While it has more than *nodes* nodes, ever more jobs are drawn as one: those of a task that stand one after
+        another; those of a task whose neighbors are of the same tasks, some edges far; those of a task; and those of
+        the tasks with the fewest jobs. So the drawing of any flow is a page. Numbers of jobs by state stay exact.
+
+        A node for several jobs has the id of the first of them, and as its name the task and how many there are.
+
+        Args:
+            most: 1 or more.
+            nodes: 1 or more.
+
+        Raises:
+            InvalidJobError, InvalidJobTypeError: naming the parameter.
 
         >>> jobs = [FlowNode(f"l{n}", f"l{n}", "load", JobState.QUEUED) for n in range(20)]
         >>> edges = [FlowEdge(job.id, "all") for job in jobs]
@@ -86,28 +108,18 @@ class FlowGraph:
 
         .. versionadded:: 1.0.0
         """
-        into: dict[str, list[FlowEdge]] = {}
-        out: dict[str, list[FlowEdge]] = {}
-        for edge in self.edges:
-            into.setdefault(edge.target, []).append(edge)
-            out.setdefault(edge.source, []).append(edge)
-        groups: dict[object, list[FlowNode]] = {}
-        for node in self.nodes:
-            around = (
-                frozenset((edge.source, edge.when, edge.data) for edge in into.get(node.id, ())),
-                frozenset((edge.target, edge.when, edge.data) for edge in out.get(node.id, ())),
-            )
-            groups.setdefault((node.task, node.state, *around), []).append(node)
-        drawn: dict[str, FlowNode | None] = {}
-        for nodes in groups.values():
-            if len(nodes) > most:
-                drawn |= dict.fromkeys([node.id for node in nodes])
-                name = f"{nodes[0].task or 'jobs elsewhere'} x {len(nodes)}"
-                drawn[nodes[0].id] = attrs.evolve(nodes[0], name=name, task=nodes[0].task and name)
-        kept = [drawn.get(node.id, node) for node in self.nodes]
-        hidden = {job_id for job_id, node in drawn.items() if node is None}
-        edges = [edge for edge in self.edges if edge.source not in hidden and edge.target not in hidden]
-        return FlowGraph(self.flow, tuple([node for node in kept if node is not None]), tuple(edges))
+        most = check_int(most, parameter="most", least=1, most=1 << 31)
+        nodes = check_int(nodes, parameter="nodes", least=1, most=1 << 31)
+        graph = _merged(self, _siblings, most)
+        for alike in (_runs, _siblings, _like_neighbors):
+            if len(graph.nodes) > nodes:
+                graph = _merged(graph, alike, most)
+        if len(graph.nodes) > nodes:
+            graph = _merged(graph, lambda found: {node.id: node.task for node in found.nodes}, 1)
+        if len(graph.nodes) > nodes:
+            rest = sorted(graph.nodes, key=lambda node: -node.count)[nodes - 1 :]
+            graph = _merged(graph, lambda _: {node.id: "" for node in rest}, 1)
+        return graph
 
     def mermaid(self) -> str:
         """Return a flowchart for Mermaid."""
@@ -149,7 +161,7 @@ class FlowGraph:
 
         It holds no ``<``, ``>`` or ``&``, so that it may stand inside HTML.
         """
-        text = json.dumps(attrs.asdict(self), separators=(",", ":"))
+        text = json.dumps(attrs.asdict(self, filter=_is_told), separators=(",", ":"))
         return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
     def _marks(self) -> dict[str, str]:
@@ -170,14 +182,122 @@ def draw(flow: str, records: Iterable[JobRecord]) -> FlowGraph:
     return FlowGraph(flow, tuple(nodes.values()), tuple(edges))
 
 
+def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
+    """Return whether JSON has a field: how many jobs a node stands for only where it is more than one."""
+    return attribute.name not in {"states", "count"} or (bool(value) and value != 1)
+
+
+def _merged(graph: FlowGraph, alike: Callable[[FlowGraph], Mapping[str, Hashable]], most: int) -> FlowGraph:
+    """
+    Return the graph with each group of nodes as one that stands for more than *most* jobs.
+
+    Args:
+        alike: return to which group each node belongs; one that is not there stays as it is.
+    """
+    groups: dict[Hashable, list[FlowNode]] = {}
+    by_id = alike(graph)
+    for node in graph.nodes:
+        if node.id in by_id:
+            groups.setdefault(by_id[node.id], []).append(node)
+    into = {node.id: node for node in graph.nodes}
+    for group in groups.values():
+        if len(group) > 1 and sum(node.count for node in group) > most:
+            into |= dict.fromkeys([node.id for node in group], _as_one(group))
+    edges = [
+        attrs.evolve(edge, source=into[edge.source].id, target=into[edge.target].id)
+        for edge in graph.edges
+        if into[edge.source] is not into[edge.target]
+    ]
+    kept = {node.id: node for node in into.values()}
+    return FlowGraph(graph.flow, tuple(kept.values()), tuple(dict.fromkeys(edges)))
+
+
+def _as_one(group: list[FlowNode]) -> FlowNode:
+    """Return a node for several; of nodes of different tasks it has none."""
+    first, count = group[0], sum(node.count for node in group)
+    states: dict[JobState, int] = {}
+    for node in group:
+        for state, number in (node.states or ({} if node.state is None else {node.state: node.count})).items():
+            states[state] = states.get(state, 0) + number
+    is_one_task = all(node.task == first.task for node in group)
+    called = (first.task or "jobs elsewhere") if is_one_task else "other jobs"
+    name = f"{called} x {count}"
+    worst = min(states, key=_WORST_FIRST.index, default=None)
+    return FlowNode(first.id, name, first.task if is_one_task else None, worst, states, count)
+
+
+def _siblings(graph: FlowGraph) -> Mapping[str, Hashable]:
+    """Return for each node its task and its edges."""
+    around = _around(graph)
+    return {node.id: (node.task, frozenset(around[node.id])) for node in graph.nodes}
+
+
+def _around(graph: FlowGraph) -> dict[str, list[tuple[str, bool, When, bool]]]:
+    """Return for each node what is at the other ends of its edges, whether it comes behind, and the kind of edge."""
+    around: dict[str, list[tuple[str, bool, When, bool]]] = {node.id: [] for node in graph.nodes}
+    for edge in graph.edges:
+        around[edge.source].append((edge.target, True, edge.when, edge.data))
+        around[edge.target].append((edge.source, False, edge.when, edge.data))
+    return around
+
+
+def _runs(graph: FlowGraph) -> Mapping[str, Hashable]:
+    """Return for each node the first one of the jobs of its task that stand one after another, and nothing beside."""
+    before: dict[str, list[str]] = {}
+    behind: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        before.setdefault(edge.target, []).append(edge.source)
+        behind.setdefault(edge.source, []).append(edge.target)
+    task = {node.id: node.task for node in graph.nodes}
+    next_to = {
+        source: targets[0]
+        for source, targets in behind.items()
+        if len(targets) == 1 == len(before[targets[0]]) and task[source] == task[targets[0]]
+    }
+    runs: dict[str, Hashable] = {}
+    for first in task.keys() - next_to.values():
+        at: str | None = first
+        while at is not None:
+            runs[at] = first
+            at = next_to.get(at)
+    return runs
+
+
+def _like_neighbors(graph: FlowGraph) -> Mapping[str, Hashable]:
+    """Return for each node a number, the same for those of a task around which the tasks are the same."""
+    around = _around(graph)
+    numbers: dict[str, Hashable] = {node.id: node.task for node in graph.nodes}
+    for _ in range(_ROUNDS):
+        known: dict[Hashable, int] = {}
+        numbers = {
+            job_id: known.setdefault(
+                (number, frozenset((numbers[other], *rest) for other, *rest in around[job_id])), len(known)
+            )
+            for job_id, number in numbers.items()
+        }
+    return numbers
+
+
 def _label(node: FlowNode) -> list[str]:
     """Return the lines of a node's label; the task is left out where the name says it."""
     lines = [node.name]
-    if node.task is not None and node.task != node.name:
-        lines.append(node.task)
-    if node.state is not None:
+    if node.task not in {None, node.name} and node.count == 1:
+        lines.append(str(node.task))
+    if len(node.states) > 1:
+        lines.append(told_states(node))
+    elif node.state is not None:
         lines.append(node.state.value)
     return lines
+
+
+def told_states(node: FlowNode) -> str:
+    """
+    Return how many jobs of a node are in which state, those that most need a look first.
+
+    >>> told_states(FlowNode("a", "a x 3", states={JobState.FINISHED: 2, JobState.FAILED: 1}, count=3))
+    '1 FAILED, 2 FINISHED'
+    """
+    return ", ".join(f"{node.states[state]} {state}" for state in sorted(node.states, key=_WORST_FIRST.index))
 
 
 def _mermaid_text(text: str) -> str:
