@@ -26,7 +26,7 @@ from queuehint.schema.checks import (
     plain_text,
     sized,
 )
-from queuehint.values.outcome import CHILDREN_MAX, MORE_CHILDREN, ON_CHILD_FAILURE, OnChildFailure, Progress
+from queuehint.values.outcome import CHILDREN_OF_JOB_MAX, MORE_CHILDREN, ON_CHILD_FAILURE, OnChildFailure, Progress
 from queuehint.values.record import log_lines, moment
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Children:
     Answer: the job is over when its children are; until then it is DEFERRED and holds no place.
 
     Args:
-        jobs: ids or handles, at most 1 000; with none, all jobs made by `JobContext.enqueue` and `enqueue_many` in
+        jobs: ids or handles, at most 100 000; with none, all jobs made by `JobContext.enqueue` and `enqueue_many` in
             this attempt. Without any at all the job is FINISHED.
         result: the job's result, once all its children are FINISHED.
         on_child_failure: ``"fail"`` has the job FAILED when a child is FAILED or CANCELED, ``"ignore"`` takes any end.
@@ -145,10 +145,20 @@ class Children:
 
     def __init__(self, *jobs: Any, result: Any = None, on_child_failure: OnChildFailure = "fail") -> None:
         ids = tuple(dict.fromkeys(_child_id(job) for job in jobs))
-        if len(ids) > CHILDREN_MAX:
-            raise InvalidJobError(f"children: {len(ids)} jobs, limit {CHILDREN_MAX}; {MORE_CHILDREN}")
+        check_children_count(len(ids))
         choice = check_choice(on_child_failure, ON_CHILD_FAILURE, parameter="on_child_failure")
         self.__attrs_init__(ids, result, choice, tuple(job for job in jobs if not isinstance(job, str)))
+
+
+def check_children_count(count: int) -> None:
+    """
+    Check how many children a job has.
+
+    Raises:
+        InvalidJobError: more than 100 000.
+    """
+    if count > CHILDREN_OF_JOB_MAX:
+        raise InvalidJobError(f"children: {count} jobs, limit {CHILDREN_OF_JOB_MAX}; {MORE_CHILDREN}")
 
 
 Answer: TypeAlias = Retry | Snooze | Fail | Discard | Children
@@ -369,7 +379,7 @@ class JobContext(JobSteps, JobWaits, Generic[S_co]):
 
         Raises:
             HandlerError: called where no event loop runs, as in a plain handler, which writes `enqueue_sync`.
-            InvalidJobError: *job* is of another scheduler.
+            InvalidJobError: *job* is of another scheduler, or it is a child more than 100 000; nothing is made.
             DuplicateJobError: an earlier attempt made the child of this number with other content.
             LeaseLostError: this attempt no longer holds its job.
             CycleError: the child would wait for this job.
@@ -415,10 +425,13 @@ class JobContext(JobSteps, JobWaits, Generic[S_co]):
             raise InvalidJobTypeError(f"job must be a Job made by @sched.job, got {type(job).__name__}: {shown(job)}")
         if job.scheduler is not self._host.scheduler:
             raise InvalidJobError(f"job {job.name!r} is of another scheduler than the handler that makes it")
+        check_children_count(len(self._own_offspring().ids) + 1)
         return job.as_child_of((self.id, self.token), self._child_id, self._grant.spec.headers)
 
     def _child_id(self) -> str:
-        child_id = f"{self.id}.{next(self._own_offspring().calls)}"
+        number = next(self._own_offspring().calls)
+        check_children_count(number)
+        child_id = f"{self.id}.{number}"
         return child_id if len(child_id.encode()) <= ID_BYTES_MAX else hashlib.sha256(child_id.encode()).hexdigest()
 
     def _note(self, handle: Any) -> None:

@@ -26,12 +26,14 @@ from queuehint.values.spec import JobSpec
 
 RESULT_BYTES_MAX = 1 << 20
 CHILDREN_MAX = 1000
+"""How many jobs one outcome waits for; a worker has others wait for more."""
+CHILDREN_OF_JOB_MAX = 100_000
 STEPS_MAX = 1000
 """How many steps of a job are stored."""
 STEP_BYTES_MAX = 64 << 10
 STEPS_BYTES_MAX = 16 << 20
 """How many bytes the names and results of a job's steps take together."""
-MORE_CHILDREN = "for more, enqueue one job after all of them, with after=, and return that one as the child"
+MORE_CHILDREN = "for more, have each of several children make a part of them"
 
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

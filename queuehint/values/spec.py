@@ -45,6 +45,8 @@ CALL_BYTES_MAX = 1 << 30
 
 SIGNAL_TASK = "queuehint.signal"
 """The task of records that take no place and need no worker: signals that were given, and waits for one."""
+CHILDREN_TASK = "queuehint.children"
+"""The task of a job that waits for some of the children of another one, which has more than fit one outcome."""
 SIGNAL_MARK = "signal:"
 """The beginning of the id of a signal, and of no job's; its name stands behind it."""
 WAIT_MARK = "signal-wait:"

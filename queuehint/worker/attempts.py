@@ -15,19 +15,29 @@ faster: all that wait start within `LAST_LIVES_WITHIN_S`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from concurrent.futures import Executor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from queuehint.errors import BackendError, InvalidJobTypeError, PayloadError, UnknownToReleaseError, shown
+from queuehint.errors import (
+    BackendError,
+    InvalidJobTypeError,
+    PayloadError,
+    QueueHintError,
+    UnknownToReleaseError,
+    shown,
+)
 from queuehint.handlers.context import CURRENT, raised_answer
 from queuehint.handlers.forks import end_any_child, in_one_process
 from queuehint.operations import Get
 from queuehint.values.ids import this_process
-from queuehint.values.outcome import OutcomeKind
+from queuehint.values.outcome import CHILDREN_MAX, OutcomeKind
+from queuehint.values.spec import CHILDREN_TASK
 from queuehint.worker.calls.threads import Threads
+from queuehint.worker.calls.wide_children import of_part, with_parts
 from queuehint.worker.dependency_results import PAUSE_S, fetch, fetch_steps, filled
 from queuehint.worker.leases.begins import Begins
 from queuehint.worker.outcomes import outcome_of
@@ -121,7 +131,9 @@ class AttemptRunner:
                 await end_of(slot.previous)
             grant = slot.grant
             handler = self._handlers.get(grant.spec.task)
-            if handler is None or slot.why_stop is not None:
+            if grant.spec.task == CHILDREN_TASK:
+                outcome = self._of_part(slot)
+            elif handler is None or slot.why_stop is not None:
                 outcome = self._given_back(slot, handler)
             elif not slot.lease.has_begun:
                 outcome = await (self._run_as_suspect if grant.losses else self._run_announced)(slot, handler)
@@ -130,7 +142,7 @@ class AttemptRunner:
         except BaseException as error:  # noqa: BLE001 - whatever goes wrong around a handler, its slot is freed
             outcome = self._outcomes.of_accident(slot.grant, error)
         slot.stoppable = False
-        if self._after:
+        if self._after and slot.grant.spec.task != CHILDREN_TASK:
             await self._call_after(slot, outcome)
         if slot.timer is not None:
             slot.timer.cancel()
@@ -290,7 +302,31 @@ class AttemptRunner:
         outcome = self._outcomes.of_result(grant, handler, result, why_stop, slot.context)
         if answer is not None:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
-        return outcome
+        return outcome if len(outcome.children) <= CHILDREN_MAX else await self._in_parts(slot, outcome)
+
+    async def _in_parts(self, slot: Slot, outcome: Outcome) -> Outcome:
+        """Have jobs wait for more children than one outcome names, and their parent for these."""
+        slot.stoppable = False
+        if slot.timer is not None:
+            slot.timer.cancel()
+        # Where it is asked to stop its code has ended already.
+        sending = asyncio.ensure_future(with_parts(self._state.scheduler, slot.grant, outcome))
+        while not sending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([sending])
+        try:
+            return sending.result()
+        except QueueHintError as error:
+            return self._outcomes.of_error(slot.grant, error, slot.why_stop)
+
+    def _of_part(self, slot: Slot) -> Outcome:
+        """Return the outcome of a job that waits for a part of the children of another one."""
+        if slot.why_stop is not None:
+            return outcome_of(slot.grant, OutcomeKind.RELEASED)
+        try:
+            return of_part(slot.grant)
+        except QueueHintError as error:
+            return self._outcomes.of_error(slot.grant, error, final=True)
 
     def _not_known_here(self, grant: Grant, error: UnknownToReleaseError) -> Outcome:
         """Return the outcome of a job that this release cannot read exactly; a worker of another one may run it."""

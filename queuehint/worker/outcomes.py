@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from queuehint.errors import CycleError, InvalidJobError
-from queuehint.handlers.context import Children, Discard, Fail, Leave, Retry, Snooze
+from queuehint.handlers.context import Children, Discard, Fail, Leave, Retry, Snooze, check_children_count
 from queuehint.handlers.remote import EncodedResult, RemoteError
 from queuehint.operations import JOBS_AT_ONCE, Verdict
 from queuehint.schema.checks import check_payload_size
 from queuehint.values.outcome import (
-    CHILDREN_MAX,
-    MORE_CHILDREN,
     RESULT_BYTES_MAX,
     JobError,
     Outcome,
@@ -154,10 +152,8 @@ class OutcomeBuilder:
     ) -> Outcome:
         """Turn the answer to wait for children into an outcome; if it names none it means those the handler made."""
         children = answer.ids or (context.made if context else ())
-        if len(children) > CHILDREN_MAX:
-            error = InvalidJobError(f"children: {len(children)} jobs, limit {CHILDREN_MAX}; {MORE_CHILDREN}")
-            return self.of_error(grant, error, why_stop, final=True)
         try:
+            check_children_count(len(children))
             if context is not None:
                 context.check_children(answer)
         except InvalidJobError as error:

@@ -113,10 +113,10 @@ def test_what_can_be_no_id_is_refused(job_id: str) -> None:
             Children(child)
 
 
-def test_at_most_a_thousand() -> None:
-    ids = [f"c{n}" for n in range(1000)]
+def test_at_most_a_hundred_thousand() -> None:
+    ids = [f"c{n}" for n in range(100_000)]
     assert Children(*ids, *ids).ids == tuple(ids)
-    with pytest.raises(InvalidJobError, match="1001 jobs, limit 1000; for more, enqueue one job after all of them"):
+    with pytest.raises(InvalidJobError, match="100001 jobs, limit 100000; for more, have each of several children"):
         Children(*ids, "more")
 
 
@@ -153,11 +153,22 @@ def test_without_children_the_job_is_finished() -> None:
     assert (told.kind, told.children, told.result) == (OutcomeKind.FINISHED, (), b'{"result":3}')
 
 
-def test_more_than_a_thousand_made_fail_the_job_for_good() -> None:
-    told = outcome(Children(), *[f"c{n}" for n in range(1001)])
+def test_one_more_than_the_limit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.handlers.context.CHILDREN_OF_JOB_MAX", 10)
+    made = [f"c{n}" for n in range(11)]
+    assert context(*made[:10]).made == tuple(made[:10])
+    with pytest.raises(InvalidJobError, match="children: 11 jobs, limit 10"):
+        context(*made)
+
+
+def test_too_many_with_ids_of_their_own_in_one_call_fail_the_job_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuehint.handlers.context.CHILDREN_OF_JOB_MAX", 2)
+    it = context("a", "b")
+    it._note_all([Handle("c")])
+    told = OutcomeBuilder(JsonCodec()).of_result(GRANT, Handler("task", lambda: None), Children(), None, it)
     assert (told.kind, told.final, told.children) == (OutcomeKind.FAILED, True, ())
     assert told.error is not None
-    assert "1001 jobs, limit 1000" in told.error.message
+    assert "3 jobs, limit 2" in told.error.message
 
 
 def test_a_job_that_waits_for_itself_fails_for_good() -> None:
